@@ -5,9 +5,9 @@
 //! - [`authorities`]: whose word about that counts, from the config map that Kubernetes keeps for servers like this one.
 //! - [`reviews`]: tokens and permissions, by TokenReview and SubjectAccessReview.
 
-pub mod authorities;
-pub mod identity;
-pub mod reviews;
-pub mod subject;
+pub(crate) mod authorities;
+pub(crate) mod identity;
+pub(crate) mod reviews;
+pub(crate) mod subject;
 
-pub use kube_access::reviews::User;
+pub(crate) use kube_access::reviews::User;

@@ -71,7 +71,7 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
 ///
 /// # Errors
 /// When the cluster refuses to.
-pub async fn remove(cluster: &Cluster) -> Result<()> {
+pub(crate) async fn remove(cluster: &Cluster) -> Result<()> {
     for policy in policies(cluster).await {
         delete(cluster, "remove an admission policy", &path(&policy)).await?;
     }

@@ -14,13 +14,13 @@ use std::fmt;
 use std::sync::OnceLock;
 
 /// The longest body that is read: Kubernetes' own limit.
-pub const LIMIT: usize = 3 << 20;
+pub(crate) const LIMIT: usize = 3 << 20;
 
 /// A body as a value, and the fields that it has twice.
 ///
 /// # Errors
 /// When it is neither JSON nor YAML.
-pub fn read(content_type: &str, bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
+pub(crate) fn read(content_type: &str, bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     match media_type {
         "" | "application/json" | "*/*" => from_json(bytes),
@@ -35,7 +35,7 @@ pub fn read(content_type: &str, bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
 ///
 /// # Errors
 /// When it is none.
-pub fn from_json(bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
+pub(crate) fn from_json(bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
     let mut twice = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let seed = Tracked { path: FieldPath::root(), twice: &mut twice };
@@ -49,7 +49,7 @@ pub fn from_json(bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
 ///
 /// # Errors
 /// When it is neither, or more than one document.
-pub fn from_yaml(bytes: &[u8]) -> Outcome<Value> {
+pub(crate) fn from_yaml(bytes: &[u8]) -> Outcome<Value> {
     use saphyr::{LoadableYamlNode as _, Yaml};
     if let Ok(value) = serde_json::from_slice(bytes) {
         return Ok(value);
@@ -89,7 +89,7 @@ fn yaml_value(node: &saphyr::Yaml<'_>) -> Option<Value> {
 
 /// An object of a request, and what its author should be warned of.
 #[derive(Debug)]
-pub struct Decoded {
+pub(crate) struct Decoded {
     /// The object.
     pub resource: Resource,
     /// The body as JSON, without what is not known.
@@ -102,7 +102,7 @@ pub struct Decoded {
 ///
 /// # Errors
 /// When it is another kind, name or place, or no object of the kind at all.
-pub fn decode(
+pub(crate) fn decode(
     target: &Target,
     mut value: Value,
     twice: &[String],
@@ -171,7 +171,7 @@ fn cannot_be(served: &Served, why: &str) -> Box<Refusal> {
 
 /// The schema of a whole object with its metadata.
 #[must_use]
-pub fn object_schema(served: &Served) -> &'static Map<String, Value> {
+pub(crate) fn object_schema(served: &Served) -> &'static Map<String, Value> {
     static BUILT: [OnceLock<Map<String, Value>>; crate::kinds::SERVED.len()] =
         [const { OnceLock::new() }; crate::kinds::SERVED.len()];
     BUILT[served.index()].get_or_init(|| {

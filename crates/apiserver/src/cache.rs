@@ -104,7 +104,7 @@ impl Told {
 
 /// An event of a watch as a line.
 #[must_use]
-pub fn line(word: &str, object: &[u8]) -> Bytes {
+pub(crate) fn line(word: &str, object: &[u8]) -> Bytes {
     let mut text = Vec::with_capacity(object.len() + 32);
     text.extend_from_slice(b"{\"type\":\"");
     text.extend_from_slice(word.as_bytes());

@@ -31,10 +31,10 @@ pub struct Arguments {
     /// The kubeconfig of the cluster; the pod's service account if there is none.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig to ask who somebody is; `--kubeconfig` if there is none.
+    /// The kubeconfig to ask who a user is; `--kubeconfig` if there is none.
     #[arg(long, value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// The kubeconfig to ask what somebody may do; `--kubeconfig` if there is none.
+    /// The kubeconfig to ask what a user may do; `--kubeconfig` if there is none.
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Do not read the cluster's authorities; only those given by flags count.

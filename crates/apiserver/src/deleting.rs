@@ -20,7 +20,7 @@ impl Write<'_> {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn delete(&self) -> Outcome<Answer> {
+    pub(crate) async fn delete(&self) -> Outcome<Answer> {
         let served = self.target.served;
         let name = &self.target.name;
         let wanted = Preconditions::read(self)?;
@@ -46,7 +46,7 @@ impl Write<'_> {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn delete_collection(&self) -> Outcome<Answer> {
+    pub(crate) async fn delete_collection(&self) -> Outcome<Answer> {
         let wanted = Preconditions::read(self)?;
         let filter =
             selection(self.app, self.user, self.target, Verb::DeleteCollection, self.options).await?;

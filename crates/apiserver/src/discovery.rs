@@ -5,11 +5,11 @@ use crate::kinds::{GROUP, SERVED, STATUS_VERBS, VERBS, VERSION};
 use serde_json::{Value, json};
 
 /// The media type of the aggregated form.
-pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// `/`: the paths of this server.
 #[must_use]
-pub fn paths() -> Value {
+pub(crate) fn paths() -> Value {
     json!({"paths": [
         "/apis", "/apis/", "/apis/projectcalico.org", "/apis/projectcalico.org/v3",
         "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/projectcalico.org/v3", "/readyz", "/version",
@@ -18,13 +18,13 @@ pub fn paths() -> Value {
 
 /// `/apis`.
 #[must_use]
-pub fn groups() -> Value {
+pub(crate) fn groups() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [bare_group()]})
 }
 
 /// `/apis/projectcalico.org`.
 #[must_use]
-pub fn group() -> Value {
+pub(crate) fn group() -> Value {
     let mut group = bare_group();
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
@@ -38,7 +38,7 @@ fn bare_group() -> Value {
 
 /// `/apis/projectcalico.org/v3`.
 #[must_use]
-pub fn resources() -> Value {
+pub(crate) fn resources() -> Value {
     let mut resources = Vec::new();
     for served in &SERVED {
         let mut resource = json!({
@@ -75,7 +75,7 @@ pub fn resources() -> Value {
 
 /// `/apis` in its aggregated form.
 #[must_use]
-pub fn aggregated() -> Value {
+pub(crate) fn aggregated() -> Value {
     let resources: Vec<Value> = SERVED
         .iter()
         .map(|served| {
@@ -113,7 +113,7 @@ pub fn aggregated() -> Value {
 
 /// Whether a client takes the aggregated form.
 #[must_use]
-pub fn wants_aggregated(accept: &str) -> bool {
+pub(crate) fn wants_aggregated(accept: &str) -> bool {
     let wanted = ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"];
     accept.split(',').any(|choice| {
         let parts: Vec<&str> = choice.split(';').map(str::trim).collect();
@@ -123,7 +123,7 @@ pub fn wants_aggregated(accept: &str) -> bool {
 
 /// `/version`, in the words of Kubernetes' servers.
 #[must_use]
-pub fn version() -> Value {
+pub(crate) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
     let mut parts = text.split('.');
     json!({

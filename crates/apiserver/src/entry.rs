@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The place of an object in a list.
-pub type Place = (String, String);
+pub(crate) type Place = (String, String);
 
 /// Labels as a list: most objects have one or two, and a map takes several times their size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,19 +78,19 @@ impl Entry {
 
 /// An object as clients see it; nothing if they do not. The encoder has no errors for our types.
 #[must_use]
-pub fn encoded(resource: Resource) -> Option<Arc<Entry>> {
+pub(crate) fn encoded(resource: Resource) -> Option<Arc<Entry>> {
     Entry::new(resource).ok().flatten().map(Arc::new)
 }
 
 /// The place of an object.
 #[must_use]
-pub fn place_of(resource: &Resource) -> Place {
+pub(crate) fn place_of(resource: &Resource) -> Place {
     (resource.namespace().to_owned(), resource.name().to_owned())
 }
 
 /// The tier of a policy; nothing for other kinds.
 #[must_use]
-pub fn tier(resource: &Resource) -> Option<&str> {
+pub(crate) fn tier(resource: &Resource) -> Option<&str> {
     let tier = match resource {
         Resource::NetworkPolicy(policy) => &policy.spec.tier,
         Resource::GlobalNetworkPolicy(policy) => &policy.spec.tier,
@@ -167,13 +167,13 @@ impl Filter {
 
 /// Whether revisions of a kind are numbers that can be compared. Those of profiles in Kubernetes are not.
 #[must_use]
-pub fn number(revision: &str) -> Option<u64> {
+pub(crate) fn number(revision: &str) -> Option<u64> {
     revision.parse().ok()
 }
 
 /// An object of this kind that says nothing but a revision: what a bookmark carries.
 #[must_use]
-pub fn bookmark(kind: Kind, revision: &str, ends_initial_events: bool) -> serde_json::Value {
+pub(crate) fn bookmark(kind: Kind, revision: &str, ends_initial_events: bool) -> serde_json::Value {
     let mut metadata = serde_json::json!({"resourceVersion": revision, "creationTimestamp": null});
     if ends_initial_events {
         metadata["annotations"] = serde_json::json!({"k8s.io/initial-events-end": "true"});

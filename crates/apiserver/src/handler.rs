@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Body;
 use rustls::pki_types::CertificateDer;
 
-/// Answers a request of somebody who showed these certificates.
+/// Answers a request of a client that showed these certificates.
 pub async fn handle<B>(app: &App, chain: &[CertificateDer<'static>], request: Request<B>) -> Answer
 where
     B: Body<Data = Bytes> + Send + Unpin,

@@ -9,8 +9,8 @@
 //! It refuses every write until the configurations have been read once: a webhook that nobody knows of would not be asked.
 
 mod caller;
-pub mod configuration;
-pub mod review;
+pub(crate) mod configuration;
+pub(crate) mod review;
 
 use crate::namespaces::Namespaces;
 use crate::status::{Outcome, Refusal};

@@ -6,9 +6,9 @@
 use api::Kind;
 
 /// The group.
-pub const GROUP: &str = "projectcalico.org";
+pub(crate) const GROUP: &str = "projectcalico.org";
 /// The version.
-pub const VERSION: &str = "v3";
+pub(crate) const VERSION: &str = "v3";
 
 /// What may be done to the objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +35,10 @@ pub struct Served {
 }
 
 /// What every resource advertises, also those that refuse to be written: Calico's do.
-pub const VERBS: [&str; 8] =
+pub(crate) const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// What a status advertises.
-pub const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
+pub(crate) const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 const fn plain(kind: Kind) -> Served {
     Served { kind, short_names: &[], has_category: true, has_status: false, writes: Writes::All }

@@ -16,37 +16,49 @@
 //!
 //! It refuses to default or validate anything itself: that is `client`'s, for every way in.
 
-pub mod access;
-pub mod admission;
+mod access;
+mod admission;
 mod admitting;
-pub mod app;
-pub mod body;
-pub mod cache;
+mod app;
+mod body;
+mod cache;
 pub mod cli;
 mod deleting;
-pub mod discovery;
-pub mod entry;
-pub mod flags;
+mod discovery;
+mod entry;
+mod flags;
 mod following;
-pub mod handler;
-pub mod hooks;
-pub mod kinds;
-pub mod managed;
+mod handler;
+mod hooks;
+mod kinds;
+mod managed;
 pub mod migration;
-pub mod namespaces;
-pub mod openapi;
-pub mod patch;
-pub mod reading;
-pub mod request;
-pub mod respond;
-pub mod run;
-pub mod selectors;
-pub mod serve;
-pub mod serving_certificate;
-pub mod status;
-pub mod store;
-pub mod tables;
-pub mod tiers;
-pub mod watching;
+mod namespaces;
+mod openapi;
+mod patch;
+mod reading;
+mod request;
+mod respond;
+mod run;
+mod selectors;
+mod serve;
+mod serving_certificate;
+mod status;
+mod store;
+mod tables;
+mod tiers;
+mod watching;
 pub mod webhooks;
-pub mod writing;
+mod writing;
+
+/// What tests and benchmarks of this crate reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::admission::install as install_admission;
+    pub use crate::app::{Access, App};
+    pub use crate::handler::handle;
+    pub use crate::kinds::SERVED;
+    pub use crate::migration::moving::{Move, Outcome};
+    pub use crate::namespaces::Namespaces;
+    pub use crate::run::run;
+}

@@ -4,8 +4,8 @@
 //! longer go away unless somebody else owns them, and a field that another manager has set otherwise is a conflict. Every
 //! other write makes its manager the owner of what it changed.
 
-pub mod sets;
-pub mod shape;
+pub(crate) mod sets;
+pub(crate) mod shape;
 
 use crate::status::{Cause, Outcome, Refusal};
 use api::Kind;
@@ -45,7 +45,7 @@ struct Owner {
 
 /// Who writes, and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     /// The name of the manager.
     pub manager: &'a str,
     /// Whether the status is written.
@@ -129,7 +129,7 @@ fn ownable(object: &Value, is_status: bool) -> Value {
 }
 
 /// After an ordinary write: whoever changed a field owns it now, alone.
-pub fn track_update(kind: Kind, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
+pub(crate) fn track_update(kind: Kind, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     let schema = Some(shape::object_schema(kind));
     let before = old.map(|old| ownable(old, writer.is_status)).unwrap_or_else(|| json!({}));
     let after = ownable(new, writer.is_status);
@@ -170,7 +170,13 @@ pub fn track_update(kind: Kind, old: Option<&Value>, new: &mut Value, writer: &W
 ///
 /// # Errors
 /// A conflict, unless `force` takes the fields.
-pub fn apply(kind: Kind, live: &Value, config: &Value, writer: &Writer<'_>, force: bool) -> Outcome<Value> {
+pub(crate) fn apply(
+    kind: Kind,
+    live: &Value,
+    config: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+) -> Outcome<Value> {
     let schema = Some(shape::object_schema(kind));
     if config.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Refusal::bad_request("metadata.managedFields must be nil"));

@@ -3,7 +3,7 @@
 //!
 //! This is the command and what it does to the cluster's definitions; [`moving`] is what happens to objects.
 
-pub mod moving;
+pub(crate) mod moving;
 
 use anyhow::{Context as _, Result, bail};
 use api::kind::API_VERSION;

@@ -14,7 +14,7 @@ use std::time::Duration;
 const GOOD_FOR: Duration = Duration::from_secs(5);
 
 /// The labels of a namespace.
-pub type Labels = Arc<BTreeMap<String, String>>;
+pub(crate) type Labels = Arc<BTreeMap<String, String>>;
 
 /// Asks Kubernetes for namespaces.
 #[derive(Debug)]

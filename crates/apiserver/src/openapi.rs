@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 /// A document and what distinguishes its versions.
 #[derive(Debug)]
-pub struct Document {
+pub(crate) struct Document {
     /// The document.
     pub json: Bytes,
     /// Equal for equal documents.
@@ -28,7 +28,7 @@ impl Document {
 
 /// The document of version 3.
 #[must_use]
-pub fn v3() -> &'static Document {
+pub(crate) fn v3() -> &'static Document {
     static BUILT: OnceLock<Document> = OnceLock::new();
     BUILT.get_or_init(|| {
         let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
@@ -53,7 +53,7 @@ pub fn v3() -> &'static Document {
 
 /// The document of version 2.
 #[must_use]
-pub fn v2() -> &'static Document {
+pub(crate) fn v2() -> &'static Document {
     static BUILT: OnceLock<Document> = OnceLock::new();
     BUILT.get_or_init(|| {
         let reference = |name: &str| json!({"$ref": format!("#/definitions/{name}")});
@@ -81,7 +81,7 @@ pub fn v2() -> &'static Document {
 
 /// `/openapi/v3`: which documents there are.
 #[must_use]
-pub fn index() -> Value {
+pub(crate) fn index() -> Value {
     let path = format!("apis/{GROUP}/{VERSION}");
     let address = format!("/openapi/v3/{path}?hash={}", v3().hash);
     json!({"paths": {path: {"serverRelativeURL": address}}})

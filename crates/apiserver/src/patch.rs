@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 /// The kinds of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchType {
+pub(crate) enum PatchType {
     /// RFC 6902.
     Json,
     /// RFC 7386.
@@ -24,7 +24,7 @@ impl PatchType {
     ///
     /// # Errors
     /// When it is none.
-    pub fn of(content_type: &str) -> Outcome<Self> {
+    pub(crate) fn of(content_type: &str) -> Outcome<Self> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
@@ -47,7 +47,7 @@ const MOST_OPERATIONS: usize = 10_000;
 ///
 /// # Errors
 /// When the patch cannot be read or does not fit.
-pub fn patched(patch_type: PatchType, object: &Value, patch: &[u8]) -> Outcome<Value> {
+pub(crate) fn patched(patch_type: PatchType, object: &Value, patch: &[u8]) -> Outcome<Value> {
     let mut object = object.clone();
     match patch_type {
         PatchType::Json => {
@@ -130,7 +130,7 @@ fn merge_lists(before: &Value, after: &mut Value) {
 
 /// What a patch may not change, put back: the object's identity and the server's own fields. Returns the revision that the
 /// patch insists on, if it changed it.
-pub fn keep_identity(before: &Value, after: &mut Value) -> Option<String> {
+pub(crate) fn keep_identity(before: &Value, after: &mut Value) -> Option<String> {
     let empty = Map::new();
     let old = before["metadata"].as_object().unwrap_or(&empty).clone();
     let metadata = after.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));

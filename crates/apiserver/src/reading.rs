@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// One object in the form that was asked for.
 #[must_use]
-pub fn one(target: &Target, entry: &Entry, form: Form, code: StatusCode) -> Answer {
+pub(crate) fn one(target: &Target, entry: &Entry, form: Form, code: StatusCode) -> Answer {
     match form {
         Form::Whole => crate::respond::answer(code, "application/json", entry.json.clone()),
         Form::Metadata => json_answer(code, &metadata_of(&entry.json)),
@@ -38,7 +38,7 @@ pub fn one(target: &Target, entry: &Entry, form: Form, code: StatusCode) -> Answ
 ///
 /// # Errors
 /// When there is none, or it is not for this user.
-pub async fn get(app: &App, user: &User, target: &Target, form: Form) -> Outcome<Answer> {
+pub(crate) async fn get(app: &App, user: &User, target: &Target, form: Form) -> Outcome<Answer> {
     let resource = app.store.get(target.served, &target.namespace, &target.name).await?;
     let act =
         Act { served: target.served, verb: Verb::Get, namespace: &target.namespace, name: &target.name };
@@ -52,7 +52,7 @@ pub async fn get(app: &App, user: &User, target: &Target, form: Form) -> Outcome
 ///
 /// # Errors
 /// When it selects by a field that cannot select, or by tiers that are not for this user.
-pub async fn selection(
+pub(crate) async fn selection(
     app: &App,
     user: &User,
     target: &Target,
@@ -101,7 +101,13 @@ const TOO_OLD: &str = "The provided continue parameter is too old to display a c
 ///
 /// # Errors
 /// When they cannot be read, or none of them is for this user.
-pub async fn list(app: &App, user: &User, target: &Target, options: &Options, form: Form) -> Outcome<Answer> {
+pub(crate) async fn list(
+    app: &App,
+    user: &User,
+    target: &Target,
+    options: &Options,
+    form: Form,
+) -> Outcome<Answer> {
     let filter = selection(app, user, target, Verb::List, options).await?;
     let (listed, after) = if options.continuation.is_empty() {
         (app.store.list(target.served, &options.moment).await?, None)
@@ -165,7 +171,7 @@ fn page(
 
 /// Many objects in the form that was asked for.
 #[must_use]
-pub fn many(target: &Target, metadata: &Value, entries: Vec<Arc<Entry>>, form: Form) -> Answer {
+pub(crate) fn many(target: &Target, metadata: &Value, entries: Vec<Arc<Entry>>, form: Form) -> Answer {
     let head = match form {
         Form::Whole => format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{API_VERSION}\",\"metadata\":{metadata},\"items\":[",
@@ -193,7 +199,7 @@ pub fn many(target: &Target, metadata: &Value, entries: Vec<Arc<Entry>>, form: F
 ///
 /// # Errors
 /// When the watch cannot begin.
-pub async fn watch(
+pub(crate) async fn watch(
     app: &App,
     user: &User,
     target: &Target,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Where a path leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
+pub(crate) enum Route {
     /// `/`: the list of paths.
     Paths,
     /// `/healthz`, `/livez` or `/readyz`; true for the last one.
@@ -104,7 +104,7 @@ impl Verb {
 impl Route {
     /// Where this path leads.
     #[must_use]
-    pub fn of(path: &str) -> Self {
+    pub(crate) fn of(path: &str) -> Self {
         let decoded: Option<Vec<String>> =
             path.trim_end_matches('/').split('/').skip(1).map(percent_decoded).collect();
         let Some(parts) = decoded else { return Self::Unknown };
@@ -150,7 +150,7 @@ fn objects(namespace: &str, rest: &[&str]) -> Route {
 
 /// What is to be done to a target; nothing where the method means nothing there.
 #[must_use]
-pub fn verb(method: &Method, target: &Target, options: &Options) -> Option<Verb> {
+pub(crate) fn verb(method: &Method, target: &Target, options: &Options) -> Option<Verb> {
     let is_collection = target.name.is_empty();
     Some(match (method, is_collection) {
         (&Method::GET | &Method::HEAD, true) if options.watch => Verb::Watch,

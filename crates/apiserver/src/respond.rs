@@ -13,16 +13,16 @@ use serde_json::Value;
 use std::convert::Infallible;
 
 /// The body of an answer.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// An answer.
-pub type Answer = Response<Body>;
+pub(crate) type Answer = Response<Body>;
 
 /// How many bytes are sent at once.
 const CHUNK: usize = 64 << 10;
 
 /// An answer with these bytes.
 #[must_use]
-pub fn answer(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Answer {
+pub(crate) fn answer(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(Full::new(bytes.into()).boxed_unsync());
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -33,13 +33,13 @@ pub fn answer(code: StatusCode, content_type: &'static str, bytes: impl Into<Byt
 
 /// An answer with this value.
 #[must_use]
-pub fn json_answer(code: StatusCode, value: &Value) -> Answer {
+pub(crate) fn json_answer(code: StatusCode, value: &Value) -> Answer {
     answer(code, "application/json", format!("{value}\n"))
 }
 
 /// A refusal as an answer.
 #[must_use]
-pub fn refusal(refusal: &Refusal) -> Answer {
+pub(crate) fn refusal(refusal: &Refusal) -> Answer {
     let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_answer(code, &refusal.to_value());
     if let Some(seconds) = refusal.retry_after {
@@ -49,7 +49,7 @@ pub fn refusal(refusal: &Refusal) -> Answer {
 }
 
 /// Adds warnings, which `kubectl` shows to its user.
-pub fn warn(response: &mut Answer, warnings: &[String]) {
+pub(crate) fn warn(response: &mut Answer, warnings: &[String]) {
     for warning in warnings {
         let text: String =
             warning.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(512).collect();
@@ -62,7 +62,7 @@ pub fn warn(response: &mut Answer, warnings: &[String]) {
 
 /// A list: its head, its items with commas between them, its tail. Nothing of it is put together before it is sent.
 #[must_use]
-pub fn chunked(
+pub(crate) fn chunked(
     head: String,
     items: impl Iterator<Item = Bytes> + Send + 'static,
     tail: &'static str,
@@ -101,7 +101,7 @@ pub fn chunked(
 
 /// The lines of a watch.
 #[must_use]
-pub fn lines(lines: Lines) -> Answer {
+pub(crate) fn lines(lines: Lines) -> Answer {
     let frames = lines.map(|line| Ok::<_, Infallible>(Frame::data(line)));
     streamed(StreamBody::new(frames).boxed_unsync())
 }

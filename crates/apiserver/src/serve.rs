@@ -24,7 +24,7 @@ const STREAMS: u32 = 1000;
 const SEND_BUFFER: usize = 1 << 20;
 
 /// Serves until the end is asked for.
-pub async fn serve(listener: TcpListener, certificates: Renewing, app: Arc<App>, shutdown: Shutdown) {
+pub(crate) async fn serve(listener: TcpListener, certificates: Renewing, app: Arc<App>, shutdown: Shutdown) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

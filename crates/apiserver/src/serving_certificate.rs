@@ -25,7 +25,7 @@ const NAMES: [&str; 6] = [
 
 /// Where a certificate and its key are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub(crate) struct Files {
     /// The certificate.
     pub certificate: PathBuf,
     /// Its key.
@@ -37,7 +37,7 @@ pub struct Files {
 ///
 /// # Errors
 /// When neither folder can be written.
-pub fn ensure(folder: &Path, fallback: &Path) -> io::Result<Files> {
+pub(crate) fn ensure(folder: &Path, fallback: &Path) -> io::Result<Files> {
     let mut last = None;
     for folder in [folder, fallback] {
         let files = Files { certificate: folder.join("apiserver.crt"), key: folder.join("apiserver.key") };

@@ -36,7 +36,7 @@ pub struct Refusal {
 }
 
 /// A result of this API.
-pub type Outcome<T> = Result<T, Box<Refusal>>;
+pub(crate) type Outcome<T> = Result<T, Box<Refusal>>;
 
 impl Refusal {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
@@ -113,7 +113,7 @@ impl Refusal {
             .about(plural, name)
     }
 
-    /// Somebody else was faster, or a precondition does not hold.
+    /// Another client was faster, or a precondition does not hold.
     #[must_use]
     pub fn conflict(plural: &str, name: &str, why: &str) -> Box<Self> {
         let message = format!("Operation cannot be fulfilled on {plural}.{GROUP} \"{name}\": {why}");
@@ -296,12 +296,12 @@ impl Refusal {
 }
 
 /// The words of Kubernetes' servers for an object that has changed since it was read.
-pub const MODIFIED: &str =
+pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// What a deletion answers.
 #[must_use]
-pub fn deleted(served: &Served, name: &str, uid: &str) -> Value {
+pub(crate) fn deleted(served: &Served, name: &str, uid: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
         "details": {"name": name, "group": GROUP, "kind": served.plural(), "uid": uid},

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// The form that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// Whole objects.
     Whole,
     /// Rows of a table, each with this much of its object.
@@ -19,7 +19,7 @@ pub enum Form {
 
 /// How much of its object a row carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Included {
+pub(crate) enum Included {
     /// Nothing.
     None,
     /// Its metadata.
@@ -34,7 +34,7 @@ impl Form {
     ///
     /// # Errors
     /// When none can.
-    pub fn choose(accept: &str, include: &str) -> Outcome<Self> {
+    pub(crate) fn choose(accept: &str, include: &str) -> Outcome<Self> {
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
         }
@@ -100,7 +100,7 @@ const NODE_STATUS: [Column; 11] = [
 
 /// The columns of a resource.
 #[must_use]
-pub fn columns(served: &Served) -> Value {
+pub(crate) fn columns(served: &Served) -> Value {
     let columns: &[Column] = if served.kind == Kind::CalicoNodeStatus { &NODE_STATUS } else { &PLAIN };
     let column = |(name, column_type, format, priority, description): &Column| json!({"name": name, "type": column_type, "format": format, "description": description, "priority": priority});
     columns.iter().map(column).collect()
@@ -108,7 +108,7 @@ pub fn columns(served: &Served) -> Value {
 
 /// A table without rows.
 #[must_use]
-pub fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
+pub(crate) fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows,
     })
@@ -116,7 +116,7 @@ pub fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value {
 
 /// The row of an object. `now` is the moment that ages are counted to.
 #[must_use]
-pub fn row(served: &Served, object: &Bytes, included: Included, now: jiff::Timestamp) -> Value {
+pub(crate) fn row(served: &Served, object: &Bytes, included: Included, now: jiff::Timestamp) -> Value {
     let value: Value = serde_json::from_slice(object).unwrap_or_default();
     let cells = match served.kind {
         Kind::CalicoNodeStatus => node_status(&value, now),
@@ -138,7 +138,7 @@ pub fn row(served: &Served, object: &Bytes, included: Included, now: jiff::Times
 
 /// An object reduced to its metadata.
 #[must_use]
-pub fn metadata_of(object: &Bytes) -> Value {
+pub(crate) fn metadata_of(object: &Bytes) -> Value {
     only_metadata(&serde_json::from_slice(object).unwrap_or_default())
 }
 

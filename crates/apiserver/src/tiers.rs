@@ -120,7 +120,7 @@ impl Act<'_> {
 ///
 /// # Errors
 /// When it names them in a way that cannot be answered.
-pub fn named_tiers(options: &Options) -> Outcome<Option<Vec<String>>> {
+pub(crate) fn named_tiers(options: &Options) -> Outcome<Option<Vec<String>>> {
     if let Some(requirement) = options.fields.requirements().iter().find(|r| r.field == "spec.tier") {
         return match requirement.equal {
             true => Ok(Some(vec![requirement.value.clone()])),
@@ -142,7 +142,7 @@ pub fn named_tiers(options: &Options) -> Outcome<Option<Vec<String>>> {
 
 /// The refusal of a list where no tier is allowed.
 #[must_use]
-pub fn none_allowed(served: &Served) -> Box<Refusal> {
+pub(crate) fn none_allowed(served: &Served) -> Box<Refusal> {
     Refusal::forbidden(served.plural(), "", "operation on Calico tiered policy is forbidden")
 }
 

@@ -32,11 +32,11 @@ const MOST_DIRECT: usize = 128;
 static DIRECT: AtomicUsize = AtomicUsize::new(0);
 
 /// The lines of a watch.
-pub type Lines = BoxStream<'static, Bytes>;
+pub(crate) type Lines = BoxStream<'static, Bytes>;
 
 /// How a watch is written.
 #[derive(Clone, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     /// The resource.
     pub served: &'static Served,
     /// What the watcher sees.
@@ -86,7 +86,12 @@ impl Style {
 ///
 /// # Errors
 /// When it cannot begin: the revision is gone or not there yet, or the store is away.
-pub async fn begin(store: &Store, style: Style, options: &Options, shutdown: Shutdown) -> Outcome<Lines> {
+pub(crate) async fn begin(
+    store: &Store,
+    style: Style,
+    options: &Options,
+    shutdown: Shutdown,
+) -> Outcome<Lines> {
     let served = style.served;
     // None is meant by zero, too, as in Kubernetes' servers.
     let seconds = options
@@ -244,7 +249,7 @@ fn undecided() -> Box<Refusal> {
 
 /// An error as the last line of a watch.
 #[must_use]
-pub fn error_line(refusal: &Refusal) -> Bytes {
+pub(crate) fn error_line(refusal: &Refusal) -> Bytes {
     line("ERROR", refusal.to_value().to_string().as_bytes())
 }
 

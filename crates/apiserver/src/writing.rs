@@ -23,11 +23,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// How often a write is tried when somebody else is faster, or a made-up name is taken.
+/// How often a write is tried when another client is faster, or a made-up name is taken.
 pub(crate) const ATTEMPTS: usize = 8;
 
 /// A write that was asked for.
-pub struct Write<'a> {
+pub(crate) struct Write<'a> {
     /// The server.
     pub app: &'a App,
     /// Who asks.
@@ -72,7 +72,7 @@ impl Write<'_> {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn create(&self) -> Outcome<Answer> {
+    pub(crate) async fn create(&self) -> Outcome<Answer> {
         let (value, twice) = read(self.content_type, self.body)?;
         let decoded = decode(self.target, value, &twice, self.options.field_validation)?;
         self.store_new(decoded, StatusCode::CREATED, Verb::Create).await
@@ -150,7 +150,7 @@ impl Write<'_> {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn update(&self) -> Outcome<Answer> {
+    pub(crate) async fn update(&self) -> Outcome<Answer> {
         let served = self.target.served;
         let (value, twice) = read(self.content_type, self.body)?;
         let decoded = decode(self.target, value, &twice, self.options.field_validation)?;
@@ -272,7 +272,7 @@ impl Write<'_> {
     ///
     /// # Errors
     /// The refusal.
-    pub async fn patch(&self) -> Outcome<Answer> {
+    pub(crate) async fn patch(&self) -> Outcome<Answer> {
         let served = self.target.served;
         let patch_type = PatchType::of(self.content_type)?;
         if patch_type == PatchType::Apply && self.options.field_manager.is_empty() {

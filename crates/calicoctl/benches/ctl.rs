@@ -10,7 +10,7 @@
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
 use anyhow::{Context as _, Result, ensure};
-use calicoctl::context::Surroundings;
+use calicoctl::Surroundings;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
                   Examples:\n  calicoctl analyze\n  calicoctl analyze --offline ./manifests --exit-code\n  \
                   calicoctl analyze --with policy.yaml"
 )]
-pub struct AnalyzeArgs {
+pub(crate) struct AnalyzeArgs {
     /// Exit with 1 if there are warnings.
     #[arg(long)]
     pub exit_code: bool,
@@ -34,7 +34,7 @@ pub struct AnalyzeArgs {
 ///
 /// # Errors
 /// When the cluster cannot be read, or with `--exit-code` if there are warnings.
-pub async fn run(args: &AnalyzeArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &AnalyzeArgs, context: &mut Context) -> Result<()> {
     let output = Output::parse(&args.output)?;
     let loaded = args.source.load(context).await?;
     let addresses = match &args.source.offline {

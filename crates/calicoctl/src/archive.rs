@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// When something cannot be read or written; a file that is half written is removed.
-pub fn write(archive: &Path, source: &Path, name: &str) -> io::Result<()> {
+pub(crate) fn write(archive: &Path, source: &Path, name: &str) -> io::Result<()> {
     let outcome = try_write(archive, source, name);
     if outcome.is_err() {
         // Better no archive than one that ends in the middle.

@@ -25,7 +25,7 @@ use serde::Serialize;
                   asks a node to. Sessions of other nodes are shown without their state.\n\n\
                   Examples:\n  calicoctl bgp summary\n  calicoctl bgp peers --node n1\n  calicoctl bgp routes -o json"
 )]
-pub struct BgpArgs {
+pub(crate) struct BgpArgs {
     /// What to show.
     #[command(subcommand)]
     pub command: BgpCommand,
@@ -33,7 +33,7 @@ pub struct BgpArgs {
 
 /// What to show.
 #[derive(Clone, Debug, Subcommand)]
-pub enum BgpCommand {
+pub(crate) enum BgpCommand {
     /// Every session that there should be, and its state.
     Peers(ShowArgs),
     /// The routes that nodes know.
@@ -44,7 +44,7 @@ pub enum BgpCommand {
 
 /// The flags of all of them.
 #[derive(Clone, Debug, Args)]
-pub struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// Only this node.
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
@@ -60,7 +60,7 @@ pub struct ShowArgs {
 ///
 /// # Errors
 /// When the datastore cannot be read, or the node is not there.
-pub async fn run(args: &BgpArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &BgpArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         BgpCommand::Peers(args) => show(args, context, peers::rows).await,
         BgpCommand::Routes(args) => show(args, context, routes::rows).await,

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
                   ETCD_ENDPOINTS, KUBECONFIG, EMBEDDED_PATH and others) if there is no such file.\n\n\
                   Examples:\n  calicoctl get ippools -o wide\n  calicoctl apply -f policy.yaml\n  calicoctl diff -R -f ./policies"
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The flags of every command.
     #[command(flatten)]
     pub globals: Globals,
@@ -37,7 +37,7 @@ pub struct Arguments {
 
 /// What to do.
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Create resources from files; those that exist already are refused.
     Create(Box<resource::write::CreateArgs>),
     /// Create or update resources from files, whichever is needed.
@@ -90,7 +90,7 @@ pub enum Command {
 ///
 /// # Errors
 /// What the command failed with.
-pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
+pub(crate) async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
     match command {
         Command::Create(args) => resource::write::create(&args, context).await,
         Command::Apply(args) => resource::write::apply(&args, context).await,
@@ -119,7 +119,7 @@ pub async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
 }
 
 /// The exit code of failures where 1 has another meaning.
-pub const FAILED_WITH_EXIT_CODE: u8 = 2;
+pub(crate) const FAILED_WITH_EXIT_CODE: u8 = 2;
 
 /// Runs one command line and returns its exit code.
 #[must_use]

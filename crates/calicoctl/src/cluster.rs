@@ -4,9 +4,9 @@
 //! - [`jobs`]: what is asked of `kubectl`, as data.
 //! - [`collector`]: asks, many questions at a time, and keeps the answers as files.
 
-pub mod collector;
-pub mod diags;
-pub mod jobs;
+pub(crate) mod collector;
+pub(crate) mod diags;
+pub(crate) mod jobs;
 
 use crate::context::{ConfigFlag, Context};
 use crate::failure::Result;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Access cluster-wide information.
 #[derive(Clone, Debug, Args)]
-pub struct ClusterArgs {
+pub(crate) struct ClusterArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: ClusterCommand,
@@ -23,7 +23,7 @@ pub struct ClusterArgs {
 
 /// What to do with the cluster.
 #[derive(Clone, Debug, Subcommand)]
-pub enum ClusterCommand {
+pub(crate) enum ClusterCommand {
     /// Collect a snapshot of diagnostic information and logs of the whole cluster.
     #[command(
         after_help = "Needs kubectl on the PATH, and writes ./calico-diagnostics-DATE_TIME.tar.gz.\n\n\
@@ -61,7 +61,7 @@ pub struct DiagsArgs {
 ///
 /// # Errors
 /// What the command failed with.
-pub async fn run(args: &ClusterArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ClusterArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         ClusterCommand::Diags(args) => diags::run(args, Path::new("."), context).await,
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a datastore may take to answer before the command gives up and says what it tried.
-pub const CONNECT_DEADLINE: Duration = Duration::from_secs(4);
+pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(4);
 
 /// Standard streams and the environment, real or of a test.
 pub struct Surroundings {
@@ -37,10 +37,10 @@ pub struct Surroundings {
 }
 
 /// The heading of the flags that every command accepts.
-pub const GLOBAL: &str = "Global options";
+pub(crate) const GLOBAL: &str = "Global options";
 
 /// Calico's names for how much is logged.
-pub const LOG_LEVELS: &[&str] = &["panic", "fatal", "error", "warn", "info", "debug"];
+pub(crate) const LOG_LEVELS: &[&str] = &["panic", "fatal", "error", "warn", "info", "debug"];
 
 /// The flags that every command accepts.
 #[derive(Clone, Debug, Default, clap::Args)]

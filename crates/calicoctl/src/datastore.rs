@@ -9,15 +9,15 @@
 //!
 //! What is alive (endpoint states, Felix's signs of life) is not moved: its writers write it again.
 
-pub mod bundle;
-pub mod export;
-pub mod import;
-pub mod ipam_part;
-pub mod lock;
-pub mod node_names;
-pub mod policy_names;
-pub mod sameness;
-pub mod tolerant_yaml;
+pub(crate) mod bundle;
+pub(crate) mod export;
+pub(crate) mod import;
+pub(crate) mod ipam_part;
+pub(crate) mod lock;
+pub(crate) mod node_names;
+pub(crate) mod policy_names;
+pub(crate) mod sameness;
+pub(crate) mod tolerant_yaml;
 
 use crate::context::{ConfigFlag, Context};
 use crate::failure::Result;
@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 /// Manage the datastore: move its contents to another one, rename old policies.
 #[derive(Clone, Debug, Args)]
-pub struct DatastoreArgs {
+pub(crate) struct DatastoreArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: DatastoreCommand,
@@ -35,7 +35,7 @@ pub struct DatastoreArgs {
 
 /// What to do with a datastore.
 #[derive(Clone, Debug, Subcommand)]
-pub enum DatastoreCommand {
+pub(crate) enum DatastoreCommand {
     /// Move the contents of one datastore to another.
     Migrate(MigrateArgs),
     /// Store policies of releases before v3.32 under their own names, without the old "default." in front.
@@ -60,7 +60,7 @@ pub enum DatastoreCommand {
                         # Point every component at the new datastore, then:\n  \
                         calicoctl datastore migrate unlock --config=NEW.cfg"
 )]
-pub struct MigrateArgs {
+pub(crate) struct MigrateArgs {
     /// Which step.
     #[command(subcommand)]
     pub command: MigrateCommand,
@@ -68,7 +68,7 @@ pub struct MigrateArgs {
 
 /// The steps of a migration.
 #[derive(Clone, Debug, Subcommand)]
-pub enum MigrateCommand {
+pub(crate) enum MigrateCommand {
     /// Write the contents of a locked datastore to standard output.
     #[command(after_help = "Examples:\n  calicoctl datastore migrate export > migration.yaml")]
     Export(ExportArgs),
@@ -93,7 +93,7 @@ pub enum MigrateCommand {
 
 /// The flags of an export.
 #[derive(Clone, Debug, Args)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -105,7 +105,7 @@ pub struct ExportArgs {
 
 /// The flags of an import.
 #[derive(Clone, Debug, Args)]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -121,7 +121,7 @@ pub struct ImportArgs {
 ///
 /// # Errors
 /// What the command failed with.
-pub async fn run(args: &DatastoreArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &DatastoreArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         DatastoreCommand::MigratePolicyNames { config } => policy_names::run(config, context).await,
         DatastoreCommand::Migrate(migrate) => match &migrate.command {

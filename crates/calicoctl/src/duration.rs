@@ -17,7 +17,7 @@ const UNITS: &[(&str, f64)] = &[
 
 /// The duration that this text means; `None` when it means none.
 #[must_use]
-pub fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
         return Some(Duration::ZERO);

@@ -9,10 +9,10 @@
 //! What decides is in the `explain` crate; here are flags, files and formats. Nothing is written to the datastore.
 
 mod load;
-pub mod matrix;
+pub(crate) mod matrix;
 mod places;
-pub mod route;
-pub mod test;
+pub(crate) mod route;
+pub(crate) mod test;
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -36,7 +36,7 @@ use serde_json::json;
                   # What would change if this file were applied?\n  \
                   calicoctl explain --with policy.yaml --from shop/web --to shop/db:5432"
 )]
-pub struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     /// What to explain instead of one pair.
     #[command(subcommand)]
     pub command: Option<ExplainCommand>,
@@ -74,7 +74,7 @@ pub struct ExplainArgs {
 
 /// What to explain instead of one pair.
 #[derive(Debug, clap::Subcommand)]
-pub enum ExplainCommand {
+pub(crate) enum ExplainCommand {
     /// Every workload to every workload, of a namespace or of the cluster.
     Matrix(matrix::MatrixArgs),
     /// Test expectations: who must, and who must not, reach whom.
@@ -120,7 +120,7 @@ impl Output {
 ///
 /// # Errors
 /// When the cluster cannot be read, the question names what is not there, or a test fails.
-pub async fn run(args: &ExplainArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ExplainArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         Some(ExplainCommand::Matrix(args)) => matrix::run(args, context).await,
         Some(ExplainCommand::Test(args)) => test::run(args, context).await,

@@ -11,7 +11,7 @@ pub struct Failure {
 }
 
 /// A result of a command.
-pub type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
     /// A failure with this message, and exit code 1.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Where objects come from.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct FileFlags {
+pub(crate) struct FileFlags {
     /// A file of resources in YAML or JSON; - for standard input, a directory for all .yaml, .yml and .json files in it.
     /// May be given several times.
     #[arg(long, short = 'f', value_name = "FILENAME", value_hint = clap::ValueHint::AnyPath)]
@@ -33,7 +33,7 @@ impl FileFlags {
     ///
     /// # Errors
     /// When a file cannot be read, holds mistakes, or holds nothing.
-    pub fn documents(&self, context: &mut Context, reported: Checks) -> Result<Vec<Document>> {
+    pub(crate) fn documents(&self, context: &mut Context, reported: Checks) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         let mut mistakes = Vec::new();
         let mut texts = Vec::new();
@@ -68,7 +68,7 @@ impl FileFlags {
 
     /// Whether any file is named.
     #[must_use]
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         !self.filename.is_empty()
     }
 
@@ -96,7 +96,7 @@ impl FileFlags {
     ///
     /// # Errors
     /// When a file cannot be read or is not text, or no file is named.
-    pub fn texts(&self, context: &mut Context) -> Result<Vec<(String, String)>> {
+    pub(crate) fn texts(&self, context: &mut Context) -> Result<Vec<(String, String)>> {
         let mut texts = Vec::new();
         for file in self.files()? {
             let (name, bytes) = contents(context, &file)?;
@@ -192,7 +192,7 @@ fn contents(context: &mut Context, path: &Path) -> Result<(String, Vec<u8>)> {
 
 /// A failure to open a file, in the words of Calico's tool.
 #[must_use]
-pub fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
+pub(crate) fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
     let reason = error.to_string();
     let reason = reason.split(" (os error").next().unwrap_or(&reason).to_lowercase();
     Failure::new(format!("open {}: {reason}", path.display()))

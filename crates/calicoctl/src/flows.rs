@@ -12,7 +12,7 @@ use std::io::Write as _;
 ///
 /// # Errors
 /// When flows or the cluster cannot be read, or a command has a fault to report.
-pub async fn run(args: &FlowsArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &FlowsArgs, context: &mut Context) -> Result<()> {
     let clusters = clusters(args, context).await?;
     let surroundings = &mut context.surroundings;
     let environment = &surroundings.environment;

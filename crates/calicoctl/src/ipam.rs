@@ -9,16 +9,16 @@
 //! No command here hands out an address, and none releases one that it was not asked to release.
 
 mod addresses;
-pub mod check;
-pub mod configure;
+pub(crate) mod check;
+pub(crate) mod configure;
 mod explain;
 mod fix;
 mod map;
-pub mod release;
+pub(crate) mod release;
 mod report;
-pub mod show;
+pub(crate) mod show;
 mod snapshot;
-pub mod split;
+pub(crate) mod split;
 mod store;
 mod table;
 pub(crate) mod usage;
@@ -33,7 +33,7 @@ use std::net::IpAddr;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  # How full the pools are.\n  calicoctl ipam show\n\n  \
                         # Look for leaked addresses and records that disagree.\n  calicoctl ipam check --show-problem-ips")]
-pub struct IpamArgs {
+pub(crate) struct IpamArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: IpamCommand,
@@ -41,7 +41,7 @@ pub struct IpamArgs {
 
 /// What to do with address management.
 #[derive(Debug, clap::Subcommand)]
-pub enum IpamCommand {
+pub(crate) enum IpamCommand {
     /// Check the integrity of the IPAM data structures.
     Check(check::CheckArgs),
     /// Release an address, or the leaked addresses of reports.
@@ -58,7 +58,7 @@ pub enum IpamCommand {
 ///
 /// # Errors
 /// What the command failed with.
-pub async fn run(args: &IpamArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &IpamArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         IpamCommand::Check(args) => check::run(args, context).await,
         IpamCommand::Release(args) => release::run(args, context).await,

@@ -5,7 +5,8 @@
 
 mod columns;
 
-pub use columns::{Settings, cell};
+pub use columns::Settings;
+pub(crate) use columns::cell;
 
 use crate::failure::{Failure, Result};
 use api::Kind;
@@ -214,7 +215,7 @@ const OF_KUBERNETES: &[(&[&str], &str)] = &[
 
 /// Words that completion offers; any other is accepted as well, and judged by the command.
 #[derive(Clone, Copy, Debug)]
-pub enum Words {
+pub(crate) enum Words {
     /// These.
     Of(&'static [&'static str]),
     /// The kinds.
@@ -224,7 +225,7 @@ pub enum Words {
 impl Words {
     /// These words.
     #[must_use]
-    pub const fn of(words: &'static [&'static str]) -> Self {
+    pub(crate) const fn of(words: &'static [&'static str]) -> Self {
         Self::Of(words)
     }
 }
@@ -252,7 +253,7 @@ impl TypedValueParser for Words {
 
 /// The entry of a kind; `None` for kinds that the command line does not manage.
 #[must_use]
-pub fn entry_of(kind: Kind) -> Option<&'static KindEntry> {
+pub(crate) fn entry_of(kind: Kind) -> Option<&'static KindEntry> {
     KINDS.iter().find(|entry| entry.kind == kind)
 }
 
@@ -260,7 +261,7 @@ pub fn entry_of(kind: Kind) -> Option<&'static KindEntry> {
 ///
 /// # Errors
 /// When no kind goes by it.
-pub fn find(word: &str) -> Result<&'static KindEntry> {
+pub(crate) fn find(word: &str) -> Result<&'static KindEntry> {
     let lower = word.to_lowercase();
     if let Some(entry) = KINDS.iter().find(|entry| entry.names.contains(&lower.as_str())) {
         return Ok(entry);

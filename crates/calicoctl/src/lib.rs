@@ -10,28 +10,54 @@
 //! (`--exit-code`) uses other codes. Nothing secret is ever printed: configuration is shown by the names of its settings,
 //! never by value.
 
-pub mod analyze;
-pub mod archive;
-pub mod bgp;
-pub mod cli;
-pub mod cluster;
-pub mod context;
-pub mod datastore;
-pub mod duration;
-pub mod explain;
-pub mod failure;
-pub mod files;
-pub mod flows;
-pub mod help;
-pub mod ipam;
-pub mod kinds;
-pub mod manual;
-pub mod node;
-pub mod output;
-pub mod paint;
-pub mod programs;
-pub mod resource;
-pub mod version;
-pub mod version_gate;
+mod analyze;
+mod archive;
+mod bgp;
+mod cli;
+mod cluster;
+mod context;
+mod datastore;
+mod duration;
+mod explain;
+mod failure;
+mod files;
+mod flows;
+mod help;
+mod ipam;
+mod kinds;
+mod manual;
+mod node;
+mod output;
+mod paint;
+mod programs;
+mod resource;
+mod version;
+mod version_gate;
 
-pub use cli::run;
+pub use cli::{run, tree};
+pub use context::Surroundings;
+pub use version::client_version;
+
+/// What tests and benchmarks of this crate reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::cluster::DiagsArgs;
+    pub use crate::cluster::diags::run as cluster_diags;
+    pub use crate::context::{ConfigFlag, Context, Globals};
+    pub use crate::kinds::{KINDS, KindEntry, Settings};
+    pub use crate::node::diags::collect as node_diags;
+    pub use crate::output::{Answer, Format};
+    pub use crate::version::GIT_COMMIT;
+    pub mod bundle {
+        pub use crate::datastore::bundle::{Bundle, KINDS, read};
+    }
+    pub mod checksystem {
+        pub use crate::node::checksystem::{Host, check};
+    }
+    pub mod sameness {
+        pub use crate::datastore::sameness::{essence, status};
+    }
+    pub mod status {
+        pub use crate::node::status::{Host, report};
+    }
+}

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  source <(calicoctl completion bash)\n  calicoctl completion fish > \
                         ~/.config/fish/completions/calicoctl.fish")]
-pub struct CompletionArgs {
+pub(crate) struct CompletionArgs {
     /// The shell.
     pub shell: clap_complete::Shell,
 }
@@ -19,7 +19,7 @@ pub struct CompletionArgs {
 ///
 /// # Errors
 /// When it cannot be printed.
-pub fn completion(args: &CompletionArgs, context: &mut Context) -> Result<()> {
+pub(crate) fn completion(args: &CompletionArgs, context: &mut Context) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::tree("calicoctl"), "calicoctl", &mut script);
     let script = String::from_utf8(script)?;
@@ -29,7 +29,7 @@ pub fn completion(args: &CompletionArgs, context: &mut Context) -> Result<()> {
 /// Flags of `man`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  calicoctl man /usr/local/share/man/man1\n  calicoctl man | man -l -")]
-pub struct ManArgs {
+pub(crate) struct ManArgs {
     /// The directory to write the pages to; without one, the page of calicoctl itself is printed.
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
@@ -39,7 +39,7 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// When a page cannot be written.
-pub fn pages(args: &ManArgs, context: &mut Context) -> Result<()> {
+pub(crate) fn pages(args: &ManArgs, context: &mut Context) -> Result<()> {
     let mut command = cli::tree("calicoctl");
     command.build();
     let Some(directory) = &args.directory else {

@@ -5,10 +5,10 @@
 //! - [`diags`]: a bundle of what one wants to know when it does not.
 //! - [`run`]: starts the container, for clusters on etcd.
 
-pub mod checksystem;
-pub mod diags;
-pub mod run;
-pub mod status;
+pub(crate) mod checksystem;
+pub(crate) mod diags;
+pub(crate) mod run;
+pub(crate) mod status;
 
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 /// Manage the Calico node of this machine.
 #[derive(Clone, Debug, Args)]
-pub struct NodeArgs {
+pub(crate) struct NodeArgs {
     /// What to do.
     #[command(subcommand)]
     pub command: NodeCommand,
@@ -25,7 +25,7 @@ pub struct NodeArgs {
 
 /// What to do with this machine's node.
 #[derive(Clone, Debug, Subcommand)]
-pub enum NodeCommand {
+pub(crate) enum NodeCommand {
     /// Show whether Calico runs on this machine, and the state of its BGP peerings. Needs root.
     #[command(
         after_help = "Peers are read from BIRD's control socket in /var/run/calico or /var/run/bird.\n\n\
@@ -33,7 +33,7 @@ pub enum NodeCommand {
     )]
     Status,
     /// Gather a diagnostics bundle from this machine. Needs root.
-    #[command(after_help = "What a missing tool would have told is left out, and said so.\n\n\
+    #[command(after_help = "The output of a missing tool is left out, with a note.\n\n\
                             Examples:\n  sudo calicoctl node diags --log-dir=/var/log/calico")]
     Diags(DiagsArgs),
     /// Check that this machine's kernel can run Calico. Needs root.
@@ -54,7 +54,7 @@ pub enum NodeCommand {
 
 /// The flags of `node diags`.
 #[derive(Clone, Debug, Args)]
-pub struct DiagsArgs {
+pub(crate) struct DiagsArgs {
     /// The directory containing Calico logs.
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/log/calico")]
     pub log_dir: PathBuf,
@@ -62,7 +62,7 @@ pub struct DiagsArgs {
 
 /// The flags of `node checksystem`.
 #[derive(Clone, Debug, Args)]
-pub struct ChecksystemArgs {
+pub(crate) struct ChecksystemArgs {
     /// The kernel's configuration, instead of the usual places.
     #[arg(long, short = 'f', value_name = "FILE")]
     pub kernel_config: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub struct ChecksystemArgs {
 
 /// The flags of `node run`.
 #[derive(Clone, Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -122,7 +122,7 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// What the command failed with.
-pub async fn run(args: &NodeArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &NodeArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         NodeCommand::Status => {
             require_root()?;

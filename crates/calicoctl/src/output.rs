@@ -7,11 +7,11 @@
 //!
 //! Rendering is pure: objects in, text out. What must be asked of the datastore first is in [`Settings`].
 
-pub mod json;
-pub mod jsonpath;
-pub mod table;
-pub mod tabwriter;
-pub mod template;
+pub(crate) mod json;
+pub(crate) mod jsonpath;
+pub(crate) mod table;
+pub(crate) mod tabwriter;
+pub(crate) mod template;
 
 use crate::failure::{Failure, Result};
 use crate::kinds::Settings;
@@ -104,7 +104,7 @@ pub enum Format {
 }
 
 /// The names of the formats, for completion.
-pub const FORMATS: &[&str] = &[
+pub(crate) const FORMATS: &[&str] = &[
     "ps",
     "wide",
     "yaml",
@@ -210,13 +210,13 @@ fn whole(answers: &[Answer]) -> Result<serde_json::Value> {
 
 /// A number and a noun, in the right number.
 #[must_use]
-pub fn counted(number: usize, noun: &str) -> String {
+pub(crate) fn counted(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// An object as `kind/name`.
 #[must_use]
-pub fn name_line(resource: &Resource) -> String {
+pub(crate) fn name_line(resource: &Resource) -> String {
     format!("{}/{}\n", resource.kind().as_str().to_lowercase(), resource.name())
 }
 

@@ -1,11 +1,11 @@
 //! Colours for what is printed to a terminal; text in, text out.
 
 /// Red, for what is refused.
-pub const RED: &str = "\u{1b}[31m";
+pub(crate) const RED: &str = "\u{1b}[31m";
 /// Green, for what passes.
-pub const GREEN: &str = "\u{1b}[32m";
+pub(crate) const GREEN: &str = "\u{1b}[32m";
 /// Yellow, for what lies between.
-pub const YELLOW: &str = "\u{1b}[33m";
+pub(crate) const YELLOW: &str = "\u{1b}[33m";
 const RESET: &str = "\u{1b}[0m";
 
 /// The words that say what becomes of packets, and of files, with their colours.
@@ -23,13 +23,13 @@ const VERDICTS: &[(&str, &str)] = &[
 
 /// The text in a colour.
 #[must_use]
-pub fn colour(text: &str, colour: &str) -> String {
+pub(crate) fn colour(text: &str, colour: &str) -> String {
     format!("{colour}{text}{RESET}")
 }
 
 /// Colours a verdict that begins a line, or follows its first colon: never a word of a name or a sentence.
 #[must_use]
-pub fn verdicts(text: &str, colours: bool) -> String {
+pub(crate) fn verdicts(text: &str, colours: bool) -> String {
     if !colours {
         return text.to_owned();
     }

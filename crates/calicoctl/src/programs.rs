@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a program printed, on both streams together, and whether it succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// The output; for a program that cannot be run, the reason.
     pub output: Vec<u8>,
     /// Whether it ran and succeeded.
@@ -20,20 +20,20 @@ pub struct Report {
 
 /// Where programs are looked for.
 #[derive(Clone, Debug, Default)]
-pub struct Programs {
+pub(crate) struct Programs {
     path: OsString,
 }
 
 impl Programs {
     /// Those of the surroundings.
     #[must_use]
-    pub fn of(context: &Context) -> Self {
+    pub(crate) fn of(context: &Context) -> Self {
         Self { path: context.surroundings.environment.variable("PATH").unwrap_or_default() }
     }
 
     /// The file of a program.
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
         let mut files = std::env::split_paths(&self.path).map(|folder| folder.join(name));
         files.find(|file| file.is_file())
     }
@@ -42,7 +42,7 @@ impl Programs {
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn command(&self, name: &str) -> Result<tokio::process::Command, String> {
+    pub(crate) fn command(&self, name: &str) -> Result<tokio::process::Command, String> {
         let Some(file) = self.find(name) else {
             return Err(format!("exec: \"{name}\": executable file not found in $PATH"));
         };
@@ -52,7 +52,7 @@ impl Programs {
     }
 
     /// Runs a program and returns what it reports.
-    pub async fn run(&self, name: &str, arguments: &[impl AsRef<OsStr>]) -> Report {
+    pub(crate) async fn run(&self, name: &str, arguments: &[impl AsRef<OsStr>]) -> Report {
         let failed = |reason: String| Report { output: reason.into_bytes(), succeeded: false };
         let mut command = match self.command(name) {
             Ok(command) => command,
@@ -69,7 +69,7 @@ impl Programs {
     }
 
     /// Runs a command line whose words have no spaces in them.
-    pub async fn run_line(&self, line: &str) -> Report {
+    pub(crate) async fn run_line(&self, line: &str) -> Report {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [name, arguments @ ..] => self.run(name, arguments).await,

@@ -9,20 +9,20 @@
 //! - [`report`]: what is printed in the end, in Calico's words.
 //! - one module per command, with its flags.
 
-pub mod batch;
-pub mod convert;
-pub mod delete;
-pub mod describe;
-pub mod diff;
-pub mod edit;
-pub mod get;
-pub mod label;
-pub mod labels;
-pub mod operations;
-pub mod patch;
-pub mod pipeline;
-pub mod prune;
-pub mod report;
-pub mod target;
-pub mod watch;
-pub mod write;
+pub(crate) mod batch;
+pub(crate) mod convert;
+pub(crate) mod delete;
+pub(crate) mod describe;
+pub(crate) mod diff;
+pub(crate) mod edit;
+pub(crate) mod get;
+pub(crate) mod label;
+pub(crate) mod labels;
+pub(crate) mod operations;
+pub(crate) mod patch;
+pub(crate) mod pipeline;
+pub(crate) mod prune;
+pub(crate) mod report;
+pub(crate) mod target;
+pub(crate) mod watch;
+pub(crate) mod write;

@@ -25,7 +25,7 @@ pub const GIT_COMMIT: &str = env!("TORTIE_GIT_COMMIT");
                         # This program alone; needs no datastore.\n  calicoctl version --client\n\n  \
                         # Report every change of the cluster's version, until interrupted.\n  \
                         calicoctl version --poll=10s")]
-pub struct VersionArgs {
+pub(crate) struct VersionArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -41,7 +41,7 @@ pub struct VersionArgs {
 ///
 /// # Errors
 /// When the settings are wrong, or the cluster's version cannot be read.
-pub async fn run(args: &VersionArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &VersionArgs, context: &mut Context) -> Result<()> {
     let poll = match args.poll.as_deref() {
         None | Some("") => None,
         Some(text) => {

@@ -24,7 +24,7 @@ pub enum Access {
 
 /// What follows from the versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Go on.
     Fine,
     /// Go on, and say this.
@@ -35,7 +35,7 @@ pub enum Verdict {
 
 /// Judges a cluster's version.
 #[must_use]
-pub fn judge(cluster: &str, access: Access) -> Verdict {
+pub(crate) fn judge(cluster: &str, access: Access) -> Verdict {
     if cluster.is_empty() {
         return Verdict::Fine;
     }

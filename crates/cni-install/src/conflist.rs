@@ -1,8 +1,9 @@
 //! The network configuration: a template whose `__NAME__` tokens are replaced, checked to be JSON, and put in place.
 
 use crate::layout::Layout;
-use crate::settings::{Settings, text};
+use crate::settings::Settings;
 use daemon::Environment;
+use settings::{Reading, Row};
 use std::path::PathBuf;
 
 /// The mode of the file: it may hold a token.
@@ -62,27 +63,61 @@ const HOST_TEMPLATE: &str = r#"{
   ]
 }"#;
 
-/// Tokens that stand for a variable of the same name, and what they are without it.
-const VARIABLES: [(&str, &str); 14] = [
-    ("LOG_LEVEL", "info"),
-    ("LOG_FILE_PATH", "/var/log/calico/cni/cni.log"),
-    ("LOG_FILE_MAX_SIZE", "100"),
-    ("LOG_FILE_MAX_AGE", "30"),
-    ("LOG_FILE_MAX_COUNT", "10"),
-    ("DATASTORE_TYPE", "kubernetes"),
-    ("CNI_MTU", "1500"),
-    ("KUBERNETES_SERVICE_HOST", ""),
-    ("KUBERNETES_SERVICE_PORT", ""),
-    ("CALICO_API_GROUP", "crd.projectcalico.org/v1"),
-    ("ETCD_ENDPOINTS", ""),
-    ("ETCD_DISCOVERY_SRV", ""),
-    ("EMBEDDED_PATH", ""),
-    ("REQUIRE_MTU_FILE", "false"),
+/// Tokens that stand for a variable of the same name.
+pub(crate) const TOKENS: &[Row] = &[
+    token(
+        "CALICO_API_GROUP",
+        "crd.projectcalico.org/v1",
+        "The group of Calico's objects in the Kubernetes datastore.",
+    ),
+    token("CNI_MTU", "1500", "The MTU of pods, where Felix has not written another one."),
+    DATASTORE_TYPE,
+    token("EMBEDDED_PATH", "", "The folder of the embedded datastore. Not one of Calico's."),
+    token(
+        CERTIFICATES[1].0,
+        "",
+        "The authority of etcd's certificates; the file from `TLS_ASSETS_DIR` if there is one.",
+    ),
+    token(
+        CERTIFICATES[0].0,
+        "",
+        "The client's certificate for etcd; the file from `TLS_ASSETS_DIR` if there is one.",
+    ),
+    token("ETCD_DISCOVERY_SRV", "", "The domain whose SRV records name etcd's servers."),
+    token("ETCD_ENDPOINTS", "", "The addresses of etcd's servers, with commas between them."),
+    token(
+        CERTIFICATES[2].0,
+        "",
+        "The key of the client's certificate for etcd; the file from `TLS_ASSETS_DIR` if there is one.",
+    ),
+    token("KUBERNETES_SERVICE_HOST", "", "The address of the Kubernetes API."),
+    token("KUBERNETES_SERVICE_PORT", "", "The port of the Kubernetes API."),
+    token("LOG_FILE_MAX_AGE", "30", "How many days old log files of the plugin are kept."),
+    token("LOG_FILE_MAX_COUNT", "10", "How many old log files of the plugin are kept."),
+    token("LOG_FILE_MAX_SIZE", "100", "How many megabytes a log file of the plugin has at most."),
+    token("LOG_FILE_PATH", "/var/log/calico/cni/cni.log", "The log file of the plugin."),
+    token("LOG_LEVEL", "info", "The least severe message that the plugin logs."),
+    token("REQUIRE_MTU_FILE", "false", "Whether the plugin waits for the MTU that Felix writes."),
 ];
 
 /// Tokens that stand for a certificate's file on the host, if there is one.
 const CERTIFICATES: [(&str, &str); 3] =
     [("ETCD_CERT_FILE", "etcd-cert"), ("ETCD_CA_CERT_FILE", "etcd-ca"), ("ETCD_KEY_FILE", "etcd-key")];
+
+const DATASTORE_TYPE: Row = token("DATASTORE_TYPE", "kubernetes", "The datastore of the plugin.");
+
+const fn token(name: &'static str, default: &'static str, doc: &'static str) -> Row {
+    Row { name, default, beats: "", doc }
+}
+
+/// What a token's variable says, or its default. What is not UTF-8 counts as not set.
+fn value(environment: &dyn Environment, row: &Row) -> String {
+    Reading::default().value(
+        &settings::kinds::text::<String>(),
+        row,
+        settings::utf8(environment.variable(row.name)),
+    )
+}
 
 /// Why the configuration is not in place.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +131,7 @@ pub enum ConflistError {
         #[source]
         source: std::io::Error,
     },
-    /// The result is no JSON. Its text is not shown: it may hold a token.
+    /// The result is not JSON. Its text is not shown: it may hold a token.
     #[error(
         "CNI config is not valid JSON: {reason}. Check CNI_NETWORK_CONFIG (or the file) and the variables that it uses"
     )]
@@ -119,7 +154,7 @@ pub enum ConflistError {
 ///
 /// # Errors
 /// When the template is no use, or the file cannot be written.
-pub fn install(
+pub(crate) fn install(
     settings: &Settings,
     environment: &dyn Environment,
     layout: &Layout,
@@ -136,8 +171,8 @@ pub fn install(
         return Ok(());
     }
     let template = template(settings, environment, layout)?;
-    let certificate = |variable: &str, name: &str| {
-        let named = text(environment, variable, "");
+    let certificate = |variable: &'static str, name: &str| {
+        let named = value(environment, &token(variable, "", ""));
         let file = format!("{}/{}/{name}", settings.net_folder, crate::secrets::FOLDER);
         match net_folder.join(crate::secrets::FOLDER).join(name).is_file() {
             true => file,
@@ -146,8 +181,8 @@ pub fn install(
             false => String::new(),
         }
     };
-    let text = fill(&template, settings, environment, own_token, &certificate)?;
-    daemon::files::write(&path, text.as_bytes(), MODE)
+    let filled = fill(&template, settings, environment, own_token, &certificate)?;
+    daemon::files::write(&path, filled.as_bytes(), MODE)
         .map_err(|source| ConflistError::Write { path: path.clone(), source })?;
     tracing::info!(path = %path.display(), "installed the CNI configuration");
     if settings.conf_name != settings.old_conf_name {
@@ -175,7 +210,7 @@ fn template(
     if !settings.template.is_empty() {
         return Ok(settings.template.clone());
     }
-    let is_kubernetes = text(environment, "DATASTORE_TYPE", "kubernetes").eq_ignore_ascii_case("kubernetes");
+    let is_kubernetes = value(environment, &DATASTORE_TYPE).eq_ignore_ascii_case("kubernetes");
     let built_in = if layout.is_host && !is_kubernetes { HOST_TEMPLATE } else { DEFAULT_TEMPLATE };
     Ok(built_in.to_owned())
 }
@@ -186,19 +221,20 @@ fn fill(
     settings: &Settings,
     environment: &dyn Environment,
     own_token: &str,
-    certificate: &dyn Fn(&str, &str) -> String,
+    certificate: &dyn Fn(&'static str, &str) -> String,
 ) -> Result<String, ConflistError> {
     let mut filled = template.to_owned();
     let mut replace = |token: &str, value: &str| filled = filled.replace(&format!("__{token}__"), value);
-    for (name, default) in VARIABLES {
-        replace(name, &text(environment, name, default));
+    // Before the others: in a container these are files of the secret, whatever the variable says.
+    for (token, file) in CERTIFICATES {
+        replace(token, &certificate(token, file));
+    }
+    for row in TOKENS {
+        replace(row.name, &value(environment, row));
     }
     replace("KUBERNETES_NODE_NAME", &settings.node_name);
     replace("KUBECONFIG_FILEPATH", &format!("{}/{}", settings.net_folder, crate::credentials::FILE));
     replace("SERVICEACCOUNT_TOKEN", own_token);
-    for (token, file) in CERTIFICATES {
-        replace(token, &certificate(token, file));
-    }
     match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&filled) {
         Ok(_) => Ok(filled),
         Err(error) => Err(ConflistError::NotJson { reason: error.to_string() }),

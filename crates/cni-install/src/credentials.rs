@@ -1,6 +1,6 @@
 //! The plugin's kubeconfig, with a token of its own service account. Only in a pod; elsewhere there is no token to get.
 
-use crate::settings::{Settings, text};
+use crate::settings::Settings;
 use daemon::Environment;
 use kube_access::access::join_host_port;
 use kube_access::kubeconfig::{self, Trust};
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the file.
-pub const FILE: &str = "calico-kubeconfig";
+pub(crate) const FILE: &str = "calico-kubeconfig";
 
 /// Why there is no kubeconfig.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum CredentialError {
 
 /// The pod's connection to its cluster.
 #[derive(Debug)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     access: KubeAccess,
     namespace: String,
     own_token: PathBuf,
@@ -44,7 +44,7 @@ impl Credentials {
     ///
     /// # Errors
     /// When this is a pod and its files cannot be used.
-    pub async fn open(
+    pub(crate) async fn open(
         environment: &(dyn Environment + Send + Sync),
         account: &Path,
     ) -> Result<Option<Self>, CredentialError> {
@@ -63,24 +63,21 @@ impl Credentials {
     ///
     /// # Errors
     /// When there is no token, or the file cannot be written.
-    pub async fn renew(
+    pub(crate) async fn renew(
         &self,
         settings: &Settings,
-        environment: &(dyn Environment + Send + Sync),
         net_folder: &Path,
     ) -> Result<jiff::Timestamp, CredentialError> {
         let token =
             token::fetch(&self.access, &self.namespace, &settings.service_account, &self.own_token).await?;
-        let get = |name: &str, default: &str| text(environment, name, default);
         let server = format!(
             "{}://{}",
-            get("KUBERNETES_SERVICE_PROTOCOL", "https"),
-            join_host_port(&get("KUBERNETES_SERVICE_HOST", ""), &get("KUBERNETES_SERVICE_PORT", ""))
+            settings.service_protocol,
+            join_host_port(&settings.service_host, &settings.service_port)
         );
-        let trust = if get("SKIP_TLS_VERIFY", "") == "true" {
-            Trust::Nothing
-        } else {
-            Trust::Authority(self.access.authority())
+        let trust = match settings.skip_tls_verify {
+            true => Trust::Nothing,
+            false => Trust::Authority(self.access.authority()),
         };
         let path = net_folder.join(FILE);
         kubeconfig::write(&path, &kubeconfig::render(&server, trust, &token.text))
@@ -92,6 +89,6 @@ impl Credentials {
 
 /// The pod's own token, for templates that want it; empty when this is not a pod.
 #[must_use]
-pub fn own_token(account: &Path) -> String {
+pub(crate) fn own_token(account: &Path) -> String {
     std::fs::read_to_string(account.join("token")).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ const PROGRAMS: &str = "/opt/cni/bin";
 
 /// Where things go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Network configurations.
     pub net_folder: PathBuf,
     /// Plugins; those that cannot be written are skipped.
@@ -32,7 +32,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of what is below `root`.
     #[must_use]
-    pub fn of(root: &Path, settings: &Settings) -> Self {
+    pub(crate) fn of(root: &Path, settings: &Settings) -> Self {
         let at = |path: &str| root.join(path.strip_prefix('/').unwrap_or(path));
         // A pod is never a host, even if somebody forgot to mount the host's folders; it says so when it finds none.
         if at(MOUNTED).is_dir() || at(kube_access::access::SERVICE_ACCOUNT_DIR).is_dir() {
@@ -55,7 +55,7 @@ impl Layout {
     ///
     /// # Errors
     /// When a folder cannot be made.
-    pub fn make_folders(&self) -> std::io::Result<()> {
+    pub(crate) fn make_folders(&self) -> std::io::Result<()> {
         if self.is_host {
             for folder in self.program_folders.iter().chain([&self.net_folder]) {
                 std::fs::create_dir_all(folder)?;

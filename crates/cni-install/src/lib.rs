@@ -12,12 +12,19 @@
 //! or not at all. It refuses to widen modes: programs are at most 0755, everything with a secret is 0600. On a host itself it
 //! refuses to replace a configuration that is there, unless it is given a template: that may be Calico's own.
 
-pub mod conflist;
-pub mod credentials;
-pub mod layout;
-pub mod programs;
-pub mod secrets;
-pub mod settings;
+mod conflist;
+mod credentials;
+mod layout;
+mod programs;
+mod secrets;
+mod settings;
+
+/// What tests of this crate reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::Installation;
+    pub use crate::settings::Settings;
+}
 
 use credentials::Credentials;
 use daemon::Environment;
@@ -32,7 +39,7 @@ use std::time::Duration;
 pub enum InstallError {
     /// Variables cannot be used.
     #[error(transparent)]
-    Settings(#[from] settings::SettingsError),
+    Settings(#[from] ::settings::Mistakes),
     /// The plugins are not in place.
     #[error(transparent)]
     Programs(#[from] programs::ProgramError),
@@ -68,6 +75,18 @@ pub struct Installation<'a> {
     pub hostname: &'a str,
 }
 
+/// The tables of the reference: the installer's variables, and those that fill the template.
+#[must_use]
+pub fn reference_page() -> String {
+    format!(
+        "{}\n## Tokens of the template\n\n\
+         `__NAME__` in the template stands for the variable `NAME`. Beside these: `KUBERNETES_NODE_NAME` as above, \
+         `KUBECONFIG_FILEPATH` for the plugin's kubeconfig, and `SERVICEACCOUNT_TOKEN` for the pod's own token.\n\n{}",
+        ::settings::page(settings::VARIABLES),
+        ::settings::page(conflist::TOKENS)
+    )
+}
+
 /// Installs as this process's variables say, and stays if they say so.
 ///
 /// # Errors
@@ -78,7 +97,7 @@ pub async fn run(environment: &(dyn Environment + Send + Sync), root: &Path) -> 
     let hostname = rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase();
     let installation = Installation { environment, root, program: &program, hostname: &hostname };
     let settings = installation.install().await?;
-    if settings.sleep {
+    if settings.sleep == Some(true) {
         tracing::info!("done; staying to keep credentials fresh (SLEEP=true)");
         installation.stay(&settings).await?;
     }
@@ -105,14 +124,11 @@ impl Installation<'_> {
         programs::install(&settings, self.program, layout.image.as_deref(), &layout.program_folders)?;
         let credentials = self.credentials().await?;
         if let Some(credentials) = &credentials {
-            credentials.renew(&settings, self.environment, net_folder).await?;
+            credentials.renew(&settings, net_folder).await?;
         }
         let token = credentials::own_token(&self.path(kube_access::access::SERVICE_ACCOUNT_DIR));
         conflist::install(&settings, self.environment, &layout, &token)?;
-        if layout.is_host && credentials.is_none() && !settings.sleep_was_said {
-            // There is nothing to keep fresh.
-            settings.sleep = false;
-        }
+        settings.sleep.get_or_insert(!layout.is_host || credentials.is_some());
         Ok(settings)
     }
 
@@ -176,7 +192,7 @@ impl Installation<'_> {
         match self.credentials().await? {
             Some(credentials) => {
                 let folder = self.net_folder(settings);
-                Ok(Some(credentials.renew(settings, self.environment, &folder).await?))
+                Ok(Some(credentials.renew(settings, &folder).await?))
             }
             None => Ok(None),
         }

@@ -13,7 +13,7 @@ const OWN_NAMES: [&str; 2] = ["calico", "calico-ipam"];
 
 /// The reference plugins that conflists chain, which this program is too. A plugin of the image by the same name goes
 /// before it.
-pub const REFERENCE_NAMES: [&str; 5] = ["bandwidth", "host-local", "loopback", "portmap", "tuning"];
+pub(crate) const REFERENCE_NAMES: [&str; 5] = ["bandwidth", "host-local", "loopback", "portmap", "tuning"];
 
 /// What the image has beside plugins.
 const INSTALLER: &str = "install";
@@ -58,7 +58,7 @@ pub enum ProgramError {
 ///
 /// # Errors
 /// When one cannot be put there, or no folder can be written.
-pub fn install(
+pub(crate) fn install(
     settings: &Settings,
     program: &Path,
     image: Option<&Path>,

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The folder beside the network configuration.
-pub const FOLDER: &str = "calico-tls";
+pub(crate) const FOLDER: &str = "calico-tls";
 
 /// The files, and the widest mode that each may have.
 const FILES: [(&str, u32); 3] = [("etcd-ca", 0o644), ("etcd-cert", 0o644), ("etcd-key", 0o600)];
@@ -26,7 +26,7 @@ pub struct SecretError {
 ///
 /// # Errors
 /// When a file cannot be copied or removed.
-pub fn install(source: &Path, net_folder: &Path) -> Result<(), SecretError> {
+pub(crate) fn install(source: &Path, net_folder: &Path) -> Result<(), SecretError> {
     let target = net_folder.join(FOLDER);
     let failed = |path: &Path| {
         let path = path.to_owned();

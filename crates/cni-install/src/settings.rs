@@ -1,114 +1,93 @@
-//! Calico's variables for the installer, read once.
+//! The installer's variables, one row each.
 
 use daemon::Environment;
+use settings::kinds::{Of, OnlyIf, Trouble, go_bool, go_duration, text};
+use settings::{Mistakes, Reading};
 use std::time::Duration;
 
-/// What the variables say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The folder of network configurations as the host sees it.
-    pub net_folder: String,
-    /// The name of the configuration.
-    pub conf_name: String,
-    /// The name that it had before.
-    pub old_conf_name: String,
-    /// The template, in place.
-    pub template: String,
-    /// The file of the template; wins.
-    pub template_file: String,
-    /// Where etcd's certificates are mounted.
-    pub tls_folder: String,
-    /// Programs of the image that are not installed.
-    pub skipped: Vec<String>,
-    /// Whether programs that are there are replaced.
-    pub update: bool,
-    /// Whether to stay after the work is done.
-    pub sleep: bool,
-    /// Whether a variable says so.
-    pub sleep_was_said: bool,
-    /// The node's name.
-    pub node_name: String,
-    /// The service account of the plugin's tokens.
-    pub service_account: String,
-    /// How often the token is renewed; by its lifetime unless set.
-    pub token_interval: Option<Duration>,
-}
-
-/// A variable that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}={value}: {reason}")]
-pub struct SettingsError {
-    /// Which one.
-    pub variable: &'static str,
-    /// What it holds.
-    pub value: String,
-    /// What is wrong, and what would be right.
-    pub reason: &'static str,
-}
-
-/// The value of a variable that is set to something, or the default.
-pub(crate) fn text(environment: &dyn Environment, name: &str, default: &str) -> String {
-    let value = environment.variable(name).and_then(|value| value.into_string().ok());
-    value.filter(|value| !value.is_empty()).unwrap_or_else(|| default.to_owned())
+settings::settings! {
+    /// What the variables say.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Settings, VARIABLES {
+        /// The name of the network configuration.
+        conf_name: String = Of(file_name), "CNI_CONF_NAME", "10-calico.conflist";
+        /// The folder of network configurations as the host sees it.
+        net_folder: String = text(), "CNI_NET_DIR", "/etc/cni/net.d";
+        /// The template of the network configuration; a built-in one unless set.
+        template: String = text(), "CNI_NETWORK_CONFIG", "";
+        /// The file of the template; comes before `CNI_NETWORK_CONFIG`.
+        template_file: String = text(), "CNI_NETWORK_CONFIG_FILE", "";
+        /// The name that the network configuration had before: a file that is removed.
+        old_conf_name: String = Of(file_name), "CNI_OLD_CONF_NAME", "10-calico.conflist";
+        /// How often the plugin's token is renewed, such as `1h`; by its lifetime unless set.
+        token_interval: Option<Duration> = Of(interval), "CNI_TOKEN_REFRESH_INTERVAL", "";
+        /// The service account of the plugin's tokens.
+        service_account: String = text(), "CALICO_CNI_SERVICE_ACCOUNT", "calico-cni-plugin";
+        /// The node's name; the machine's unless set.
+        node_name: String = text(), "KUBERNETES_NODE_NAME", "";
+        /// The address of the Kubernetes API.
+        service_host: String = text(), "KUBERNETES_SERVICE_HOST", "";
+        /// The port of the Kubernetes API.
+        service_port: String = text(), "KUBERNETES_SERVICE_PORT", "";
+        /// The protocol of the Kubernetes API.
+        service_protocol: String = text(), "KUBERNETES_SERVICE_PROTOCOL", "https";
+        /// Programs of the image that are not installed, with commas between them.
+        skipped: Vec<String> = Of(names), "SKIP_CNI_BINARIES", "";
+        /// `true`: the plugin does not check the certificate of the Kubernetes API.
+        skip_tls_verify: bool = OnlyIf("true"), "SKIP_TLS_VERIFY", "";
+        /// Whether to stay and keep credentials fresh; unless set, wherever there are any, and always in a container.
+        sleep: Option<bool> = Of(switch), "SLEEP", "";
+        /// Where etcd's certificates are mounted.
+        tls_folder: String = text(), "TLS_ASSETS_DIR", "/calico-secrets";
+        /// Whether programs that are there are replaced.
+        update: bool = Of(boolean), "UPDATE_CNI_BINARIES", "true";
+    }
 }
 
 impl Settings {
     /// Reads the variables; `hostname` is the node's name where none says it.
     ///
     /// # Errors
-    /// The first that cannot be used.
-    pub fn read(environment: &dyn Environment, hostname: &str) -> Result<Self, SettingsError> {
-        let get = |name: &str, default: &str| text(environment, name, default);
-        let settings = Self {
-            net_folder: get("CNI_NET_DIR", "/etc/cni/net.d"),
-            conf_name: get("CNI_CONF_NAME", DEFAULT_CONF_NAME),
-            old_conf_name: get("CNI_OLD_CONF_NAME", DEFAULT_CONF_NAME),
-            template: get("CNI_NETWORK_CONFIG", ""),
-            template_file: get("CNI_NETWORK_CONFIG_FILE", ""),
-            tls_folder: get("TLS_ASSETS_DIR", "/calico-secrets"),
-            skipped: get("SKIP_CNI_BINARIES", "").split(',').map(|name| name.trim().to_owned()).collect(),
-            update: switch(environment, "UPDATE_CNI_BINARIES")?,
-            sleep: switch(environment, "SLEEP")?,
-            sleep_was_said: !get("SLEEP", "").is_empty(),
-            node_name: get("KUBERNETES_NODE_NAME", hostname),
-            service_account: get("CALICO_CNI_SERVICE_ACCOUNT", kube_access::token::DEFAULT_SERVICE_ACCOUNT),
-            token_interval: interval(&get("CNI_TOKEN_REFRESH_INTERVAL", "")),
-        };
-        for (variable, name) in
-            [("CNI_CONF_NAME", &settings.conf_name), ("CNI_OLD_CONF_NAME", &settings.old_conf_name)]
-        {
-            // Joined to a folder of the host, so it must not lead out of it.
-            if name.contains('/') || name == ".." || name == "." {
-                let reason = "must be the name of a file, without a folder";
-                return Err(SettingsError { variable, value: name.clone(), reason });
-            }
+    /// All that cannot be used.
+    pub fn read(environment: &dyn Environment, hostname: &str) -> Result<Self, Mistakes> {
+        let (mut settings, Reading { mistakes, warnings }) =
+            Self::read_from(|name| settings::utf8(environment.variable(name)));
+        for warning in warnings {
+            tracing::error!("{warning}");
         }
-        Ok(settings)
+        if settings.node_name.is_empty() {
+            hostname.clone_into(&mut settings.node_name);
+        }
+        if mistakes.0.is_empty() { Ok(settings) } else { Err(mistakes) }
     }
 }
 
-const DEFAULT_CONF_NAME: &str = "10-calico.conflist";
-
-/// A switch that is on unless it is turned off, in Go's words.
-fn switch(environment: &dyn Environment, name: &'static str) -> Result<bool, SettingsError> {
-    let value = text(environment, name, "true");
-    match value.as_str() {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(SettingsError { variable: name, value, reason: "must be true or false" }),
+/// A name that is joined to a folder of the host, so it must not lead out of it.
+fn file_name(text: &str) -> Result<String, Trouble> {
+    match text.contains('/') || text == ".." || text == "." {
+        true => Err(Trouble::Mistake("must be the name of a file, without a folder".to_owned())),
+        false => Ok(text.to_owned()),
     }
 }
 
-/// A length of time. One that cannot be read is told and not used.
-fn interval(value: &str) -> Option<Duration> {
-    if value.is_empty() {
-        return None;
+fn names(text: &str) -> Result<Vec<String>, Trouble> {
+    Ok(text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect())
+}
+
+fn boolean(text: &str) -> Result<bool, Trouble> {
+    go_bool(text).map_err(Trouble::Mistake)
+}
+
+fn switch(text: &str) -> Result<Option<bool>, Trouble> {
+    if text.is_empty() { Ok(None) } else { boolean(text).map(Some) }
+}
+
+fn interval(text: &str) -> Result<Option<Duration>, Trouble> {
+    if text.is_empty() {
+        return Ok(None);
     }
-    let parsed = api::scalars::Duration::from(value).parse();
-    if let Err(reason) = &parsed {
-        tracing::error!(reason, "CNI_TOKEN_REFRESH_INTERVAL is not used");
-    }
-    parsed.ok().filter(|interval| !interval.is_zero())
+    let interval = go_duration(text).map_err(Trouble::Ignored)?;
+    Ok(Some(interval).filter(|interval| !interval.is_zero()))
 }
 
 #[cfg(test)]
@@ -126,7 +105,7 @@ mod tests {
         );
         assert_eq!((settings.tls_folder.as_str(), settings.node_name.as_str()), ("/calico-secrets", "host"));
         assert_eq!(settings.service_account, "calico-cni-plugin");
-        assert!(settings.update && settings.sleep);
+        assert_eq!((settings.update, settings.sleep), (true, None));
     }
 
     #[test]
@@ -142,12 +121,14 @@ mod tests {
             "host",
         )
         .expect("usable variables");
-        assert!(!settings.sleep && !settings.update);
+        assert_eq!((settings.update, settings.sleep), (false, Some(false)));
         assert_eq!(settings.skipped, ["tuning", "bandwidth"]);
         assert_eq!((settings.node_name.as_str(), settings.token_interval), ("n1", None));
-        for (name, value) in [("SLEEP", "maybe"), ("CNI_CONF_NAME", "../x"), ("CNI_OLD_CONF_NAME", "..")] {
-            let error = Settings::read(&Variables::new([(name, value)]), "host").expect_err(name);
-            assert!(error.to_string().starts_with(&format!("{name}={value}: must be")), "{error}");
+        let wrong = [("SLEEP", "maybe"), ("CNI_CONF_NAME", "../x"), ("CNI_OLD_CONF_NAME", "..")];
+        let mistakes =
+            Settings::read(&Variables::new(wrong), "host").expect_err("three mistakes").to_string();
+        for (name, value) in wrong {
+            assert!(mistakes.contains(&format!("{name}={value}: must be")), "{mistakes}");
         }
     }
 }

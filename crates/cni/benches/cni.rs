@@ -10,7 +10,7 @@
 mod world;
 
 use anyhow::{Context as _, Result, ensure};
-use cni::wiring::{Pair, Plan};
+use cni::for_tests::{AgentState, Context, Pair, Plan, Store, bind, remove, serve};
 use netlink::namespace::Namespace;
 use serde_json::{Value, json};
 use std::io::Write as _;
@@ -64,12 +64,12 @@ fn agent() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let socket = environment.get("AGENT_SOCKET").context("no socket")?;
-        let listener = cni::agent::bind(Path::new(socket))?;
-        let store = cni::Store::open(&cni::config::NetConf::default(), &environment).await?;
+        let listener = bind(Path::new(socket))?;
+        let store = Store::open(&cni::NetConf::default(), &environment).await?;
         let node = environment.get("NODENAME").context("no node")?;
         let paths = cni::HostPaths::of(&environment);
-        let context = cni::Context::new(Arc::new(store.warmed(node)), paths, true);
-        Ok(cni::agent::serve(listener, cni::agent::AgentState::ready(context)).await?)
+        let context = Context::new(Arc::new(store.warmed(node)), paths, true);
+        Ok(serve(listener, AgentState::ready(context)).await?)
     })
 }
 
@@ -244,7 +244,7 @@ fn compare(figures: &mut Report, what: &str, ours: &[f64], floor: &[f64], goal: 
 
 /// What the kernel is asked for.
 fn plan(node: &Node, number: usize) -> Result<Plan> {
-    let conf = cni::config::NetConf::parse(&node.configuration(json!({})))?;
+    let conf = cni::NetConf::parse(&node.configuration(json!({})))?;
     let mut plan = Plan::new(&conf, format!("califloor{number}"), "eth0", Some(1450))?;
     plan.addresses = vec![format!("10.99.0.{}/32", number % 250 + 1).parse()?];
     Ok(plan)
@@ -266,7 +266,7 @@ fn wire(node: &Node, pod: &Pod, number: usize) -> Result<(f64, f64)> {
     connect(&plan, pod)?;
     let made = milliseconds(start);
     let start = Instant::now();
-    cni::wiring::remove(namespace, "eth0")?;
+    remove(namespace, "eth0")?;
     Ok((made, milliseconds(start)))
 }
 
@@ -397,7 +397,7 @@ fn parallel_floor(node: &Node, client: &client::Client, width: usize, writes: u6
     }
     let seconds = begin.elapsed().as_secs_f64();
     for pod in &pods {
-        cni::wiring::remove(&pod.netns.namespace, "eth0")?;
+        remove(&pod.netns.namespace, "eth0")?;
     }
     Ok(count as f64 / seconds)
 }

@@ -23,17 +23,17 @@ fn serve(socket: &std::path::Path) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let outcome: std::io::Result<()> = runtime.block_on(async {
-        let listener = cni::agent::bind(socket)?;
-        let state = cni::agent::AgentState::starting("the datastore");
+        let listener = cni::for_tests::bind(socket)?;
+        let state = cni::for_tests::AgentState::starting("the datastore");
         let node = environment.get("NODENAME").cloned().unwrap_or_default();
-        let opened = cni::Store::open(&cni::config::NetConf::default(), &environment).await;
+        let opened = cni::for_tests::Store::open(&cni::NetConf::default(), &environment).await;
         if !environment.contains_key("AGENT_NEVER_READY")
             && let Ok(store) = opened
         {
             let paths = cni::HostPaths::of(&environment);
-            state.set_ready(cni::Context::new(Arc::new(store.warmed(&node)), paths, true));
+            state.set_ready(cni::for_tests::Context::new(Arc::new(store.warmed(&node)), paths, true));
         }
-        cni::agent::serve(listener, state).await
+        cni::for_tests::serve(listener, state).await
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

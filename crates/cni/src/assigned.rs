@@ -2,8 +2,8 @@
 //! the runtime is told.
 
 use crate::request::Request;
-use crate::result::{CniResult, Dns, Interface, Ip, Route};
 use crate::wiring::Ends;
+use cni_protocol::result::{CniResult, Dns, Interface, Ip, Route};
 use ipnet::IpNet;
 use std::net::IpAddr;
 

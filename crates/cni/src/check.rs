@@ -9,9 +9,9 @@ use crate::error::{CniError, Result, code};
 use crate::host;
 use crate::identity::Identity;
 use crate::request::Request;
-use crate::result::{CniResult, Ip};
 use crate::wiring::{self, Plan};
 use api::WorkloadEndpoint;
+use cni_protocol::result::{CniResult, Ip};
 use model::HandleId;
 use std::net::IpAddr;
 

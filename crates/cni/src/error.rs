@@ -1,6 +1,6 @@
 //! Failures of the stores behind the plugins, in the protocol's form.
 
-pub use cni_protocol::error::{CniError, Result, code};
+pub(crate) use cni_protocol::error::{CniError, Result, code};
 
 /// What a failure of a store becomes for the runtime.
 pub(crate) trait StoreFailure {

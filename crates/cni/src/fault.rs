@@ -4,9 +4,10 @@
 
 /// The variable that names the step at which to die.
 #[cfg(feature = "fault-points")]
-pub const VARIABLE: &str = "TORTIE_CNI_DIE_AT";
+pub(crate) const VARIABLE: &str = "TORTIE_CNI_DIE_AT";
 
 /// All steps of an ADD that pass a fault point, in order; tests walk this list.
+#[cfg(feature = "fault-points")]
 pub const STEPS: [&str; 9] = [
     "started",
     "store-read",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The variable that puts another folder before all paths below: for containers that see the host's files elsewhere,
 /// and for tests.
-pub const ROOT_VARIABLE: &str = "TORTIE_HOST_ROOT";
+pub(crate) const ROOT_VARIABLE: &str = "TORTIE_HOST_ROOT";
 
 /// Where things are on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn named_or(name: &str, place: fn(&HostPaths) -> &PathBuf, paths: &HostPaths) ->
 
 /// Whether the node's name is known without asking the host for its own.
 #[must_use]
-pub fn knows_its_node(conf: &NetConf, paths: &HostPaths) -> bool {
+pub(crate) fn knows_its_node(conf: &NetConf, paths: &HostPaths) -> bool {
     let file = paths.nodename_file(conf);
     !conf.nodename.is_empty()
         || !conf.hostname.is_empty()
@@ -91,7 +91,7 @@ pub fn knows_its_node(conf: &NetConf, paths: &HostPaths) -> bool {
 ///
 /// # Errors
 /// When the start-up has not been there yet, and the configuration does not say that this is fine.
-pub fn node_name(conf: &NetConf, paths: &HostPaths) -> Result<String> {
+pub(crate) fn node_name(conf: &NetConf, paths: &HostPaths) -> Result<String> {
     let file = paths.nodename_file(conf);
     let text = std::fs::read_to_string(&file);
     if let Err(error) = &text
@@ -127,7 +127,7 @@ fn own_host_name() -> String {
 ///
 /// # Errors
 /// When the file must be there and is not, or holds no number.
-pub fn mtu(conf: &NetConf, paths: &HostPaths) -> Result<Option<u32>> {
+pub(crate) fn mtu(conf: &NetConf, paths: &HostPaths) -> Result<Option<u32>> {
     let wrong = |reason: String| {
         CniError::new(
             code::NODE_NOT_READY,

@@ -132,7 +132,7 @@ impl Identity {
 
 /// What names of pods' devices begin with: the first of Felix's prefixes.
 #[must_use]
-pub fn interface_prefix(environment: &Environment) -> String {
+pub(crate) fn interface_prefix(environment: &Environment) -> String {
     let configured = environment.get("FELIX_INTERFACEPREFIX").map_or("", String::as_str);
     match configured.split(',').next() {
         None | Some("") => INTERFACE_PREFIX.to_owned(),

@@ -33,7 +33,7 @@ struct Entry {
 
 /// A release that is due.
 #[derive(Debug)]
-pub struct Due {
+pub(crate) struct Due {
     /// The DEL.
     pub request: Request,
     /// The node's name, where it was known.
@@ -42,7 +42,7 @@ pub struct Due {
 
 /// A file of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueFile {
+pub(crate) struct DueFile {
     path: PathBuf,
     container: String,
 }
@@ -57,21 +57,21 @@ impl DueFile {
 
     /// The container.
     #[must_use]
-    pub fn container(&self) -> &str {
+    pub(crate) fn container(&self) -> &str {
         &self.container
     }
 }
 
 /// The folder of releases that are due.
 #[derive(Clone, Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     folder: PathBuf,
 }
 
 impl Journal {
     /// The journal in this folder, which need not exist.
     #[must_use]
-    pub fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
@@ -79,7 +79,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn record(&self, request: &Request, node: Option<&str>) -> io::Result<()> {
+    pub(crate) fn record(&self, request: &Request, node: Option<&str>) -> io::Result<()> {
         self.make_folder()?;
         // Secrets are not written to disk once more; whoever carries it out has its own.
         let wanted = |name: &str| is_passed(name) && !is_secret(name);
@@ -99,7 +99,7 @@ impl Journal {
     ///
     /// # Errors
     /// When the folder cannot be made, or the kernel has no more watches.
-    pub fn watch(&self) -> io::Result<FolderWatch> {
+    pub(crate) fn watch(&self) -> io::Result<FolderWatch> {
         self.make_folder()?;
         FolderWatch::new(&self.folder)
     }
@@ -108,7 +108,7 @@ impl Journal {
     ///
     /// # Errors
     /// When the file cannot be removed.
-    pub fn strike(&self, request: &Request) -> io::Result<()> {
+    pub(crate) fn strike(&self, request: &Request) -> io::Result<()> {
         match std::fs::remove_file(self.file_of(request)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -117,7 +117,7 @@ impl Journal {
 
     /// The releases that are due, those that waited longest first.
     #[must_use]
-    pub fn files(&self) -> Vec<DueFile> {
+    pub(crate) fn files(&self) -> Vec<DueFile> {
         let Ok(folder) = std::fs::read_dir(&self.folder) else { return Vec::new() };
         let mut files: Vec<(Option<SystemTime>, DueFile)> = folder
             .flatten()
@@ -132,12 +132,12 @@ impl Journal {
 
     /// What a file holds; `None` when it is gone. What cannot be read is logged and left.
     #[must_use]
-    pub fn read(&self, file: &DueFile) -> Option<Due> {
+    pub(crate) fn read(&self, file: &DueFile) -> Option<Due> {
         read(&file.path)
     }
 
     /// Lets the others go first.
-    pub fn put_behind(&self, file: &DueFile) {
+    pub(crate) fn put_behind(&self, file: &DueFile) {
         let outcome =
             File::options().write(true).open(&file.path).and_then(|it| it.set_modified(SystemTime::now()));
         if let Err(error) = outcome {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! - [`run_plugin`], [`run_ipam`]: the programs, with everything injected; [`run_in_process`] for `main`.
-//! - [`agent`]: the same work in a long-running process ([`agent::serve`]).
-//! - [`execute`]: one call with open connections.
+//! - `agent`: the same work in a long-running process ([`run_agent`]).
+//! - `run::execute`: one call with open connections.
 //!
 //! A failure is CNI's JSON with a code that stays ([`error::code`]), naming step, object and remedy. ADD leaves nothing
 //! behind when it fails; DEL succeeds for what is half-made or long gone. It refuses to guess: an annotation or field
@@ -20,43 +20,52 @@
 
 mod add;
 mod addresses;
-pub mod agent;
+mod agent;
 mod annotations;
 mod assigned;
 mod attachment;
 mod check;
-pub mod config;
-pub mod context;
+mod config;
+mod context;
 mod dataplane;
 mod del;
 mod endpoint;
-pub mod error;
+mod error;
 mod external;
-pub mod fault;
+mod fault;
 mod gates;
 mod gc;
 #[cfg(test)]
 mod histories;
-pub mod host;
-pub mod identity;
+mod host;
+mod identity;
 mod ipam;
-pub mod journal;
+mod journal;
 mod labels;
-pub mod log;
+mod log;
 mod pending;
-pub mod request;
+mod request;
 mod run;
 mod status;
-pub mod store;
+mod store;
 mod turn;
 mod upgrade;
-pub mod wait;
-pub mod wiring;
+mod wait;
+mod wiring;
 
-pub use cni_protocol::{Outcome, args, result, version};
-pub use context::Context;
-pub use error::CniError;
+pub use agent::{alone, run as run_agent};
+pub use config::NetConf;
 pub use host::HostPaths;
-pub use request::{Command, Environment, Request};
-pub use run::{Program, execute, run_in_process, run_ipam, run_plugin};
-pub use store::Store;
+pub use request::Environment;
+pub use run::{Program, run_in_process, run_ipam, run_plugin};
+
+/// What tests and benchmarks reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::agent::{AgentState, bind, serve};
+    pub use crate::context::Context;
+    #[cfg(feature = "fault-points")]
+    pub use crate::fault::{HOLD_VARIABLES, STEPS};
+    pub use crate::store::Store;
+    pub use crate::wiring::{Pair, Plan, remove};
+}

@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is kept of old files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// From this size on a file is put aside.
     pub size: u64,
     /// Files older than this are removed.
@@ -25,7 +25,7 @@ pub struct Limits {
 impl Limits {
     /// The limits of a configuration; Calico's where it says nothing.
     #[must_use]
-    pub fn of(conf: &NetConf) -> Self {
+    pub(crate) fn of(conf: &NetConf) -> Self {
         let given = |value: i64, otherwise: u64| {
             u64::try_from(value).ok().filter(|value| *value > 0).unwrap_or(otherwise)
         };
@@ -38,7 +38,7 @@ impl Limits {
 }
 
 /// Starts logging for this process as the configuration says.
-pub fn start(conf: &NetConf) {
+pub(crate) fn start(conf: &NetConf) {
     let level = match conf.log_level.to_ascii_lowercase().as_str() {
         "debug" => LevelFilter::DEBUG,
         "error" => LevelFilter::ERROR,

@@ -2,9 +2,10 @@
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
+pub(crate) use cni_protocol::Command;
+pub use cni_protocol::Environment;
 use cni_protocol::args::CniArgs;
 use cni_protocol::{Call, CniVersion};
-pub use cni_protocol::{Command, Environment};
 use netlink::namespace::{Namespace, NamespaceError};
 use serde_json::Value;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Whether a variable means anything to the plugin's work, and so goes along with a request.
 #[must_use]
-pub fn is_passed(name: &str) -> bool {
+pub(crate) fn is_passed(name: &str) -> bool {
     const FAMILIES: [&str; 4] = ["CNI_", "ETCD_", "CALICO_", "K8S_"];
     const SINGLE: [&str; 5] =
         ["PATH", "FELIX_INTERFACEPREFIX", "DATASTORE_TYPE", "KUBECONFIG", "EMBEDDED_PATH"];
@@ -21,7 +22,7 @@ pub fn is_passed(name: &str) -> bool {
 
 /// Whether a variable may hold a secret.
 #[must_use]
-pub fn is_secret(name: &str) -> bool {
+pub(crate) fn is_secret(name: &str) -> bool {
     ["PASSWORD", "TOKEN", "INLINE"].iter().any(|part| name.contains(part)) || name.ends_with("_KEY")
 }
 

@@ -13,9 +13,9 @@ use crate::ipam::assign::{self, Wish};
 use crate::ipam::release;
 use crate::pending;
 use crate::request::{Command, Environment, Request};
-use crate::result::CniResult;
 use crate::store::Store;
 use crate::{add, check, del, gc, status};
+use cni_protocol::result::CniResult;
 use cni_protocol::{Outcome, version};
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,7 +177,7 @@ fn explained(error: CniError, missed: Option<&str>) -> CniError {
 ///
 /// # Errors
 /// What CNI is told.
-pub async fn execute(program: Program, context: &Context, request: &Request) -> Result<Vec<u8>> {
+pub(crate) async fn execute(program: Program, context: &Context, request: &Request) -> Result<Vec<u8>> {
     // Boxed: each of these futures is large, and they need not be on anybody's stack together.
     match (program, request.command) {
         (_, Command::Version) => Ok(version::answer().to_string().into_bytes()),

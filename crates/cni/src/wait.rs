@@ -14,7 +14,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The name of the file that says that an endpoint is programmed; `None` when the endpoint's name is none.
 #[must_use]
-pub fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
+pub(crate) fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
     let parts = api::split_workload_endpoint_name(&endpoint.metadata.name)?;
     let [_, orchestrator, workload, name] = <[String; 4]>::try_from(parts).ok()?;
     let workload = format!("{}/{workload}", endpoint.metadata.namespace);
@@ -25,7 +25,7 @@ pub fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
 ///
 /// # Errors
 /// When the time is over.
-pub fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
+pub(crate) fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     let file = folder.join(name);
     loop {

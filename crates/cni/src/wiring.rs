@@ -1,10 +1,12 @@
 //! The pod's network: planned as data ([`plan`]), made and removed by netlink ([`apply`]), looked at again ([`check`]).
 
-pub mod apply;
-pub mod check;
+pub(crate) mod apply;
+pub(crate) mod check;
 mod inside;
-pub mod plan;
+pub(crate) mod plan;
 
-pub use apply::{Ends, Pair, remove};
-pub use check::check;
-pub use plan::{Families, HOST_MAC, Plan};
+pub(crate) use apply::Ends;
+pub use apply::{Pair, remove};
+pub(crate) use check::check;
+pub(crate) use plan::Families;
+pub use plan::Plan;

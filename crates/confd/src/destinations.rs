@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Where each file goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destinations(BTreeMap<FileName, PathBuf>);
+pub(crate) struct Destinations(BTreeMap<FileName, PathBuf>);
 
 /// The resources cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ impl Destinations {
     ///
     /// # Errors
     /// When they cannot be read, or say what BIRD could not use.
-    pub fn read(confdir: &Path) -> Result<Self, DestinationError> {
+    pub(crate) fn read(confdir: &Path) -> Result<Self, DestinationError> {
         let mut places: BTreeMap<FileName, PathBuf> =
             FileName::ALL.map(|name| (name, confdir.join("config").join(name.as_str()))).into();
         let folder = confdir.join("conf.d");
@@ -76,13 +76,13 @@ impl Destinations {
 
     /// Where this file goes.
     #[must_use]
-    pub fn place(&self, file: FileName) -> &Path {
+    pub(crate) fn place(&self, file: FileName) -> &Path {
         &self.0[&file]
     }
 
     /// The folder of a family's files.
     #[must_use]
-    pub fn folder(&self, version: IpVersion) -> &Path {
+    pub(crate) fn folder(&self, version: IpVersion) -> &Path {
         self.place(FileName::Main(version)).parent().unwrap_or(Path::new("."))
     }
 }

@@ -10,14 +10,18 @@
 //! What it refuses: decisions about BGP. Those are in `bgp`.
 
 pub mod cli;
-pub mod destinations;
+mod destinations;
 mod keeper;
 mod process;
 mod programs;
-pub mod render;
+mod render;
 mod run;
 mod sessions;
 
-pub use keeper::KeepError;
-pub use render::{Dialect, FileName, Files, render};
 pub use run::{RunError, run};
+
+/// What tests and benchmarks reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::render::{Dialect, FileName, Files, Left, render};
+}

@@ -10,6 +10,7 @@ use crate::source::goldmane::Account;
 use crate::source::seen::{News, Seen};
 use crate::source::{self, Source, goldmane, node};
 use crate::{impact, json, push, recommend, stats, time, top};
+use daemon::Backoff;
 use explain::Cluster;
 use goldmane_api::losses::LossesResult;
 use serde::Serialize;
@@ -20,9 +21,8 @@ use std::time::Duration;
 const USUAL_LAST: u32 = 100;
 /// How long a Goldmane keeps flows; a stream from before that has no past at all.
 const HISTORY: i64 = 3600 - 30;
-/// The longest time between two attempts to connect again.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-
+/// The pauses between attempts to connect again.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 /// How often a stream's reader is told of losses.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -327,7 +327,7 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
         since = oldest;
     }
     let (mut seen, mut said) = (Seen::default(), Said::default());
-    let mut wait = Duration::from_secs(1);
+    let mut backoff = BACKOFF;
     loop {
         let account = client.account();
         let mut looks = tokio::time::interval(LOOK);
@@ -343,7 +343,7 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
                 };
                 match next {
                     Ok(Some(flow)) => {
-                        wait = Duration::from_secs(1);
+                        backoff.reset();
                         if show(&flow, &mut seen, args, style, shell)? == Some(false) {
                             return Ok(());
                         }
@@ -355,8 +355,7 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
         };
         (shell.warn)(&format!("Warning: {lost}; trying again"));
         loop {
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            tokio::time::sleep(backoff.pause()).await;
             if let Ok(again) = server.connect().await {
                 client = again;
                 break;

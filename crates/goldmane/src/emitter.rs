@@ -7,7 +7,8 @@ mod json;
 mod post;
 mod progress;
 
-pub use post::{PostTarget, post};
+pub use post::PostTarget;
+pub(crate) use post::post;
 pub use progress::Progress;
 
 use crate::aggregator::Aggregator;

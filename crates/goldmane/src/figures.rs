@@ -54,7 +54,7 @@ pub struct Figures {
 }
 
 /// Counts something that is there as long as this value.
-pub struct Present(Arc<Aggregator>, fn(&Figures) -> &AtomicU64);
+pub(crate) struct Present(Arc<Aggregator>, fn(&Figures) -> &AtomicU64);
 
 impl Drop for Present {
     fn drop(&mut self) {

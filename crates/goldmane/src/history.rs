@@ -7,7 +7,7 @@
 //!
 //! It refuses a folder that another process has.
 
-pub mod blocks;
+pub(crate) mod blocks;
 mod extending;
 mod files;
 

@@ -19,18 +19,29 @@
 //!
 //! It refuses to keep more than it may: keys are bounded, and so are streams.
 
-pub mod aggregator;
+mod aggregator;
 pub mod cli;
 mod collecting;
-pub mod emitter;
-pub mod figures;
-pub mod history;
+mod emitter;
+mod figures;
+mod history;
 mod losses;
 mod policy_figures;
-pub mod run;
-pub mod serve;
-pub mod services;
-pub mod settings;
-pub mod streams;
+mod run;
+mod serve;
+mod services;
+mod settings;
+mod streams;
 
-pub use aggregator::{Aggregator, AggregatorOptions};
+pub use settings::{Settings, VARIABLES};
+
+/// What tests and benchmarks reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::aggregator::{Aggregator, AggregatorOptions, Clock};
+    pub use crate::emitter::{EmitterOptions, PostTarget, Progress, emit};
+    pub use crate::figures::register;
+    pub use crate::run::run;
+    pub use crate::serve::serve;
+    pub use crate::services::Services;
+}

@@ -19,13 +19,13 @@ const AHEAD: usize = 128;
 const SETTLING: i64 = 1;
 
 /// What a stream gives.
-pub type Results = mpsc::Receiver<Result<FlowResult, Status>>;
+pub(crate) type Results = mpsc::Receiver<Result<FlowResult, Status>>;
 
 /// Begins a stream from a time: 0 for now, below zero for so many seconds ago.
 ///
 /// # Errors
 /// When there are too many streams.
-pub fn begin(aggregator: &Arc<Aggregator>, start: i64, filter: Filter) -> Result<Results, Status> {
+pub(crate) fn begin(aggregator: &Arc<Aggregator>, start: i64, filter: Filter) -> Result<Results, Status> {
     let present = Figures::stream(aggregator)
         .ok_or_else(|| Status::resource_exhausted("max number of streams reached, try again later"))?;
     let snapshot = aggregator.snapshot();

@@ -1,4 +1,7 @@
 //! One secret, read and waited for. A role that names the secret is enough: it is listed and watched by its name.
+//!
+//! Not by the machine of crate `follow`, which keeps a whole collection in step: of one object there is nothing to keep. Whatever
+//! the watch says, even that it ended, the secret is read again, so that no event can be misunderstood.
 
 use crate::access::{ApiError, JSON, KubeAccess, segment};
 use base64::Engine as _;

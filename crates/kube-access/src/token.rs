@@ -12,9 +12,6 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The service account whose tokens the CNI plugin gets.
-pub const DEFAULT_SERVICE_ACCOUNT: &str = "calico-cni-plugin";
-
 /// How long a token is asked to live.
 pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 

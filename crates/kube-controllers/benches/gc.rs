@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use api::{NodeSpec, Object, OrchRef};
 use futures::StreamExt as _;
 use ipam::{AssignIp, Owner, Release};
-use kube_controllers::ipam_gc::IpamGc;
+use kube_controllers::for_tests::IpamGc;
 use model::{AffinityType, ListOptions};
 use serde_json::json;
 use stage::{Stage, Store, eventually};

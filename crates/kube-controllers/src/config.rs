@@ -7,12 +7,11 @@
 //!
 //! Two configurations that are equal need no restart; that is all that anybody asks of a change.
 
-pub mod environment;
-pub mod merge;
-pub mod resource;
+pub(crate) mod environment;
+pub(crate) mod merge;
+pub(crate) mod resource;
 
-pub use environment::{Enabled, EnvironmentSettings};
-pub use merge::merge;
+pub(crate) use environment::{Enabled, EnvironmentSettings};
 
 use api::{AssignIPs, Template};
 use daemon::log::LevelFilter;
@@ -20,7 +19,7 @@ use std::time::Duration;
 
 /// Everything that the controllers run with.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunConfig {
+pub(crate) struct RunConfig {
     /// The least severe message that is logged.
     pub log_level: LogLevel,
     /// The controllers.
@@ -35,7 +34,7 @@ pub struct RunConfig {
 
 /// The controllers that run, each with its settings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Controllers {
+pub(crate) struct Controllers {
     /// Nodes: clean-up, garbage collection, labels, host endpoints.
     pub node: Option<NodeConfig>,
     /// Kubernetes' policies.
@@ -54,7 +53,7 @@ pub struct Controllers {
 
 /// The settings of a controller that copies objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncConfig {
+pub(crate) struct SyncConfig {
     /// How often everything is compared again; zero for only at the start.
     pub reconciler_period: Duration,
     /// How many workers there are.
@@ -63,7 +62,7 @@ pub struct SyncConfig {
 
 /// The settings of the node controller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NodeConfig {
+pub(crate) struct NodeConfig {
     /// Whether labels are copied from Kubernetes' nodes to Calico's.
     pub sync_labels: bool,
     /// Whether a Calico node is deleted when its Kubernetes node is gone.
@@ -76,7 +75,7 @@ pub struct NodeConfig {
 
 /// How host endpoints are made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HostEndpointsConfig {
+pub(crate) struct HostEndpointsConfig {
     /// Whether they are made at all; otherwise those made before are removed.
     pub auto_create: bool,
     /// Whether each node gets the one for all its interfaces.
@@ -87,7 +86,7 @@ pub struct HostEndpointsConfig {
 
 /// The settings of the load balancer controller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoadBalancerConfig {
+pub(crate) struct LoadBalancerConfig {
     /// Which services get an address.
     pub assign_ips: AssignIPs,
 }

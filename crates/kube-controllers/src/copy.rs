@@ -9,7 +9,7 @@
 
 mod decide;
 
-pub use decide::{Step, complete, decide, is_same};
+pub(crate) use decide::{Step, complete, decide, is_same};
 
 use crate::config::SyncConfig;
 use crate::controller::{Context, Controller};
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A kind of object that is copied.
-pub trait Copied: Send + Sync + 'static {
+pub(crate) trait Copied: Send + Sync + 'static {
     /// What it is copied from.
     type Source: Slim;
     /// What it is copied to.
@@ -53,7 +53,7 @@ pub trait Copied: Send + Sync + 'static {
 }
 
 /// The controller of one kind.
-pub struct Copier<C: Copied> {
+pub(crate) struct Copier<C: Copied> {
     inner: Arc<Inner<C>>,
     config: SyncConfig,
 }
@@ -81,7 +81,7 @@ enum SyncError {
 impl<C: Copied> Copier<C> {
     /// The controller, ready to run.
     #[must_use]
-    pub fn new(context: &Context, config: SyncConfig) -> Self {
+    pub(crate) fn new(context: &Context, config: SyncConfig) -> Self {
         let inner = Arc::new(Inner {
             context: context.clone(),
             informer: context.informers.of::<C::Source>(),
@@ -185,7 +185,7 @@ impl<C: Copied> Inner<C> {
             let outcome = match self.sync(&key).await {
                 Ok(()) => Outcome::Done,
                 Err(SyncError::Datastore(error)) if error.is_conflict() => {
-                    tracing::debug!(controller = C::NAME, %key, %error, "somebody else was faster");
+                    tracing::debug!(controller = C::NAME, %key, %error, "another client was faster");
                     Outcome::Failed
                 }
                 Err(error) => {

@@ -29,7 +29,7 @@ const NO_NODE: &str = "unknown.node";
 
 /// The part of an endpoint that follows its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Followed {
+pub(crate) struct Followed {
     /// The labels, with those that Calico adds.
     pub labels: StringMap,
     /// The service account.
@@ -38,7 +38,7 @@ pub struct Followed {
 
 /// What an endpoint of this pod should have; `None` for a pod that has no endpoint.
 #[must_use]
-pub fn desired(key: &ObjectKey, pod: &Pod) -> Option<Followed> {
+pub(crate) fn desired(key: &ObjectKey, pod: &Pod) -> Option<Followed> {
     if pod.host_network {
         return None;
     }
@@ -59,7 +59,7 @@ pub fn desired(key: &ObjectKey, pod: &Pod) -> Option<Followed> {
 }
 
 /// Brings an endpoint after its pod; true when anything changed.
-pub fn bring_after(endpoint: &mut WorkloadEndpoint, desired: &Followed) -> bool {
+pub(crate) fn bring_after(endpoint: &mut WorkloadEndpoint, desired: &Followed) -> bool {
     let is_same = endpoint.metadata.labels == desired.labels
         && endpoint.spec.service_account_name == desired.service_account;
     if !is_same {
@@ -79,7 +79,7 @@ fn is_same_to_policy(old: &Pod, new: &Pod) -> bool {
 }
 
 /// The controller.
-pub struct Endpoints {
+pub(crate) struct Endpoints {
     inner: Arc<Inner>,
     config: SyncConfig,
 }
@@ -96,7 +96,7 @@ struct Inner {
 impl Endpoints {
     /// The controller, ready to run.
     #[must_use]
-    pub fn new(context: &Context, config: SyncConfig) -> Self {
+    pub(crate) fn new(context: &Context, config: SyncConfig) -> Self {
         context.informers.want_pod_labels();
         let inner = Arc::new(Inner {
             context: context.clone(),
@@ -182,7 +182,7 @@ impl Inner {
                 Ok(()) => Outcome::Done,
                 Err(error) => {
                     if error.is_conflict() {
-                        tracing::debug!(pod = %key, %error, "somebody else was faster");
+                        tracing::debug!(pod = %key, %error, "another client was faster");
                     } else {
                         tracing::warn!(pod = %key, %error, "cannot update its endpoint; trying again");
                     }

@@ -16,14 +16,14 @@
 //!
 //! It refuses to hold anything that no controller reads.
 
-pub mod kinds;
+pub(crate) mod kinds;
 mod shell;
 mod store;
 mod strings;
 
-pub use shell::{Informer, Trouble};
-pub use store::Change;
-pub use strings::{Labels, Strings};
+pub(crate) use shell::Informer;
+pub(crate) use store::Change;
+pub(crate) use strings::{Labels, Strings};
 
 use daemon::Shutdown;
 use kube_access::cluster::{Cluster, Collection};
@@ -93,7 +93,7 @@ pub trait Slim: Placed + PartialEq + Send + Sync + 'static {
     fn take(wire: Self::Wire, strings: &mut Strings) -> Taken<Self>;
 }
 
-/// The informer of a kind, and who asked for it. Only what somebody asked for is started.
+/// The informer of a kind, and who asked for it. Only what is asked for is started.
 pub struct Place<T> {
     informer: Informer<T>,
     is_asked_for: AtomicBool,
@@ -118,7 +118,7 @@ impl<T: Slim> Place<T> {
     }
 }
 
-/// An informer that somebody asked for.
+/// An informer that is asked for.
 struct Asked<'a> {
     informer: &'a dyn AnyInformer,
     is_needed: bool,
@@ -145,7 +145,7 @@ macro_rules! all_kinds {
         })*
 
         impl All {
-            /// Those that somebody asked for.
+            /// Those that are asked for.
             fn asked(&self) -> impl Iterator<Item = Asked<'_>> {
                 [$(self.$field.asked(),)*].into_iter().flatten()
             }
@@ -199,7 +199,7 @@ impl Informers {
         self.pod_labels.store(true, Ordering::Relaxed);
     }
 
-    /// Starts every informer that somebody asked for.
+    /// Starts every informer that is asked for.
     pub fn start(&self, cluster: &Cluster, shutdown: &Shutdown) -> Vec<JoinHandle<()>> {
         let pod_labels = self.pod_labels.load(Ordering::Relaxed);
         let start = |asked: Asked<'_>| asked.informer.start(cluster.clone(), shutdown.clone(), pod_labels);

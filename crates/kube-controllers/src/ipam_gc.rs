@@ -11,11 +11,11 @@
 //! sequence number, so that an address that was given to somebody else in the meantime stays theirs. It refuses to work
 //! before every cache is complete, and while the datastore is locked.
 
-pub mod facts;
-pub mod figures;
-pub mod live;
-pub mod machines;
-pub mod run;
-pub mod state;
+pub(crate) mod facts;
+pub(crate) mod figures;
+pub(crate) mod live;
+pub(crate) mod machines;
+pub(crate) mod run;
+pub(crate) mod state;
 
 pub use run::IpamGc;

@@ -8,7 +8,7 @@ mod lease;
 #[cfg(test)]
 mod tests;
 
-pub use lease::{Decision, LeaseSpec, Observed, Tenure, Timing, decide};
+pub(crate) use lease::{Decision, LeaseSpec, Observed, Tenure, Timing, decide};
 
 use daemon::Shutdown;
 use kube_access::cluster::{Cluster, ClusterError, Collection};

@@ -18,22 +18,41 @@
 //! reads, writes and waits. It refuses to keep whole Kubernetes objects, and to delete what it cannot prove to be gone.
 
 pub mod cli;
-pub mod compaction;
-pub mod config;
-pub mod controller;
-pub mod copy;
-pub mod endpoints;
-pub mod feed;
-pub mod informer;
-pub mod ipam_gc;
-pub mod leader;
-pub mod load_balancer;
-pub mod nodes;
-pub mod policies;
-pub mod policy_names;
-pub mod pools;
-pub mod profiles;
-pub mod queue;
-pub mod run;
-pub mod status;
+mod compaction;
+mod config;
+mod controller;
+mod copy;
+mod endpoints;
+mod feed;
+mod informer;
+mod ipam_gc;
+mod leader;
+mod load_balancer;
+mod nodes;
+mod policies;
+mod policy_names;
+mod pools;
+mod profiles;
+mod queue;
+mod run;
+mod status;
 mod workers;
+
+pub use config::environment::VARIABLES;
+
+/// What tests and benchmarks of this crate reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::compaction::run as compact;
+    pub use crate::controller::{Context, Controller};
+    pub use crate::feed::DataFeed;
+    pub use crate::informer::kinds::{Namespace, ServiceAccount};
+    pub use crate::informer::{Informers, ObjectKey};
+    pub use crate::ipam_gc::IpamGc;
+    pub use crate::leader::{Candidate, LeaderSettings};
+    pub use crate::load_balancer::LoadBalancer;
+    pub use crate::policy_names::PolicyNames;
+    pub use crate::pools::{PoolController, TierController};
+    pub use crate::run::{Options, Surroundings, run};
+    pub use crate::status::{Readiness, check};
+}

@@ -8,9 +8,9 @@
 //! Addresses are held under a handle made from name, namespace and uid, so that a service that was deleted and made again
 //! is another one. It refuses to work before all blocks are known: a service would get a second address.
 
-pub mod plan;
-pub mod run;
-pub mod service;
-pub mod tracker;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod service;
+pub(crate) mod tracker;
 
 pub use run::LoadBalancer;

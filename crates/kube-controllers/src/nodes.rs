@@ -9,8 +9,8 @@
 //! (Addresses that nodes and pods left behind are collected elsewhere.) The three share one view of Calico's nodes, kept by
 //! the feed, and one queue. Whatever is deleted was looked for at its source just before.
 
-pub mod host_endpoints;
-pub mod labels;
+pub(crate) mod host_endpoints;
+pub(crate) mod labels;
 
 use crate::config::NodeConfig;
 use crate::controller::{Context, Controller};
@@ -71,7 +71,7 @@ struct View {
 }
 
 /// The controller.
-pub struct Nodes {
+pub(crate) struct Nodes {
     inner: Arc<Inner>,
 }
 
@@ -95,7 +95,7 @@ enum TaskError {
 impl Nodes {
     /// The controller, ready to run. It follows no more than the configuration needs.
     #[must_use]
-    pub fn new(context: &Context, config: NodeConfig) -> Self {
+    pub(crate) fn new(context: &Context, config: NodeConfig) -> Self {
         let needs_kubernetes = config.sync_labels || config.delete_nodes;
         let needs_nodes = needs_kubernetes || config.host_endpoints.auto_create;
         let inner = Arc::new(Inner {
@@ -308,7 +308,7 @@ impl Inner {
         let Some(informer) = &self.informer else { return Ok(()) };
         let Some(known) = self.view().nodes.get(name).cloned() else { return Ok(()) };
         let Some(source) = informer.get(&ObjectKey::new("", &known.kubernetes_name)) else { return Ok(()) };
-        // What the feed told is enough to see that nothing is to be done, which is the usual case.
+        // What the feed has is enough to see that nothing is to be done, which is the usual case.
         if let Some((mut labels, annotation)) = known.labels {
             let mut annotations: StringMap =
                 annotation.into_iter().map(|text| (KUBE_LABELS.to_owned(), text)).collect();
@@ -381,7 +381,7 @@ impl Inner {
                     let there = endpoints.get("", &endpoint.metadata.name).await?;
                     if !is_ours(&there) {
                         let name = &endpoint.metadata.name;
-                        tracing::warn!(name, "somebody else has a host endpoint of this name: it stays");
+                        tracing::warn!(name, "another host endpoint has this name: it stays");
                         return Ok(());
                     }
                     // Ours, and not in the feed yet: look again with it known.
@@ -402,7 +402,7 @@ impl Inner {
                 return Ok(());
             }
         };
-        // The feed tells it later; until then nobody should do it again.
+        // The feed brings it later; until then it must not be done again.
         let mut view = self.view();
         view.forget_endpoint(&stored.metadata.name);
         view.remember_endpoint(stored);

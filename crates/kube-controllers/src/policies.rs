@@ -16,14 +16,14 @@ const PREFIX: &str = "knp.default.";
 
 /// A policy of Kubernetes. All of its spec is used, so all of it is kept, as text: that is smaller than the values.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Policy {
+pub(crate) struct Policy {
     spec: Box<str>,
 }
 
 /// What is decoded of a policy.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WirePolicy {
+pub(crate) struct WirePolicy {
     metadata: WireMeta,
     spec: serde_json::Value,
 }
@@ -42,7 +42,7 @@ impl Slim for Policy {
 
 /// NetworkPolicy → NetworkPolicy.
 #[derive(Clone, Copy, Debug)]
-pub struct Policies;
+pub(crate) struct Policies;
 
 impl Copied for Policies {
     type Source = Policy;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The kinds whose stored names may be old.
-pub const KINDS: [Kind; 4] = [
+pub(crate) const KINDS: [Kind; 4] = [
     Kind::NetworkPolicy,
     Kind::GlobalNetworkPolicy,
     Kind::StagedNetworkPolicy,
@@ -28,7 +28,7 @@ pub const KINDS: [Kind; 4] = [
 ];
 
 /// Where calico-node runs when nothing else is known.
-pub const DEFAULT_NAMESPACE: &str = "calico-system";
+pub(crate) const DEFAULT_NAMESPACE: &str = "calico-system";
 
 /// How often the roll-out is looked at.
 const ROLLOUT_PAUSE: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ const PERIOD: Duration = Duration::from_secs(300);
 
 /// Whether a policy is stored under a name that is not its own.
 #[must_use]
-pub fn needs_move(key: &Key, policy: &Resource) -> bool {
+pub(crate) fn needs_move(key: &Key, policy: &Resource) -> bool {
     let Some(stored) = key.as_resource() else { return false };
     // A policy that names no tier is of the default one.
     let is_default = policy_tier(policy).is_some_and(|tier| matches!(tier, "" | api::words::DEFAULT_TIER));
@@ -51,7 +51,7 @@ pub fn needs_move(key: &Key, policy: &Resource) -> bool {
 /// What is decoded of calico-node's DaemonSet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct DaemonSet {
+pub(crate) struct DaemonSet {
     metadata: Meta,
     status: Rollout,
 }
@@ -76,7 +76,7 @@ struct Rollout {
 impl DaemonSet {
     /// What the roll-out waits for; `None` when it is complete.
     #[must_use]
-    pub fn waits_for(&self) -> Option<&'static str> {
+    pub(crate) fn waits_for(&self) -> Option<&'static str> {
         let status = &self.status;
         let desired = status.desired_number_scheduled;
         if status.observed_generation != self.metadata.generation {

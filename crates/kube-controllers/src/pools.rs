@@ -6,10 +6,10 @@
 //!
 //! In the classic group, and behind Calico's API server, others do this; then there are no such controllers.
 
-pub mod objects;
-pub mod pool;
-pub mod pool_plan;
-pub mod tier;
+pub(crate) mod objects;
+pub(crate) mod pool;
+pub(crate) mod pool_plan;
+pub(crate) mod tier;
 
 pub use pool::PoolController;
 pub use tier::TierController;

@@ -15,11 +15,11 @@ use model::kubernetes::{ConversionError, Converted};
 
 /// Namespace → Profile `kns.NAME`.
 #[derive(Clone, Copy, Debug)]
-pub struct Namespaces;
+pub(crate) struct Namespaces;
 
 /// ServiceAccount → Profile `ksa.NAMESPACE.NAME`.
 #[derive(Clone, Copy, Debug)]
-pub struct ServiceAccounts;
+pub(crate) struct ServiceAccounts;
 
 impl Copied for Namespaces {
     type Source = Namespace;

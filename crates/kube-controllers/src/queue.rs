@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// The pauses before a failed key comes again.
-pub const RETRY: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
+pub(crate) const RETRY: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
 /// What became of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It is as it should be.
     Done,
     /// It failed.
@@ -49,7 +49,7 @@ struct Entry {
 
 /// The keys that wait, and those that are being worked on.
 #[derive(Debug)]
-pub struct Waiting<K> {
+pub(crate) struct Waiting<K> {
     policy: Backoff,
     entries: HashMap<K, Entry>,
     ready: VecDeque<K>,
@@ -60,12 +60,12 @@ pub struct Waiting<K> {
 impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
     /// Nothing waits.
     #[must_use]
-    pub fn new(policy: Backoff) -> Self {
+    pub(crate) fn new(policy: Backoff) -> Self {
         Self { policy, entries: HashMap::new(), ready: VecDeque::new(), later: BTreeMap::new(), sequence: 0 }
     }
 
     /// Adds a key.
-    pub fn add(&mut self, key: K) {
+    pub(crate) fn add(&mut self, key: K) {
         let entry = self.entries.entry(key.clone()).or_insert(Entry { place: Place::Away, failures: 0 });
         match entry.place {
             Place::Ready => return,
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
     }
 
     /// Adds a key at a time, unless it waits already and comes sooner.
-    pub fn add_at(&mut self, key: K, time: Instant) {
+    pub(crate) fn add_at(&mut self, key: K, time: Instant) {
         let entry = self.entries.entry(key.clone()).or_insert(Entry { place: Place::Away, failures: 0 });
         match entry.place {
             Place::Ready | Place::Working { again: true } => return,
@@ -104,7 +104,7 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
     }
 
     /// The next key, if one is due.
-    pub fn take(&mut self, now: Instant) -> Option<K> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
         while let Some(first) = self.later.first_entry() {
             if first.key().0 > now {
                 break;
@@ -124,12 +124,12 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
 
     /// When the next key is due, if none is now.
     #[must_use]
-    pub fn next_time(&self) -> Option<Instant> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         self.later.first_key_value().map(|((time, _), _)| *time)
     }
 
     /// A worker is done with a key.
-    pub fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
+    pub(crate) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let again = entry.place == Place::Working { again: true };
         entry.place = Place::Away;
@@ -148,23 +148,11 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
         }
         self.add_at(key.clone(), now + self.policy.after(failures));
     }
-
-    /// How many keys wait or are being worked on.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there is nothing to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
 }
 
 /// A queue that workers wait at. Cheap to clone.
 #[derive(Debug)]
-pub struct WorkQueue<K> {
+pub(crate) struct WorkQueue<K> {
     waiting: Arc<Mutex<Waiting<K>>>,
     news: Arc<Notify>,
 }
@@ -178,24 +166,18 @@ impl<K> Clone for WorkQueue<K> {
 impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
     /// An empty queue.
     #[must_use]
-    pub fn new(policy: Backoff) -> Self {
+    pub(crate) fn new(policy: Backoff) -> Self {
         Self { waiting: Arc::new(Mutex::new(Waiting::new(policy))), news: Arc::new(Notify::new()) }
     }
 
     /// Adds a key.
-    pub fn add(&self, key: K) {
+    pub(crate) fn add(&self, key: K) {
         self.waiting().add(key);
         self.news.notify_one();
     }
 
-    /// Adds a key after a pause.
-    pub fn add_after(&self, key: K, pause: Duration) {
-        self.waiting().add_at(key, Instant::now() + pause);
-        self.news.notify_one();
-    }
-
     /// Waits for a key. It must be handed back with [`WorkQueue::finish`].
-    pub async fn take(&self) -> K {
+    pub(crate) async fn take(&self) -> K {
         loop {
             let next = {
                 let mut waiting = self.waiting();
@@ -219,15 +201,9 @@ impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
     }
 
     /// Hands a key back.
-    pub fn finish(&self, key: &K, outcome: Outcome) {
+    pub(crate) fn finish(&self, key: &K, outcome: Outcome) {
         self.waiting().finish(key, outcome, Instant::now());
         self.news.notify_one();
-    }
-
-    /// Whether nothing waits and nothing is being worked on.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.waiting().is_empty()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<K>> {
@@ -264,7 +240,7 @@ mod tests {
         queue.finish(&"a", Outcome::Done, now);
         assert_eq!(queue.take(now), Some("a"));
         queue.finish(&"a", Outcome::Done, now);
-        assert!(queue.is_empty());
+        assert!(queue.entries.is_empty());
     }
 
     #[test]
@@ -363,7 +339,7 @@ mod tests {
                 queue.finish(&key, Outcome::Done, now);
             }
             prop_assert!(owed.is_empty(), "lost: {owed:?}");
-            prop_assert!(queue.is_empty());
+            prop_assert!(queue.entries.is_empty());
         }
     }
 
@@ -382,13 +358,13 @@ mod tests {
             .collect();
         queue.add("a");
         queue.add("b");
-        queue.add_after("c", Duration::from_millis(5));
+        queue.waiting().add_at("c", Instant::now() + Duration::from_millis(5));
         let mut keys = Vec::new();
         for worker in workers {
             keys.push(worker.await.expect("a worker"));
         }
         keys.sort_unstable();
         assert_eq!(keys, ["a", "b", "c"]);
-        assert!(queue.is_idle());
+        assert!(queue.waiting().entries.is_empty());
     }
 }

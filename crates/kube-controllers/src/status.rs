@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the file is unless another place is named.
-pub const DEFAULT_FILE: &str = "/status/status.json";
+pub(crate) const DEFAULT_FILE: &str = "/status/status.json";
 
 /// Everything in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub fn check(path: &Path) -> (String, bool) {
 
 /// The side that writes the file. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct StatusFile {
+pub(crate) struct StatusFile {
     path: Arc<PathBuf>,
     readiness: Arc<Mutex<Readiness>>,
 }
@@ -71,12 +71,12 @@ pub struct StatusFile {
 impl StatusFile {
     /// A file at this place; it is written when there is something to say.
     #[must_use]
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path: Arc::new(path), readiness: Arc::default() }
     }
 
     /// Says how a part is. The file is only written when that changes something.
-    pub fn set(&self, part: &str, ready: bool, reason: impl Into<String>) {
+    pub(crate) fn set(&self, part: &str, ready: bool, reason: impl Into<String>) {
         let condition = Condition { ready, reason: reason.into() };
         let mut readiness = self.readiness.lock().unwrap_or_else(PoisonError::into_inner);
         if readiness.parts.get(part) == Some(&condition) {
@@ -90,7 +90,7 @@ impl StatusFile {
 
     /// Whether all parts are ready.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.readiness.lock().unwrap_or_else(PoisonError::into_inner).is_ready()
     }
 }

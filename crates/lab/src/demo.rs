@@ -58,7 +58,7 @@ const PREFIX: &str = "demo-";
 ///
 /// # Errors
 /// When something could not be done, or was not as expected.
-pub fn run(name: Option<&str>, wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
+pub(crate) fn run(name: Option<&str>, wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     sweep();
     let usual = format!("{PREFIX}{}", std::process::id());
     let topology = plan(name.unwrap_or(&usual), wish)?;

@@ -7,7 +7,7 @@ use explain::{Page, PageCell, PageColumn, PageRow, Sign, Verdict};
 
 /// The page, with facts about the lab at its top.
 #[must_use]
-pub fn page(title: &str, facts: Vec<(String, String)>, matrix: &Matrix) -> String {
+pub(crate) fn page(title: &str, facts: Vec<(String, String)>, matrix: &Matrix) -> String {
     let reasons = matrix.reasons();
     let columns = matrix.receivers.iter().map(|receiver| {
         let label = matrix.label(receiver);
@@ -59,7 +59,7 @@ pub fn page(title: &str, facts: Vec<(String, String)>, matrix: &Matrix) -> Strin
 
 /// What the page says about the lab and the moment.
 #[must_use]
-pub fn facts(topology: &Topology) -> Vec<(String, String)> {
+pub(crate) fn facts(topology: &Topology) -> Vec<(String, String)> {
     let fact = |name: &str, value: String| (name.to_owned(), value);
     vec![
         fact("lab", topology.name.clone()),

@@ -25,7 +25,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// The place of servers and of `calicoctl`.
-pub const ROUTER: &str = "router";
+pub(crate) const ROUTER: &str = "router";
 /// How long a node may take to be ready.
 const NODE_PATIENCE: Duration = Duration::from_secs(300);
 /// How often a node is started before it counts as failed.
@@ -37,7 +37,7 @@ const HEALTH_PORT: u16 = 9099;
 
 /// A lab that is there.
 #[derive(Debug)]
-pub struct Lab {
+pub(crate) struct Lab {
     pub(crate) folder: Folder,
     pub(crate) state: State,
     pub(crate) keeper: Keeper,
@@ -51,7 +51,7 @@ impl Lab {
     ///
     /// # Errors
     /// What failed; nothing is left then.
-    pub fn up(topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
+    pub(crate) fn up(topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
         let folder = Folder::of(&topology.name)?;
         interrupt::listen()?;
         if folder.is_dead() {
@@ -112,7 +112,7 @@ impl Lab {
     ///
     /// # Errors
     /// When there is none, or it is not running any more.
-    pub fn open(name: &str) -> Result<Self> {
+    pub(crate) fn open(name: &str) -> Result<Self> {
         let folder = Folder::of(name)?;
         folder.load()?;
         let known = folder.keeper().filter(crate::state::KeeperState::is_alive).ok_or_else(|| {
@@ -128,13 +128,13 @@ impl Lab {
 
     /// What is known of it.
     #[must_use]
-    pub fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
     /// Its plan.
     #[must_use]
-    pub fn topology(&self) -> &Topology {
+    pub(crate) fn topology(&self) -> &Topology {
         &self.state.topology
     }
 
@@ -363,7 +363,13 @@ impl Lab {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn run_in(&self, place: &str, words: &[&str], more: &Variables, input: &str) -> Result<Output> {
+    pub(crate) fn run_in(
+        &self,
+        place: &str,
+        words: &[&str],
+        more: &Variables,
+        input: &str,
+    ) -> Result<Output> {
         let mut environment = self.environment();
         environment.extend(more.clone());
         let mut child = self
@@ -385,7 +391,7 @@ impl Lab {
     ///
     /// # Errors
     /// What it says.
-    pub fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
+    pub(crate) fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let program = node_program();
         let mut words = vec![program.as_str(), "ctl"];
         words.extend(arguments);
@@ -401,7 +407,7 @@ impl Lab {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn apply(&self, text: &str) -> Result<String> {
+    pub(crate) fn apply(&self, text: &str) -> Result<String> {
         if self.state.topology.datastore != Datastore::Kubernetes {
             if let Some((version, kind)) = first_of_kubernetes(text) {
                 bail!(
@@ -427,7 +433,7 @@ impl Lab {
     ///
     /// # Errors
     /// What it says.
-    pub fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
+    pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
         servers::kubectl(&self.folder, &self.place(ROUTER)?, arguments, input)
     }
 
@@ -455,7 +461,7 @@ impl Lab {
 
     /// A file of a node, as seen from outside.
     #[must_use]
-    pub fn node_file(&self, node: &str, path: &str) -> PathBuf {
+    pub(crate) fn node_file(&self, node: &str, path: &str) -> PathBuf {
         file_of_place(&self.folder, node, path)
     }
 
@@ -463,7 +469,7 @@ impl Lab {
     ///
     /// # Errors
     /// When the keeper is gone.
-    pub fn programs(&self) -> Result<BTreeMap<String, std::result::Result<u32, String>>> {
+    pub(crate) fn programs(&self) -> Result<BTreeMap<String, std::result::Result<u32, String>>> {
         let programs = self.keeper.ask(&Request::List)?.programs;
         Ok(programs
             .into_iter()
@@ -473,7 +479,7 @@ impl Lab {
 
     /// The keeper's process id.
     #[must_use]
-    pub fn keeper_pid(&self) -> u32 {
+    pub(crate) fn keeper_pid(&self) -> u32 {
         self.keeper_pid
     }
 
@@ -481,7 +487,7 @@ impl Lab {
     ///
     /// # Errors
     /// What could not be removed.
-    pub fn down(self) -> Result<()> {
+    pub(crate) fn down(self) -> Result<()> {
         remove(&self.folder)
     }
 }
@@ -504,7 +510,7 @@ fn kubernetes_node(node: &Node) -> serde_json::Value {
 ///
 /// # Errors
 /// When there is none, or something does not go away.
-pub fn down(name: &str) -> Result<()> {
+pub(crate) fn down(name: &str) -> Result<()> {
     let folder = Folder::of(name)?;
     if !folder.exists() {
         return Err(folder.missing());

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 /// A pod of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Party {
+pub(crate) struct Party {
     /// `NAMESPACE/NAME`.
     pub name: String,
     /// Its node.
@@ -21,7 +21,7 @@ pub struct Party {
 /// A column: whom packets are for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Receiver {
+pub(crate) struct Receiver {
     /// The pod.
     pub pod: String,
     /// Its node.
@@ -37,7 +37,7 @@ pub struct Receiver {
 /// A row: who sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sender {
+pub(crate) struct Sender {
     /// The pod.
     pub pod: String,
     /// Its node.
@@ -47,7 +47,7 @@ pub struct Sender {
 /// What happened between a sender and a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cell {
+pub(crate) struct Cell {
     /// Whether the receiver answered; none for a pod and itself, or when it was not asked yet.
     pub reached: Option<bool>,
     /// Whether it should.
@@ -59,7 +59,7 @@ pub struct Cell {
 impl Cell {
     /// What decides, without the place, which the cell's own place in the grid shows.
     #[must_use]
-    pub fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         for direction in ["ingress", "egress"] {
             let rest = self.decided_by.strip_prefix(direction).and_then(|rest| rest.strip_prefix(" of "));
             if let Some((_, rest)) = rest.and_then(|rest| rest.split_once(": ")) {
@@ -71,7 +71,7 @@ impl Cell {
 
     /// Whether what was measured is what was expected.
     #[must_use]
-    pub fn agrees(&self) -> bool {
+    pub(crate) fn agrees(&self) -> bool {
         self.reached.is_none_or(|reached| reached == (self.expected == Verdict::Allow))
     }
 }
@@ -79,7 +79,7 @@ impl Cell {
 /// The matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// The rows.
     pub senders: Vec<Sender>,
     /// The columns.
@@ -93,7 +93,7 @@ pub struct Matrix {
 
 /// Which columns a matrix has.
 #[derive(Clone, Debug, Default)]
-pub struct Columns {
+pub(crate) struct Columns {
     /// Only these ports; each pod's own if none.
     pub ports: Vec<u16>,
     /// The protocols; TCP if none.
@@ -105,7 +105,7 @@ impl Matrix {
     ///
     /// # Errors
     /// When a pod is not in the datastore.
-    pub fn expect(
+    pub(crate) fn expect(
         parties: &[Party],
         columns: &Columns,
         world: &World<'_>,
@@ -142,13 +142,13 @@ impl Matrix {
 
     /// Whether every cell that was measured is as expected.
     #[must_use]
-    pub fn agrees(&self) -> bool {
+    pub(crate) fn agrees(&self) -> bool {
         self.cells.iter().flatten().all(Cell::agrees)
     }
 
     /// Cells that were measured: reached and refused as expected, and not as expected.
     #[must_use]
-    pub fn counts(&self) -> (usize, usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let count = |reached: bool| {
             self.cells.iter().flatten().filter(|cell| cell.agrees() && cell.reached == Some(reached)).count()
         };
@@ -157,7 +157,7 @@ impl Matrix {
 
     /// The cells that are not as expected, in words.
     #[must_use]
-    pub fn disagreements(&self) -> Vec<String> {
+    pub(crate) fn disagreements(&self) -> Vec<String> {
         let mut all = Vec::new();
         for (sender, row) in self.senders.iter().zip(&self.cells) {
             for (receiver, cell) in self.receivers.iter().zip(row) {
@@ -182,7 +182,7 @@ impl Matrix {
 
     /// What refused cells are refused by, in the order in which they come up.
     #[must_use]
-    pub fn reasons(&self) -> Vec<String> {
+    pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<String> = Vec::new();
         let refused = |cell: &&Cell| cell.reached == Some(false) && cell.agrees();
         for cell in self.cells.iter().flatten().filter(refused) {
@@ -196,7 +196,7 @@ impl Matrix {
 
     /// What a column is called: the protocol and the version of IP only where there are several.
     #[must_use]
-    pub fn label(&self, receiver: &Receiver) -> String {
+    pub(crate) fn label(&self, receiver: &Receiver) -> String {
         let mut text = format!("{}:{}", receiver.pod, receiver.port);
         let has = |other: &dyn Fn(&Receiver) -> bool| self.receivers.iter().any(other);
         if has(&|other| other.protocol != receiver.protocol) {

@@ -39,7 +39,7 @@ const STYLE: &str = "
 
 /// The picture of a lab.
 #[must_use]
-pub fn svg(state: &State) -> String {
+pub(crate) fn svg(state: &State) -> String {
     let drawing = layout::of(state);
     let mut out = String::new();
     // Writing to a string cannot fail.

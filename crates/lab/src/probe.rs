@@ -23,7 +23,7 @@ const MOST_AT_ONCE: usize = 2000;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// A connection.
     #[default]
     Tcp,
@@ -34,7 +34,7 @@ pub enum Protocol {
 impl Protocol {
     /// Its number in packets.
     #[must_use]
-    pub const fn number(self) -> u8 {
+    pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
             Self::Udp => 17,

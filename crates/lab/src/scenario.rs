@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// The walk-throughs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Which {
+pub(crate) enum Which {
     /// Four nodes, block IPAM, tunnels.
     A,
     /// Policy only, addresses of the nodes' own ranges.
@@ -29,7 +29,7 @@ pub enum Which {
 
 /// Which lines of a walk-through are played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lines {
+pub(crate) enum Lines {
     /// All that this kernel can do.
     All,
     /// Those that need IP in IP, and what they need to come about.
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 ///
 /// # Errors
 /// When it cannot be played, or a line does not hold.
-pub fn run(which: Which, lines: Lines, screen: &mut Screen) -> Result<()> {
+pub(crate) fn run(which: Which, lines: Lines, screen: &mut Screen) -> Result<()> {
     if lines == Lines::OnlyIpip && !has_ipip() {
         bail!("this kernel has no IP in IP tunnels (CONFIG_NET_IPIP): play these lines on another machine");
     }

@@ -16,7 +16,7 @@ type Out = Arc<Mutex<Box<dyn Write + Send>>>;
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
 /// Where lines go.
-pub struct Screen {
+pub(crate) struct Screen {
     out: Out,
     colours: bool,
     /// Whether lines can be written over.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Screen {
 impl Screen {
     /// Standard output.
     #[must_use]
-    pub fn stdout() -> Self {
+    pub(crate) fn stdout() -> Self {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
         let terminal = std::io::stdout().is_terminal() && !is_dumb;
@@ -59,7 +59,7 @@ impl Screen {
 
     /// Anywhere.
     #[must_use]
-    pub fn new(out: Box<dyn Write + Send>, colours: bool) -> Self {
+    pub(crate) fn new(out: Box<dyn Write + Send>, colours: bool) -> Self {
         Self {
             out: Arc::new(Mutex::new(out)),
             colours,
@@ -73,38 +73,31 @@ impl Screen {
         }
     }
 
-    /// Steps are not shown.
-    #[must_use]
-    pub fn quiet(mut self, quiet: bool) -> Self {
-        self.quiet = quiet;
-        self
-    }
-
     /// Whether steps are shown from now on.
-    pub fn set_quiet(&mut self, quiet: bool) {
+    pub(crate) fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 
     /// Whether colours are shown.
     #[must_use]
-    pub fn colours(&self) -> bool {
+    pub(crate) fn colours(&self) -> bool {
         self.colours
     }
 
     /// How many characters a line can have, where lines have an end.
     #[must_use]
-    pub fn width(&self) -> Option<usize> {
+    pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
 
     /// Seconds since the beginning.
     #[must_use]
-    pub fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
     }
 
     /// A heading.
-    pub fn heading(&mut self, text: &str) {
+    pub(crate) fn heading(&mut self, text: &str) {
         if !self.quiet {
             let line =
                 if self.colours { format!("\n\x1b[1m{text}\x1b[0m\n") } else { format!("\n== {text}\n") };
@@ -113,7 +106,7 @@ impl Screen {
     }
 
     /// A step that begins, such as "starting the datastore". It ends with the next line of any kind.
-    pub fn begin(&mut self, text: &str) {
+    pub(crate) fn begin(&mut self, text: &str) {
         self.settle();
         if self.quiet {
             return;
@@ -138,7 +131,7 @@ impl Screen {
     }
 
     /// A step that is done.
-    pub fn done(&mut self, text: &str) {
+    pub(crate) fn done(&mut self, text: &str) {
         let seconds = self.last.elapsed().as_secs_f64();
         self.last = Instant::now();
         if self.quiet {
@@ -150,27 +143,27 @@ impl Screen {
     }
 
     /// A step that failed.
-    pub fn failed(&mut self, text: &str) {
+    pub(crate) fn failed(&mut self, text: &str) {
         let sign = if self.colours { "\x1b[31m✕\x1b[0m" } else { "✕" };
         self.print(&format!("  {sign} {text}\n"));
     }
 
     /// A remark.
-    pub fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         if !self.quiet {
             self.print(&format!("  {text}\n"));
         }
     }
 
     /// Text as it is, moved to the right.
-    pub fn indented(&mut self, text: &str) {
+    pub(crate) fn indented(&mut self, text: &str) {
         for line in text.lines() {
             self.print(&if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") });
         }
     }
 
     /// Text as it is.
-    pub fn print(&mut self, text: &str) {
+    pub(crate) fn print(&mut self, text: &str) {
         self.settle();
         if let Err(error) = put(&self.out, text) {
             self.fault.get_or_insert(error);
@@ -179,12 +172,12 @@ impl Screen {
 
     /// Whether what is printed still goes anywhere.
     #[must_use]
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.fault.is_none()
     }
 
     /// Nothing moves any more.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if let Some(Turning { stop, thread }) = self.turning.take() {
             drop(stop);
             let _ = thread.join();
@@ -195,7 +188,7 @@ impl Screen {
     ///
     /// # Errors
     /// What could not be written first.
-    pub fn end(&mut self) -> std::io::Result<()> {
+    pub(crate) fn end(&mut self) -> std::io::Result<()> {
         self.settle();
         match self.fault.take() {
             // A reader that went away has seen enough.
@@ -281,7 +274,8 @@ mod tests {
     #[test]
     fn nothing_moves_when_nothing_is_to_be_shown() {
         let page = Page::default();
-        let mut screen = Screen::new(Box::new(page.clone()), false).quiet(true);
+        let mut screen = Screen::new(Box::new(page.clone()), false);
+        screen.set_quiet(true);
         screen.begin("starting");
         screen.done("started");
         assert_eq!(page.text(), "");

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The variable that names another folder of labs.
-pub const FOLDER_VARIABLE: &str = "TORTIE_LAB_DIR";
+pub(crate) const FOLDER_VARIABLE: &str = "TORTIE_LAB_DIR";
 /// The longest path of a folder whose sockets the kernel can still name.
 const LONGEST_FOLDER: usize = 80;
 /// How long a command waits for another one of the same lab.
@@ -37,7 +37,7 @@ const MAKING: Duration = Duration::from_secs(20);
 
 /// A pod that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodState {
+pub(crate) struct PodState {
     /// What was planned.
     #[serde(flatten)]
     pub pod: Pod,
@@ -51,7 +51,7 @@ pub struct PodState {
 
 /// What is known of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub(crate) struct State {
     /// The plan.
     pub topology: Topology,
     /// The network namespaces of the router and the nodes, by name.
@@ -64,7 +64,7 @@ pub struct State {
 
 /// The process that holds a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeeperState {
+pub(crate) struct KeeperState {
     /// Its process id.
     pub pid: u32,
     /// When it started, in the kernel's ticks: a later process of the same number is another one.
@@ -76,14 +76,14 @@ pub struct KeeperState {
 impl KeeperState {
     /// Whether it is still there.
     #[must_use]
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.started)
     }
 }
 
 /// When a process started, in ticks since boot; `None` when it is gone or only its exit status is left.
 #[must_use]
-pub fn start_time(pid: u32) -> Option<u64> {
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command in brackets may hold anything.
     let (_, rest) = text.rsplit_once(')')?;
@@ -96,14 +96,14 @@ pub fn start_time(pid: u32) -> Option<u64> {
 
 /// The folder of one lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
     name: String,
 }
 
 /// Where this user's labs are.
 #[must_use]
-pub fn labs_folder() -> PathBuf {
+pub(crate) fn labs_folder() -> PathBuf {
     if let Some(folder) = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
         return PathBuf::from(folder);
     }
@@ -120,7 +120,7 @@ pub fn labs_folder() -> PathBuf {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub fn lab_names() -> Result<Vec<String>> {
+pub(crate) fn lab_names() -> Result<Vec<String>> {
     let folder = labs_folder();
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -141,7 +141,7 @@ impl Folder {
     ///
     /// # Errors
     /// When no lab can have the name.
-    pub fn of(name: &str) -> Result<Self> {
+    pub(crate) fn of(name: &str) -> Result<Self> {
         check_lab_name(name)?;
         let path = std::path::absolute(labs_folder().join(name))?;
         if path.as_os_str().len() > LONGEST_FOLDER {
@@ -154,7 +154,7 @@ impl Folder {
     ///
     /// # Errors
     /// When the path ends in nothing that could be a lab's name.
-    pub fn at(path: &Path) -> Result<Self> {
+    pub(crate) fn at(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         check_lab_name(name)?;
         Ok(Self { path: path.to_owned(), name: name.to_owned() })
@@ -162,19 +162,19 @@ impl Folder {
 
     /// The lab's name.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Where it is.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether there is anything.
     #[must_use]
-    pub fn exists(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.path.is_dir()
     }
 
@@ -182,7 +182,7 @@ impl Folder {
     ///
     /// # Errors
     /// When it is there or cannot be made.
-    pub fn make(&self) -> Result<()> {
+    pub(crate) fn make(&self) -> Result<()> {
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         DirBuilder::new()
             .recursive(true)
@@ -221,19 +221,19 @@ impl Folder {
 
     /// A file or folder in it.
     #[must_use]
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// The log of a process.
     #[must_use]
-    pub fn log(&self, process: &str) -> PathBuf {
+    pub(crate) fn log(&self, process: &str) -> PathBuf {
         self.path.join("logs").join(format!("{}.log", process.replace('/', "-")))
     }
 
     /// The last lines of a log, for messages.
     #[must_use]
-    pub fn log_tail(&self, process: &str, lines: usize) -> String {
+    pub(crate) fn log_tail(&self, process: &str, lines: usize) -> String {
         let bytes = std::fs::read(self.log(process)).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let all: Vec<&str> = text.lines().collect();
@@ -244,7 +244,7 @@ impl Folder {
     ///
     /// # Errors
     /// When there is no such lab, or its file cannot be read.
-    pub fn load(&self) -> Result<State> {
+    pub(crate) fn load(&self) -> Result<State> {
         if !self.exists() {
             return Err(self.missing());
         }
@@ -267,7 +267,7 @@ impl Folder {
 
     /// Whether a lab was here whose keeper is gone, and nobody is making it again at this moment.
     #[must_use]
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         if !self.exists() || self.keeper().is_some_and(|keeper| keeper.is_alive()) {
             return false;
         }
@@ -286,7 +286,7 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn save(&self, state: &State) -> Result<()> {
+    pub(crate) fn save(&self, state: &State) -> Result<()> {
         self.write("lab.json", &serde_json::to_vec_pretty(state)?)
     }
 
@@ -301,7 +301,7 @@ impl Folder {
 
     /// The process that holds the lab, dead or alive.
     #[must_use]
-    pub fn keeper(&self) -> Option<KeeperState> {
+    pub(crate) fn keeper(&self) -> Option<KeeperState> {
         let text = std::fs::read_to_string(self.file("keeper.json")).ok()?;
         serde_json::from_str(&text).ok()
     }
@@ -310,7 +310,7 @@ impl Folder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
         let file = self.file(name);
         daemon::files::publish(&file, contents, 0o644).with_context(|| format!("writing {}", file.display()))
     }
@@ -330,7 +330,7 @@ impl Folder {
     ///
     /// # Errors
     /// When another command does not end.
-    pub fn lock(&self) -> Result<File> {
+    pub(crate) fn lock(&self) -> Result<File> {
         let file = File::options()
             .create(true)
             .append(true)

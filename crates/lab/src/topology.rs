@@ -7,8 +7,8 @@ mod error;
 mod nets;
 mod wish;
 
-pub use error::TopologyError;
-pub use wish::{Bgp, Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
+pub(crate) use error::TopologyError;
+pub(crate) use wish::{Bgp, Dataplane, Datastore, Encap, Families, NodeWish, PodWish, Wish};
 
 use api::scalars::names::{check_label_value, check_qualified_name};
 use ipnet::{IpNet, Ipv4Net};
@@ -26,7 +26,7 @@ const LONGEST_NAME: usize = 24;
 
 /// A node of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its name.
     pub name: String,
     /// The number of its subnet.
@@ -47,7 +47,7 @@ pub struct Node {
 
 /// A pod of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pod {
+pub(crate) struct Pod {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -63,14 +63,14 @@ pub struct Pod {
 impl Pod {
     /// `NAMESPACE/NAME`.
     #[must_use]
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
 /// The plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Topology {
+pub(crate) struct Topology {
     /// The lab's name.
     pub name: String,
     /// The nodes.
@@ -124,7 +124,7 @@ const CAST: [(&str, &str, &str); 6] = [
 ];
 
 /// The ports of pods that name none.
-pub const USUAL_PORTS: [u16; 2] = [80, 8080];
+pub(crate) const USUAL_PORTS: [u16; 2] = [80, 8080];
 
 /// More Typhas than any lab needs.
 const MOST_TYPHAS: usize = 20;
@@ -139,7 +139,7 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=9216;
 ///
 /// # Errors
 /// What is impossible.
-pub fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
+pub(crate) fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
     check_name("lab", name, LONGEST_NAME)?;
     let families = wish.family.unwrap_or_default();
     let bgp = wish.bgp.unwrap_or_default();
@@ -302,7 +302,7 @@ fn plan_pods(wish: &Wish, nodes: &[Node]) -> Result<Vec<Pod>, TopologyError> {
 ///
 /// # Errors
 /// What is impossible about it.
-pub fn plan_pod(wish: &PodWish, nodes: &[Node], index: usize) -> Result<Pod, TopologyError> {
+pub(crate) fn plan_pod(wish: &PodWish, nodes: &[Node], index: usize) -> Result<Pod, TopologyError> {
     let namespace = wish.namespace.clone().unwrap_or_else(|| "default".to_owned());
     check_name("namespace", &namespace, 63)?;
     check_name("pod", &wish.name, 63)?;
@@ -349,7 +349,7 @@ fn cast(index: usize) -> PodWish {
 ///
 /// # Errors
 /// What is not a label.
-pub fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, TopologyError> {
+pub(crate) fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, TopologyError> {
     text.split(',')
         .filter(|pair| !pair.is_empty())
         .map(|pair| match pair.split_once('=') {
@@ -368,7 +368,7 @@ fn check_label(name: &str, value: &str) -> Result<(), TopologyError> {
 
 /// The address of host `number` in an IPv4 subnet of the nodes' range.
 #[must_use]
-pub fn subnet_address_v4(range: IpNet, subnet: usize, number: usize) -> IpNet {
+pub(crate) fn subnet_address_v4(range: IpNet, subnet: usize, number: usize) -> IpNet {
     let start = match range {
         IpNet::V4(range) => range.network().to_bits(),
         // Never planned: the range of nodes is IPv4.
@@ -380,28 +380,28 @@ pub fn subnet_address_v4(range: IpNet, subnet: usize, number: usize) -> IpNet {
 
 /// The address of host `number` in an IPv6 subnet.
 #[must_use]
-pub fn subnet_address_v6(subnet: usize, number: usize) -> IpNet {
+pub(crate) fn subnet_address_v6(subnet: usize, number: usize) -> IpNet {
     let word = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     let address = Ipv6Addr::new(0xfd65, 0, 0, word(subnet), 0, 0, 0, word(number));
     IpNet::new_assert(IpAddr::V6(address), 64)
 }
 
 /// The router's number in every subnet.
-pub const ROUTER: usize = 254;
+pub(crate) const ROUTER: usize = 254;
 
 /// The network between the routers of racks.
 const BACKBONE: &str = "192.0.2.0/24";
 
 /// The name of the router of a rack.
 #[must_use]
-pub fn rack_router(subnet: usize) -> String {
+pub(crate) fn rack_router(subnet: usize) -> String {
     format!("tor{}", subnet + 1)
 }
 
 impl Topology {
     /// The router's addresses in a subnet.
     #[must_use]
-    pub fn router_addresses(&self, subnet: usize) -> Vec<IpNet> {
+    pub(crate) fn router_addresses(&self, subnet: usize) -> Vec<IpNet> {
         let mut addresses = Vec::new();
         if self.families.has_v4() {
             addresses.push(subnet_address_v4(self.node_cidr, subnet, ROUTER));
@@ -414,7 +414,7 @@ impl Topology {
 
     /// The addresses of host `number` on the backbone, which the routers of racks and the lab's router share.
     #[must_use]
-    pub fn backbone_addresses(&self, number: usize) -> Vec<IpNet> {
+    pub(crate) fn backbone_addresses(&self, number: usize) -> Vec<IpNet> {
         let mut addresses = Vec::new();
         if let (true, Ok(range)) = (self.families.has_v4(), BACKBONE.parse()) {
             addresses.push(subnet_address_v4(range, 0, number));
@@ -426,19 +426,19 @@ impl Topology {
     }
 
     /// The racks, by subnet, where somebody speaks BGP.
-    pub fn racks(&self) -> std::ops::Range<usize> {
+    pub(crate) fn racks(&self) -> std::ops::Range<usize> {
         if self.bgp.is_spoken() { 0..self.subnets } else { 0..0 }
     }
 
     /// The AS number of a rack.
     #[must_use]
-    pub fn rack_as(&self, subnet: usize) -> u32 {
+    pub(crate) fn rack_as(&self, subnet: usize) -> u32 {
         64601 + u32::try_from(subnet).unwrap_or_default()
     }
 
     /// Where servers of the lab listen: the router's address in the first subnet, or on the backbone of racks.
     #[must_use]
-    pub fn server_address(&self) -> IpAddr {
+    pub(crate) fn server_address(&self) -> IpAddr {
         if let (true, Some(address)) = (self.bgp.is_spoken(), self.backbone_addresses(ROUTER).first()) {
             return address.addr();
         }
@@ -451,13 +451,13 @@ impl Topology {
 
     /// Whether nodes keep the CNI plugin's configuration, and so need the machine's folders for it.
     #[must_use]
-    pub fn manages_cni(&self) -> bool {
+    pub(crate) fn manages_cni(&self) -> bool {
         self.node_environment.get("CALICO_MANAGE_CNI").is_some_and(|value| value == "true")
     }
 
     /// The node of this name.
     #[must_use]
-    pub fn node(&self, name: &str) -> Option<&Node> {
+    pub(crate) fn node(&self, name: &str) -> Option<&Node> {
         self.nodes.iter().find(|node| node.name == name)
     }
 }
@@ -489,7 +489,7 @@ fn check_name(what: &'static str, name: &str, longest: usize) -> Result<(), Topo
 ///
 /// # Errors
 /// When not.
-pub fn check_lab_name(name: &str) -> Result<(), TopologyError> {
+pub(crate) fn check_lab_name(name: &str) -> Result<(), TopologyError> {
     check_name("lab", name, LONGEST_NAME)
 }
 

@@ -13,7 +13,7 @@ const LONGEST: usize = 1 << 20;
 ///
 /// # Errors
 /// Every mistake.
-pub fn read(name: &str, text: &str) -> Result<Wish, TopologyError> {
+pub(crate) fn read(name: &str, text: &str) -> Result<Wish, TopologyError> {
     let wrong = |reason: String| TopologyError::File(format!("topology file {name}: {reason}"));
     if text.len() > LONGEST {
         return Err(wrong("it is longer than a mebibyte".to_owned()));

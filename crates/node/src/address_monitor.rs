@@ -14,7 +14,7 @@ use kube_access::KubeAccess;
 /// # Errors
 /// When the node has lost its address, or shares it. What the datastore or Kubernetes fails with in passing is tried
 /// again at the next look.
-pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StartupError> {
+pub(crate) async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StartupError> {
     let client = context.client::<StartupError>().await?;
     let node_name = context.node_name()?;
     let access = KubeAccess::from_environment(&*context.environment).await?;

@@ -7,7 +7,8 @@
 
 mod method;
 
-pub use method::{Method, MethodError};
+pub use method::Method;
+pub(crate) use method::MethodError;
 
 use crate::addresses::is_global_unicast;
 use ipnet::IpNet;
@@ -104,7 +105,7 @@ impl fmt::Display for Seen<'_> {
 }
 
 /// Interfaces that are never the node's own, unless they are named: tunnels, bridges and the ends of pods.
-pub const EXCLUDED_INTERFACES: [&str; 19] = [
+pub(crate) const EXCLUDED_INTERFACES: [&str; 19] = [
     "^docker.*",
     "^cbr.*",
     "^dummy.*",
@@ -170,16 +171,19 @@ pub fn detect(method: &Method, family: IpVersion, facts: &Facts<'_>) -> Result<I
 
 /// The address of the host with its network, where an interface has it.
 #[must_use]
-pub fn with_network(interfaces: &[Interface], address: IpAddr) -> Option<IpNet> {
+pub(crate) fn with_network(interfaces: &[Interface], address: IpAddr) -> Option<IpNet> {
     in_order(interfaces).flat_map(|interface| &interface.addresses).find(|net| net.addr() == address).copied()
 }
 
-/// The interfaces that are told in the node's resource: all but those that are never the node's own, by name, with their
+/// The interfaces that the node's resource lists: all but those that are never the node's own, by name, with their
 /// addresses of these families.
 ///
 /// # Errors
 /// Never: the expressions are ours.
-pub fn reported(interfaces: &[Interface], families: &[IpVersion]) -> Result<Vec<Interface>, DetectError> {
+pub(crate) fn reported(
+    interfaces: &[Interface],
+    families: &[IpVersion],
+) -> Result<Vec<Interface>, DetectError> {
     let excluded = excluded(&[])?;
     let mut reported: Vec<Interface> = in_order(interfaces)
         .filter(|interface| !excluded.is_match(&interface.name))

@@ -52,7 +52,7 @@ pub enum ConditionError {
 
 /// Which way the condition goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
+pub(crate) enum Network {
     /// Pods may run here.
     Available,
     /// They may not.

@@ -26,7 +26,7 @@ pub struct Context {
     pub root: PathBuf,
     /// The version of Calico that this program is.
     pub calico_version: String,
-    /// The connection to the datastore, once somebody needed it.
+    /// The connection to the datastore, once it is needed.
     client: Arc<OnceCell<Client>>,
 }
 

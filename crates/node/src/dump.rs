@@ -19,7 +19,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// # Errors
 /// When the kernel does not let it be read.
-pub fn dump(what: DumpWhat, root: &Path) -> Result<String, Failure> {
+pub(crate) fn dump(what: DumpWhat, root: &Path) -> Result<String, Failure> {
     match what {
         DumpWhat::Link => links(&mut Handle::open()?),
         DumpWhat::Addr => addresses(&mut Handle::open()?),

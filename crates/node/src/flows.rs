@@ -25,7 +25,7 @@ const SOCKET_MODE: u32 = 0o600;
 
 /// Why nothing could be shown.
 #[derive(Debug, thiserror::Error)]
-pub enum FlowsError {
+pub(crate) enum FlowsError {
     /// None were asked for.
     #[error("-n must be the number of flows to show, or negative to watch")]
     None,
@@ -46,7 +46,7 @@ pub enum FlowsError {
 ///
 /// # Errors
 /// When the number is zero, the socket cannot be made, or nothing can be printed.
-pub async fn show(
+pub(crate) async fn show(
     path: &Path,
     count: i64,
     out: &mut impl Write,

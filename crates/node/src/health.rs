@@ -7,7 +7,7 @@ mod services;
 
 pub use felix::probe;
 pub(crate) use services::SERVICES;
-pub use services::speaks_bgp;
+pub(crate) use services::speaks_bgp;
 
 use crate::context::Context;
 use crate::supervise::plan::{CONFD, NATIVE_SPEAKER};
@@ -39,7 +39,7 @@ pub struct Checks {
 
 /// What a daemon's sessions must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sessions {
+pub(crate) struct Sessions {
     /// Addresses of peers with which there is a session.
     pub established: usize,
     /// Addresses of the others.

@@ -12,29 +12,65 @@
 //! Decisions are functions of values, beside the shell that carries them out. It refuses to depend on other components:
 //! they run as processes of the same program, or come in as values.
 
-pub mod address_monitor;
+mod address_monitor;
 mod addresses;
-pub mod autodetect;
+mod autodetect;
 pub mod cli;
-pub mod condition;
-pub mod context;
-pub mod dump;
-pub mod environment;
-pub mod flows;
-pub mod health;
-pub mod host;
-pub mod hostpath;
-pub mod node_name;
-pub mod privileged;
-pub mod services;
-pub mod shutdown;
-pub mod startup;
-pub mod status;
-pub mod supervise;
-pub mod token_monitor;
-pub mod tunnel;
+mod condition;
+mod context;
+mod dump;
+mod environment;
+mod flows;
+mod health;
+mod host;
+mod hostpath;
+mod node_name;
+mod privileged;
+mod services;
+mod shutdown;
+mod startup;
+mod status;
+mod supervise;
+mod token_monitor;
+mod tunnel;
 
 #[cfg(test)]
 mod testing;
 
 pub use context::{Context, ContextError};
+pub use environment::VARIABLES;
+pub use health::probe;
+pub use services::Service;
+pub use supervise::end_with_supervisor;
+
+/// What tests and benchmarks of this crate reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::autodetect::{Facts, Interface, Method, detect};
+    pub use crate::host::{Host, HostError, ThisHost};
+    pub use crate::tunnel::kind::TunnelKind;
+    pub mod condition {
+        pub use crate::condition::{READY_PATIENCE, manage, mark_available};
+    }
+    pub mod health {
+        pub use crate::health::{Checks, THRESHOLD, check};
+    }
+    pub mod hostpath {
+        pub use crate::hostpath::run;
+    }
+    pub mod shutdown {
+        pub use crate::shutdown::run;
+    }
+    pub mod startup {
+        pub use crate::startup::{StartupError, run};
+    }
+    pub mod status {
+        pub use crate::status::{run, show};
+    }
+    pub mod token_monitor {
+        pub use crate::token_monitor::run;
+    }
+    pub mod tunnel {
+        pub use crate::tunnel::{run, run_once};
+    }
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a name comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// `NODENAME`.
     Variable,
     /// The file of the last start.
@@ -38,7 +38,11 @@ pub enum NameError {
 ///
 /// # Errors
 /// When nothing says one.
-pub fn choose(settings: &Settings, file: Option<&str>, system: &str) -> Result<(String, Origin), NameError> {
+pub(crate) fn choose(
+    settings: &Settings,
+    file: Option<&str>,
+    system: &str,
+) -> Result<(String, Origin), NameError> {
     let system = system.trim().to_lowercase();
     [
         (settings.nodename.as_str(), Origin::Variable),
@@ -56,7 +60,7 @@ pub fn choose(settings: &Settings, file: Option<&str>, system: &str) -> Result<(
 ///
 /// # Errors
 /// When the file cannot be read, or nothing says a name.
-pub fn determine(settings: &Settings, file: &Path, system: &str) -> Result<String, NameError> {
+pub(crate) fn determine(settings: &Settings, file: &Path, system: &str) -> Result<String, NameError> {
     let contents = match std::fs::read_to_string(file) {
         Ok(contents) => Some(contents),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -24,7 +24,7 @@ const HOST_INIT: &str = "/nodeproc/1";
 /// A step that failed, with the exit code that Calico gives it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
-pub struct InitError {
+pub(crate) struct InitError {
     /// What was attempted.
     pub what: &'static str,
     /// Why it failed.
@@ -36,11 +36,11 @@ pub struct InitError {
 /// One step.
 type Step = fn(&Context) -> Result<(), InitError>;
 
-/// Carries out all steps. With `best_effort`, failures are told and do not stop the others.
+/// Carries out all steps. With `best_effort`, failures are logged and do not stop the others.
 ///
 /// # Errors
 /// The first step that failed, unless only the best effort is wanted.
-pub fn run(context: &Context, best_effort: bool) -> Result<(), InitError> {
+pub(crate) fn run(context: &Context, best_effort: bool) -> Result<(), InitError> {
     // The third one changes this process for good.
     let steps: [Step; 4] = [mount_bpf, prepare_services, mount_cgroup, attach_sockets];
     for step in steps {

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a service ends with.
-pub type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
+pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// A service of the node.
 pub struct Service {
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Service {
 
 /// Why the services ended.
 #[derive(Debug, thiserror::Error)]
-pub enum ServicesError {
+pub(crate) enum ServicesError {
     /// One of them failed.
     #[error("node services are ending because {service} failed: {source}")]
     Failed {
@@ -72,7 +72,7 @@ pub enum ServicesError {
 
 /// The node's own services, by its settings.
 #[must_use]
-pub fn own(context: &Context) -> Vec<Service> {
+pub(crate) fn own(context: &Context) -> Vec<Service> {
     let with = |context: &Context| context.clone();
     let mut services = Vec::new();
     let complete = with(context);
@@ -106,7 +106,7 @@ pub fn own(context: &Context) -> Vec<Service> {
 ///
 /// # Errors
 /// The service that failed.
-pub async fn run(context: &Context, others: Vec<Service>) -> Result<(), ServicesError> {
+pub(crate) async fn run(context: &Context, others: Vec<Service>) -> Result<(), ServicesError> {
     let mut services = own(context);
     services.extend(others);
     run_until(services, daemon::signals::end().map_err(ServicesError::Signals)?).await
@@ -116,7 +116,10 @@ pub async fn run(context: &Context, others: Vec<Service>) -> Result<(), Services
 ///
 /// # Errors
 /// The service that failed.
-pub async fn run_until(services: Vec<Service>, over: impl Future<Output = ()>) -> Result<(), ServicesError> {
+pub(crate) async fn run_until(
+    services: Vec<Service>,
+    over: impl Future<Output = ()>,
+) -> Result<(), ServicesError> {
     let (handle, shutdown) = ShutdownHandle::new();
     let mut tasks = JoinSet::new();
     for service in services {

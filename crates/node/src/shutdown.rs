@@ -5,7 +5,7 @@ use crate::context::{Context, ContextError};
 use crate::startup::has_networking;
 use kube_access::KubeAccess;
 
-/// Why a shutdown is not told.
+/// Why Kubernetes does not know of a shutdown.
 #[derive(Debug, thiserror::Error)]
 pub enum ShutdownError {
     /// The settings cannot be used.
@@ -19,11 +19,11 @@ pub enum ShutdownError {
     Api(#[from] kube_access::ApiError),
 }
 
-/// Tells the shutdown. The condition is tried until it is taken or this process is killed: how long that may take is the
+/// Announces the shutdown. The condition is tried until it is taken or this process is killed: how long that may take is the
 /// pod's grace period, which only the kubelet knows.
 ///
 /// # Errors
-/// When there is nobody who could be told.
+/// When the settings cannot be used, or Kubernetes refuses.
 pub async fn run(context: &Context) -> Result<(), ShutdownError> {
     let path = context.path(&context.settings.shutdown_file);
     let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -8,12 +8,12 @@
 //! reads, asks them, and writes. A second start with the same input writes nothing to the datastore. It refuses to go on
 //! past any step that failed: what started on half a configuration would cut off pods.
 
-pub mod addresses;
-pub mod defaults;
-pub mod files;
-pub mod node_resource;
-pub mod pools;
-pub mod registration;
+pub(crate) mod addresses;
+pub(crate) mod defaults;
+pub(crate) mod files;
+pub(crate) mod node_resource;
+pub(crate) mod pools;
+pub(crate) mod registration;
 mod wait;
 
 use crate::context::{Context, ContextError};
@@ -154,7 +154,7 @@ async fn upgrade(client: &Client, node_name: &str) -> Result<(), StartupError> {
 
 /// What Kubernetes says, where there is one.
 #[derive(Clone, Debug, Default)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// kubeadm's settings.
     pub kubeadm: Option<BTreeMap<String, String>>,
     /// Whether Rancher made the cluster.
@@ -168,7 +168,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When it is there and does not answer, or does not know this node.
-    pub async fn read(context: &Context, node_name: &str) -> Result<Self, StartupError> {
+    pub(crate) async fn read(context: &Context, node_name: &str) -> Result<Self, StartupError> {
         let Some(access) = KubeAccess::from_environment(&*context.environment).await? else {
             return Ok(Self::default());
         };
@@ -294,7 +294,7 @@ async fn existing<S: Storable>(client: &Client, name: &str) -> Result<Option<Obj
     }
 }
 
-/// Stores an object. Whoever was faster had the same in mind.
+/// Stores an object. A faster writer had the same in mind.
 async fn carry_out<S: Storable>(client: &Client, change: Change<Object<S>>) -> Result<(), StartupError> {
     let (outcome, what) = match change {
         Change::None => return Ok(()),

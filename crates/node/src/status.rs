@@ -6,11 +6,11 @@
 //! - [`reporter`]: the loop that watches questions and writes answers.
 //! - [`show`]: the same readings as tables for people (`node status show`).
 
-pub mod answer;
-pub mod readings;
+pub(crate) mod answer;
+pub(crate) mod readings;
 mod reporter;
-pub mod schedule;
+pub(crate) mod schedule;
 mod show;
 
-pub use reporter::{StatusError, run};
+pub use reporter::run;
 pub use show::show;

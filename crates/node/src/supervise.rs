@@ -10,7 +10,7 @@
 
 mod backoff;
 mod children;
-pub mod plan;
+pub(crate) mod plan;
 
 use crate::context::Context;
 use crate::startup::{self, StartupError};
@@ -33,7 +33,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Why a node does not run.
 #[derive(Debug, thiserror::Error)]
-pub enum SuperviseError {
+pub(crate) enum SuperviseError {
     /// Start-up failed.
     #[error("calico node failed to start: {0}")]
     Startup(#[from] StartupError),
@@ -55,7 +55,7 @@ pub enum SuperviseError {
 ///
 /// # Errors
 /// When the node cannot be started.
-pub fn run(context: &Context, available: &[&str]) -> Result<(), SuperviseError> {
+pub(crate) fn run(context: &Context, available: &[&str]) -> Result<(), SuperviseError> {
     let system = |what: &str| {
         let what = what.to_owned();
         move |source| SuperviseError::System { what, source }
@@ -154,7 +154,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of all children that ended, whoever they are.
+    /// Takes note of all children that ended, our own or inherited.
     fn collect(&mut self, signals: &Signals, now: Instant) {
         while let Some((pid, how)) = reap() {
             let ended = self

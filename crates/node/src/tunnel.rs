@@ -8,14 +8,14 @@
 //! With host-local addresses (`USE_POD_CIDR`) there is nothing to do: the devices have the first address of the node's
 //! own range, which the datastore computes.
 
-pub mod decision;
+pub(crate) mod decision;
 mod inputs;
-pub mod kind;
+pub(crate) mod kind;
 mod passes;
 mod reconcile;
 
-pub use passes::follow;
-pub use reconcile::{TunnelError, reconcile};
+pub(crate) use passes::follow;
+pub(crate) use reconcile::{TunnelError, reconcile};
 
 use crate::context::Context;
 use client::Client;

@@ -108,20 +108,12 @@ fn every_variable_of_every_container_is_known_to_its_component() {
     // Pages of the reference come from the tables that components read by.
     let words = |page: String| -> BTreeSet<String> { page.split('`').map(str::to_owned).collect() };
     let client = words(client::config::parameters::reference_page());
-    let node = words(settings::page(::node::environment::VARIABLES));
-    let controllers = words(settings::page(kube_controllers::config::environment::VARIABLES));
+    let node = words(settings::page(::node::VARIABLES));
+    let controllers = words(settings::page(kube_controllers::VARIABLES));
     let typha = words(typha::config::reference_page());
     let felix: BTreeSet<String> =
         felix_config::PARAMETERS.iter().map(|row| format!("FELIX_{}", row.name.to_uppercase())).collect();
-    // The installer and the IPAM upgrade have no table: what they read is in their source.
-    let sources = [
-        include_str!("../../cni-install/src/settings.rs"),
-        include_str!("../../cni-install/src/lib.rs"),
-        include_str!("../../cni-install/src/conflist.rs"),
-        include_str!("../../cni/src/upgrade.rs"),
-        include_str!("../../cni/src/run.rs"),
-    ]
-    .concat();
+    let installer = words(cni_install::reference_page());
     for (like, objects) in manifests() {
         for container in objects.iter().flat_map(manifests::Object::containers) {
             let title = container["name"].as_str().unwrap();
@@ -134,9 +126,8 @@ fn every_variable_of_every_container_is_known_to_its_component() {
                     "calico-typha" => typha.contains(name) || client.contains(name),
                     // Calico's manifests have it, and Calico's program does not read it either.
                     "upgrade-ipam" if name == "CALICO_NETWORKING_BACKEND" => true,
-                    "install-cni" | "upgrade-ipam" => {
-                        sources.contains(&format!("\"{name}\"")) || client.contains(name)
-                    }
+                    // The upgrade reads the node's name, as the installer does, and where the datastore is.
+                    "install-cni" | "upgrade-ipam" => installer.contains(name) || client.contains(name),
                     "kube-flannel" => true,
                     other => panic!("a container {other}"),
                 };

@@ -11,7 +11,7 @@ mod reference;
 
 use ::node::cli::NodeCommand;
 use anyhow::{Result, bail};
-use calicoctl::context::Surroundings;
+use calicoctl::Surroundings;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use names::Entry;
 use std::ffi::OsString;
@@ -258,7 +258,7 @@ fn main() -> ExitCode {
         Entry::Node => node::run(NodeCommand::Run),
         Entry::Felix => return run_felix(Vec::new()),
         Entry::CheckStatus => return kube_controllers::cli::check_status(&arguments, &version()),
-        Entry::Version => print(&format!("{}\n", calicoctl::version::client_version())),
+        Entry::Version => print(&format!("{}\n", calicoctl::client_version())),
         Entry::IpamHelp => print(IPAM_HELP),
         Entry::OldNode(flags) => node::run_old(&flags),
         Entry::Tree(arguments) => run(&arguments),
@@ -347,7 +347,7 @@ fn version() -> String {
 
 fn run_felix(flags: Vec<OsString>) -> ExitCode {
     // Under `tortie node` it ends with its supervisor.
-    if let Err(error) = ::node::supervise::end_with_supervisor() {
+    if let Err(error) = ::node::end_with_supervisor() {
         // Nobody would end it, and it would stand in the way of the next one.
         let _ = writeln!(std::io::stderr(), "felix: cannot follow its supervisor: {error}");
         return ExitCode::FAILURE;
@@ -358,7 +358,7 @@ fn run_felix(flags: Vec<OsString>) -> ExitCode {
 
 fn run_bgp(arguments: &BgpArguments) -> Result<ExitCode> {
     // Under `tortie node` it ends with its supervisor.
-    ::node::supervise::end_with_supervisor()?;
+    ::node::end_with_supervisor()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = daemon::signals::shutdown()?;
@@ -369,7 +369,7 @@ fn run_bgp(arguments: &BgpArguments) -> Result<ExitCode> {
 
 pub(crate) fn run_confd(arguments: &confd::cli::Arguments) -> Result<ExitCode> {
     // Under `tortie node` it ends with its supervisor, and so does the BIRD that it started.
-    ::node::supervise::end_with_supervisor()?;
+    ::node::end_with_supervisor()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = daemon::signals::shutdown()?;
@@ -419,7 +419,7 @@ fn health(arguments: &HealthArguments) -> Result<ExitCode> {
     let (port, check) = match arguments.port {
         Some(port) => (port, arguments.check.as_str()),
         None => {
-            let settings = goldmane::settings::Settings::read(&daemon::SystemEnvironment)?;
+            let settings = goldmane::Settings::read(&daemon::SystemEnvironment)?;
             if !settings.health_enabled {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -427,7 +427,7 @@ fn health(arguments: &HealthArguments) -> Result<ExitCode> {
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let probe = ::node::health::probe(&arguments.host, port, check, arguments.timeout);
+    let probe = ::node::probe(&arguments.host, port, check, arguments.timeout);
     match runtime.block_on(probe) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(reason) => bail!("health check failed: {reason}"),

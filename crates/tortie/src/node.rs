@@ -3,8 +3,8 @@
 
 use anyhow::{Result, anyhow, bail};
 use cni::HostPaths;
+use node::Service;
 use node::cli::{NodeCommand, OldCommand, Surroundings};
-use node::services::Service;
 use std::process::ExitCode;
 
 /// The components that this program can run as processes of the node.
@@ -14,7 +14,7 @@ const COMPONENTS: [&str; 3] = ["felix", "confd", "bgp"];
 pub(crate) fn run(command: NodeCommand) -> Result<ExitCode> {
     let surroundings = Surroundings {
         calico_version: api::words::CALICO_VERSION,
-        version: &calicoctl::version::client_version(),
+        version: &calicoctl::client_version(),
         components: &COMPONENTS,
         services: Box::new(|context| vec![cni_agent(context)]),
     };
@@ -47,10 +47,10 @@ fn run_old_confd(flags: &[String]) -> Result<ExitCode> {
 fn cni_agent(context: &node::Context) -> Service {
     let context = context.clone();
     Service::new("cni-agent", |shutdown| {
-        cni::agent::alone(move || async move {
+        cni::alone(move || async move {
             let node = context.node_name().map_err(std::io::Error::other)?;
             tokio::select! {
-                outcome = cni::agent::run(HostPaths::below(&context.root), &node, crate::variables()) => outcome,
+                outcome = cni::run_agent(HostPaths::below(&context.root), &node, crate::variables()) => outcome,
                 () = shutdown.requested() => Ok(()),
             }
         })

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 const STREAMS: usize = 100;
 
 /// What every answer needs.
-pub struct App {
+pub(crate) struct App {
     /// Where flows come from.
     pub(crate) source: Arc<dyn Source>,
     pub(crate) page: Page,

@@ -217,7 +217,7 @@ const LINES: &[Line] = &[
 
 /// Starts to make flows up.
 #[must_use]
-pub fn start(shutdown: Shutdown) -> Local {
+pub(crate) fn start(shutdown: Shutdown) -> Local {
     let ring = SharedRing::new(RingOptions::default());
     let lines: Vec<[Option<FlowKey>; 2]> = LINES.iter().map(keys).collect();
     let now = now();
@@ -237,7 +237,7 @@ pub fn start(shutdown: Shutdown) -> Local {
 
 /// The policies and pods behind them.
 #[must_use]
-pub fn cluster() -> explain::Cluster {
+pub(crate) fn cluster() -> explain::Cluster {
     let mut cluster = explain::Cluster::new();
     // A test reads every object.
     for document in reasons::documents(CLUSTER.as_bytes()).unwrap_or_default() {

@@ -49,7 +49,7 @@ settings::settings! {
 
 /// The least severe message that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level(pub LevelFilter);
+pub(crate) struct Level(pub LevelFilter);
 
 impl Default for Level {
     fn default() -> Self {
@@ -71,7 +71,7 @@ impl Settings {
     ///
     /// # Errors
     /// All that is wrong with any of them.
-    pub fn read(environment: &dyn Environment) -> Result<Self, Mistakes> {
+    pub(crate) fn read(environment: &dyn Environment) -> Result<Self, Mistakes> {
         let (settings, reading) = Self::read_from(|name| settings::utf8(environment.variable(name)));
         for warning in &reading.warnings {
             tracing::warn!("{warning}");

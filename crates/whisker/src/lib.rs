@@ -14,23 +14,38 @@
 //! It refuses to change anything: GET and HEAD are answered, and one POST that asks what a policy would do. It refuses to serve in the clear to other machines, and
 //! to let a page ask anyone but this server.
 
-pub mod access;
-pub mod app;
+mod access;
+mod app;
 pub mod cli;
 mod compatible;
-pub mod demo;
-pub mod environment;
+mod demo;
+mod environment;
 mod events;
 mod own;
 mod page;
 mod params;
 mod reasons;
 mod respond;
-pub mod reviews;
+mod reviews;
 mod run;
-pub mod serve;
-pub mod source;
+mod serve;
+mod source;
 mod status;
-pub mod stored;
+mod stored;
 mod views;
 mod wire;
+
+pub use environment::VARIABLES;
+
+/// What tests and benchmarks reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::access::Access;
+    pub use crate::app::{ClusterConfig, Options, service};
+    pub use crate::reviews::Reviews;
+    pub use crate::serve::serve;
+    pub use crate::source::{
+        Goldmane, HintsQuery, ListQuery, Local, Loss, SharedRing, SortBy, Source, SourceError, StreamQuery,
+    };
+    pub use crate::stored::Policies;
+}

@@ -123,7 +123,7 @@ pub struct Batch {
 }
 
 /// Batches, until the source breaks off.
-pub type Batches = BoxStream<'static, Result<Batch, SourceError>>;
+pub(crate) type Batches = BoxStream<'static, Result<Batch, SourceError>>;
 
 /// Something that was not counted, or not shown.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

@@ -11,6 +11,7 @@ mod bpf;
 mod deb;
 mod dependencies;
 mod deploy;
+mod doors;
 mod generate;
 mod image;
 mod layers;

@@ -4,6 +4,7 @@
 //! It reads source text, so that tidy need not build the components. A name that no place describes is an error, so that
 //! no figure can be left out.
 
+use crate::words::production;
 use anyhow::{Context as _, Result, bail};
 use manifests::monitoring::{Component, Figure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,8 +92,8 @@ fn read_folder(
             read_folder(&path, described, named)?;
         } else if name.ends_with(".rs") && name != "tests.rs" {
             let text = std::fs::read_to_string(&path)?;
-            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            read(code, described, named);
+            let code: Vec<&str> = production(&text).map(|(_, line)| line).collect();
+            read(&code.join("\n"), described, named);
         }
     }
     Ok(())

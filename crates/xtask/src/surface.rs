@@ -3,8 +3,8 @@
 //!
 //! By words, not by types: an item whose name is also that of another item counts as used.
 
-use crate::words::without_tests;
-use std::collections::HashMap;
+use crate::words::production;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// What a public item begins with.
@@ -29,7 +29,7 @@ fn dead(sources: &[(&str, String)]) -> Vec<String> {
     let mut items = Vec::new();
     for (file, text) in sources {
         let is_exempt = EXEMPT.iter().any(|exempt| file.starts_with(exempt)) || !file.contains("/src/");
-        let production = without_tests(text).lines().count();
+        let production: HashSet<usize> = production(text).map(|(number, _)| number).collect();
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             // A re-export names an item without using it.
@@ -39,7 +39,8 @@ fn dead(sources: &[(&str, String)]) -> Vec<String> {
             for word in words(code) {
                 *named.entry(word).or_default() += 1;
             }
-            if let Some(item) = public_item(code).filter(|_| !is_exempt && number < production) {
+            if let Some(item) = public_item(code).filter(|_| !is_exempt && production.contains(&(number + 1)))
+            {
                 items.push((*file, number + 1, item));
             }
         }

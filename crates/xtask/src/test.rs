@@ -20,7 +20,7 @@ mod process;
 use anyhow::{Context, Result, bail};
 use process::{Ended, PATIENCE, finish};
 use serde_json::Value;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -89,28 +89,18 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     binaries.sort_by_key(|binary| {
         LONGEST.iter().position(|name| *name == binary.package).unwrap_or(LONGEST.len())
     });
-    let with_guests: Vec<Binary> = binaries.iter().filter(|binary| has_guests(binary)).cloned().collect();
-    let queue = Mutex::new(VecDeque::from(binaries));
+    // Each on its own: a guest has one processor, and the next one begins as soon as a core is free.
+    let guests: Vec<(Binary, String)> = binaries.iter().flat_map(in_guests).collect();
     let outcome = Mutex::new(Outcome::default());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(binary) = take(&queue) {
-                    let arguments = ["--skip", IN_A_GUEST];
-                    let (text, is_success) = execute(&binary, &arguments);
-                    let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-                    println!("{text}");
-                    outcome.add(&binary, &text, is_success, || list(&binary, &arguments));
-                }
-            });
-        }
-    });
-    let mut outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for binary in with_guests {
-        let (text, is_success) = execute(&binary, &[IN_A_GUEST, "--test-threads=2"]);
+    let run = |binary: &Binary, arguments: &[&str]| {
+        let (text, is_success) = execute(binary, arguments);
+        let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
         println!("{text}");
-        outcome.add(&binary, &text, is_success, || list(&binary, &[IN_A_GUEST]));
-    }
+        outcome.add(binary, &text, is_success, || list(binary, arguments));
+    };
+    each(AT_ONCE, binaries, |binary| run(&binary, &["--skip", IN_A_GUEST]));
+    each(cores(), guests, |(binary, test)| run(&binary, &["--exact", &test]));
+    let mut outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     documentation(root, &mut outcome)?;
     outcome.try_alone(execute_alone);
     for name in &outcome.unsteady {
@@ -129,8 +119,23 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn take(queue: &Mutex<VecDeque<Binary>>) -> Option<Binary> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+/// Does all pieces of work in their order, so many of them at once.
+fn each<T: Send>(at_once: usize, work: Vec<T>, act: impl Fn(T) + Sync) {
+    let queue = Mutex::new(work.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(piece) = next() {
+                    act(piece);
+                }
+            });
+        }
+    });
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Has cargo build all test binaries; which they are.
@@ -168,9 +173,10 @@ fn binary(message: &Value) -> Option<Binary> {
     })
 }
 
-/// Whether a binary has tests that run in a guest.
-fn has_guests(binary: &Binary) -> bool {
-    !list(binary, &[IN_A_GUEST]).is_empty()
+/// The tests of a binary that run in a guest.
+fn in_guests(binary: &Binary) -> impl Iterator<Item = (Binary, String)> + use<> {
+    let binary = binary.clone();
+    list(&binary, &[IN_A_GUEST]).into_iter().map(move |test| (binary.clone(), test))
 }
 
 /// The tests of a binary that these arguments select.
@@ -191,8 +197,7 @@ fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
     let mut command = command(binary);
     command.args(arguments);
     if WAITING.contains(&binary.package.as_str()) && std::env::var_os("RUST_TEST_THREADS").is_none() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        command.env("RUST_TEST_THREADS", (2 * cores).to_string());
+        command.env("RUST_TEST_THREADS", (2 * cores()).to_string());
     }
     let Ended { text, is_success, processor } = finish(command, PATIENCE);
     let name = format!("{} {}", binary.package, binary.target);
@@ -324,8 +329,18 @@ fn count(line: &str, word: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Binary, MOST_UNSTEADY, Outcome, binary, count};
+    use super::{Binary, MOST_UNSTEADY, Outcome, binary, count, each};
     use serde_json::json;
+    use std::sync::Mutex;
+
+    #[test]
+    fn every_piece_of_work_is_done_once() {
+        let done = Mutex::new(Vec::new());
+        each(3, (0..20).collect(), |piece: u8| done.lock().unwrap().push(piece));
+        let mut done = done.into_inner().unwrap();
+        done.sort_unstable();
+        assert_eq!(done, (0..20).collect::<Vec<_>>());
+    }
 
     #[test]
     fn counts_are_read_from_the_result_line() {

@@ -1,6 +1,6 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{bpf, dependencies, generate, layers, links, page, programs, surface, words};
+use crate::{bpf, dependencies, doors, generate, layers, links, page, programs, surface, words};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +34,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     problems.extend(words::check(root, &files)?);
     problems.extend(links::check(root, &files));
     problems.extend(surface::check(root, &files));
+    problems.extend(doors::check(root, &files));
     problems.extend(module_style(&files));
     problems.extend(doubles(root, &files));
     problems.extend(page::check(root)?);
@@ -107,7 +108,7 @@ fn check_source(name: &str, text: &str) -> Vec<String> {
     if lines > LONGEST_FILE {
         problems.push(format!("{name} has {lines} lines: look for the second idea in it"));
     }
-    if words::is_production(name) && has_untyped_value(words::without_tests(text)) {
+    if words::is_production(name) && words::production(text).any(|(_, line)| has_untyped_value(line)) {
         problems.push(format!("{name}: a value of any type: use an enum, or a type parameter"));
     }
     if name.contains("/src/") && text.contains(UNSAFE_LINT) && !UNSAFE.contains(&name) {

@@ -39,9 +39,27 @@ pub(crate) fn is_production(name: &str) -> bool {
         && !EXEMPT.iter().any(|exempt| name.starts_with(exempt))
 }
 
-/// The part of a file that is not for tests only.
-pub(crate) fn without_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+/// The lines of a file that are not for tests only, with their numbers. As rustfmt writes it, an item ends where its
+/// indentation is met again.
+pub(crate) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    // The indentation of the item that is passed over.
+    let mut skipped: Option<usize> = None;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let code = line.trim_start();
+        let indentation = line.len() - code.len();
+        let Some(outer) = skipped else {
+            if code == "#[cfg(test)]" {
+                skipped = Some(indentation);
+                return None;
+            }
+            return Some((index + 1, line));
+        };
+        let is_code = !code.starts_with("//") && !code.starts_with("#[");
+        if is_code && indentation == outer && code.ends_with([';', '}', ',']) {
+            skipped = None;
+        }
+        None
+    })
 }
 
 /// The constants of the home, by their values.
@@ -56,7 +74,7 @@ fn words(home: &str) -> Vec<(String, String)> {
 
 fn literals<'a>(text: &str, words: &'a [(String, String)]) -> Vec<(usize, &'a str, &'a str)> {
     let mut found = Vec::new();
-    for (number, line) in without_tests(text).lines().enumerate() {
+    for (number, line) in production(text) {
         let code = line.trim_start();
         // An attribute's argument must be a literal.
         if code.starts_with("//") || code.starts_with("#[") {
@@ -66,7 +84,7 @@ fn literals<'a>(text: &str, words: &'a [(String, String)]) -> Vec<(usize, &'a st
             // A prefix is a word at the beginning of a longer text, too.
             let end = if word.ends_with('.') { "" } else { "\"" };
             if is_literal(code, &format!("\"{word}{end}")) {
-                found.push((number + 1, word.as_str(), constant.as_str()));
+                found.push((number, word.as_str(), constant.as_str()));
             }
         }
     }
@@ -93,6 +111,14 @@ mod tests {
         let text = "// \"k8s\"\n#[serde(rename = \"k8s\")]\nlet a = \"k8s\";\nlet b = format!(\"kns.{name}\");\n\
                     let c = \"k8s-pod-network\";\njson!({\"type\": \"k8s\", \"kns.x\": 1});\n#[cfg(test)]\nmod tests {\n    \"k8s\"\n}\n";
         assert_eq!(literals(text, &words), [(3, "k8s", "KUBERNETES"), (4, "kns.", "PREFIX")]);
+    }
+
+    #[test]
+    fn only_the_items_of_tests_are_passed_over() {
+        let text = "//! Header.\n#[cfg(test)]\nmod tests;\nfn a() {}\n    #[cfg(test)]\n    #[must_use]\n    fn b(\n        c: u8,\n    ) \
+                    -> u8 {\n        1\n    }\nfn d() {}\n#[cfg(test)]\nmod more {\n    fn e() {}\n}\nfn f() {}\n";
+        let lines: Vec<_> = production(text).collect();
+        assert_eq!(lines, [(1, "//! Header."), (4, "fn a() {}"), (12, "fn d() {}"), (17, "fn f() {}")]);
     }
 
     #[test]

@@ -15,9 +15,9 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The namespace of the config map.
-pub const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 /// Its name.
-pub const NAME: &str = "extension-apiserver-authentication";
+pub(crate) const NAME: &str = "extension-apiserver-authentication";
 
 /// The authorities.
 #[derive(Clone, Default)]
@@ -100,7 +100,7 @@ impl Authorities {
 
 /// Everybody who is known is in this group.
 #[must_use]
-pub fn with_authenticated(mut user: User) -> User {
+pub(crate) fn with_authenticated(mut user: User) -> User {
     const GROUP: &str = "system:authenticated";
     if user.name != "system:anonymous" && !user.groups.iter().any(|group| group == GROUP) {
         user.groups.push(GROUP.into());

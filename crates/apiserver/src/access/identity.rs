@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The names of the headers in which a proxy names users.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderNames {
+pub(crate) struct HeaderNames {
     /// For the name.
     pub user: Vec<String>,
     /// For the uid.
@@ -32,7 +32,7 @@ impl Default for HeaderNames {
 
 /// The user that a trusted proxy names; nothing if it names none.
 #[must_use]
-pub fn from_headers(names: &HeaderNames, headers: &[(String, String)]) -> Option<User> {
+pub(crate) fn from_headers(names: &HeaderNames, headers: &[(String, String)]) -> Option<User> {
     let values = |wanted: &[String]| -> Vec<String> {
         headers
             .iter()
@@ -75,14 +75,14 @@ fn unescaped(text: &str) -> String {
 
 /// The name and groups that a certificate is for: its common name and its organisations.
 #[must_use]
-pub fn from_certificate(der: &[u8]) -> Option<User> {
+pub(crate) fn from_certificate(der: &[u8]) -> Option<User> {
     let (name, groups) = super::subject::names(der)?;
     Some(User { name, groups, ..User::default() })
 }
 
 /// The token of a request.
 #[must_use]
-pub fn bearer_token(authorization: &str) -> Option<&str> {
+pub(crate) fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

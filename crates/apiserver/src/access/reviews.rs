@@ -107,7 +107,7 @@ fn attributes(subject: &Subject) -> Value {
 
 /// The refusal of an ordinary permission, in the words of Kubernetes' servers.
 #[must_use]
-pub fn refused(user: &User, subject: &Subject, reason: &str) -> Box<Refusal> {
+pub(crate) fn refused(user: &User, subject: &Subject, reason: &str) -> Box<Refusal> {
     let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     match subject {
         Subject::Path(path, verb) => {

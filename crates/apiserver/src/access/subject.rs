@@ -33,7 +33,7 @@ fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 
 /// The common name and the organisations, in their order.
 #[must_use]
-pub fn names(certificate: &[u8]) -> Option<(String, Vec<String>)> {
+pub(crate) fn names(certificate: &[u8]) -> Option<(String, Vec<String>)> {
     let (certificate, _) = expect(certificate, SEQUENCE)?;
     let (mut fields, _) = expect(certificate, SEQUENCE)?;
     if let Some((_, rest)) = expect(fields, VERSION) {

@@ -37,7 +37,7 @@ impl Operation {
 
 /// A webhook of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hook {
+pub(crate) struct Hook {
     /// Its name.
     pub name: String,
     /// Where it is: `https://HOST:PORT`.
@@ -152,7 +152,7 @@ impl Selector {
 ///
 /// # Errors
 /// What cannot be read.
-pub fn read(configuration: &Value) -> Result<Vec<Hook>, String> {
+pub(crate) fn read(configuration: &Value) -> Result<Vec<Hook>, String> {
     let Configuration { webhooks } =
         Configuration::deserialize(configuration).map_err(|error| error.to_string())?;
     webhooks.into_iter().map(hook).collect()
@@ -217,7 +217,7 @@ impl Rule {
 
 /// Whether labels of an object fulfil a selector.
 #[must_use]
-pub fn selects(selector: &LabelSelector, object: &Value) -> bool {
+pub(crate) fn selects(selector: &LabelSelector, object: &Value) -> bool {
     let labels = object.pointer("/metadata/labels");
     selector.matches(|key| labels?.get(key)?.as_str())
 }
@@ -225,13 +225,13 @@ pub fn selects(selector: &LabelSelector, object: &Value) -> bool {
 impl Hook {
     /// Whether it is asked about this operation on this resource at all.
     #[must_use]
-    pub fn is_for(&self, operation: Operation, served: &Served, is_status: bool) -> bool {
+    pub(crate) fn is_for(&self, operation: Operation, served: &Served, is_status: bool) -> bool {
         self.rules.iter().any(|rule| rule.is_for(operation, served, is_status))
     }
 
     /// Whether it is for this object, as it is to be or as it was.
     #[must_use]
-    pub fn is_for_object(&self, object: Option<&Value>, old: Option<&Value>) -> bool {
+    pub(crate) fn is_for_object(&self, object: Option<&Value>, old: Option<&Value>) -> bool {
         self.objects.is_empty() || [object, old].into_iter().flatten().any(|one| selects(&self.objects, one))
     }
 }

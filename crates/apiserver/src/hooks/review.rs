@@ -85,7 +85,7 @@ impl Asked<'_> {
 
 /// What a webhook says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub(crate) struct Said {
     /// Whether it agrees.
     pub is_allowed: bool,
     /// What it changes.
@@ -125,7 +125,7 @@ struct Response {
 ///
 /// # Errors
 /// When it is none.
-pub fn read(uid: &str, answer: &[u8]) -> Result<Said, String> {
+pub(crate) fn read(uid: &str, answer: &[u8]) -> Result<Said, String> {
     let review: Review =
         serde_json::from_slice(answer).map_err(|error| format!("the answer cannot be read: {error}"))?;
     if (review.kind.as_str(), review.api_version.as_str()) != (KIND, API) {
@@ -175,7 +175,7 @@ const REASONS: [&str; 18] = [
 
 /// A refusal by a webhook, in the words of Kubernetes' servers.
 #[must_use]
-pub fn denied(name: &str, status: &Value) -> Box<Refusal> {
+pub(crate) fn denied(name: &str, status: &Value) -> Box<Refusal> {
     let text = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
     let who = format!("admission webhook {name:?} denied the request");
     let message = match text("message").or(text("reason")) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// A set of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSet {
+pub(crate) struct FieldSet {
     /// Whether this place itself is in the set.
     pub here: bool,
     /// What is below it.
@@ -18,19 +18,19 @@ pub struct FieldSet {
 impl FieldSet {
     /// The place itself and nothing below it.
     #[must_use]
-    pub fn leaf() -> Self {
+    pub(crate) fn leaf() -> Self {
         Self { here: true, below: BTreeMap::new() }
     }
 
     /// Whether nothing is in it.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.here && self.below.is_empty()
     }
 
     /// Reads `fieldsV1`. Anything that is not a set of fields is read as an empty one.
     #[must_use]
-    pub fn from_value(value: &Value) -> Self {
+    pub(crate) fn from_value(value: &Value) -> Self {
         let mut set = Self::default();
         for (step, below) in value.as_object().into_iter().flatten() {
             if step == "." {
@@ -49,7 +49,7 @@ impl FieldSet {
 
     /// Writes `fieldsV1`.
     #[must_use]
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut fields = Map::new();
         if self.here && !self.below.is_empty() {
             fields.insert(".".into(), Value::Object(Map::new()));
@@ -62,7 +62,7 @@ impl FieldSet {
 
     /// What is in both.
     #[must_use]
-    pub fn intersection(&self, other: &Self) -> Self {
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut set = Self { here: self.here && other.here, below: BTreeMap::new() };
         for (step, below) in &self.below {
             if let Some(theirs) = other.below.get(step) {
@@ -77,7 +77,7 @@ impl FieldSet {
 
     /// What is in this one and not in the other.
     #[must_use]
-    pub fn difference(&self, other: &Self) -> Self {
+    pub(crate) fn difference(&self, other: &Self) -> Self {
         let mut set = Self { here: self.here && !other.here, below: BTreeMap::new() };
         for (step, below) in &self.below {
             let rest = match other.below.get(step) {
@@ -93,7 +93,7 @@ impl FieldSet {
 
     /// What is in either.
     #[must_use]
-    pub fn union(&self, other: &Self) -> Self {
+    pub(crate) fn union(&self, other: &Self) -> Self {
         let mut set = self.clone();
         set.here |= other.here;
         for (step, theirs) in &other.below {
@@ -105,7 +105,7 @@ impl FieldSet {
 
     /// All places, as `.spec.order`.
     #[must_use]
-    pub fn paths(&self) -> Vec<String> {
+    pub(crate) fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.collect("", &mut found);
         found

@@ -52,7 +52,7 @@ fn items(schema: Option<&Schema>) -> Option<&Schema> {
 
 /// The schema of a whole object, with the metadata that users own.
 #[must_use]
-pub fn object_schema(kind: Kind) -> &'static Map<String, Value> {
+pub(crate) fn object_schema(kind: Kind) -> &'static Map<String, Value> {
     static BUILT: [OnceLock<Map<String, Value>>; Kind::ALL.len()] =
         [const { OnceLock::new() }; Kind::ALL.len()];
     BUILT[kind as usize].get_or_init(|| {
@@ -82,7 +82,7 @@ fn value_step(item: &Value) -> String {
 
 /// The fields that a value has.
 #[must_use]
-pub fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
+pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     match (shape(schema, value), value) {
         (Shape::Fields, Value::Object(fields)) if !fields.is_empty() => {
@@ -110,7 +110,7 @@ pub fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
 /// The fields that differ between two values: those of `new` that `old` lacks or has otherwise, and those that only `old`
 /// has.
 #[must_use]
-pub fn changes(schema: Option<&Schema>, old: &Value, new: &Value) -> (FieldSet, FieldSet) {
+pub(crate) fn changes(schema: Option<&Schema>, old: &Value, new: &Value) -> (FieldSet, FieldSet) {
     if old == new {
         return Default::default();
     }
@@ -162,7 +162,7 @@ pub fn changes(schema: Option<&Schema>, old: &Value, new: &Value) -> (FieldSet, 
 }
 
 /// Puts what `config` says over `live`.
-pub fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
+pub(crate) fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
     match (shape(schema, config), live, config) {
         (Shape::Fields, Value::Object(live), Value::Object(config)) => {
             for (name, field) in config {
@@ -193,7 +193,7 @@ pub fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
 }
 
 /// Removes these fields from a value.
-pub fn remove(schema: Option<&Schema>, value: &mut Value, fields: &FieldSet) {
+pub(crate) fn remove(schema: Option<&Schema>, value: &mut Value, fields: &FieldSet) {
     let shape = shape(schema, value);
     match (shape, value) {
         (Shape::Fields, Value::Object(map)) => {

@@ -89,7 +89,7 @@ impl Cluster {
         let variables = self.variables();
         let task = self
             .runtime
-            .spawn(async move { apiserver::run::run(&line.arguments, &variables, shutdown).await });
+            .spawn(async move { apiserver::for_tests::run(&line.arguments, &variables, shutdown).await });
         self.server = Some(handle);
         self.task = Some(task);
         eventually("a serving certificate", || self.certificate().exists())
@@ -225,7 +225,7 @@ fn a_second_client(c: &Cluster) -> Result<()> {
 fn everything_that_kubectl_does(datastore: Datastore) -> Result<()> {
     let mut c = Cluster::start(datastore)?;
     let names = c.run(&["api-resources", "--api-group=projectcalico.org", "-o", "name"])?;
-    assert_eq!(names.lines().count(), apiserver::kinds::SERVED.len(), "{names}");
+    assert_eq!(names.lines().count(), apiserver::for_tests::SERVED.len(), "{names}");
     let full = "networkpolicies.projectcalico.org";
     // apply, apply again, diff, get in several forms.
     assert!(c.apply(&[], &policy(1))?.contains("web created"));

@@ -3,7 +3,7 @@
 //! A kill leaves exactly what was written so far. So each write in turn is the last one, on two stores in this process.
 
 use anyhow::{Context as _, Result, ensure};
-use apiserver::migration::moving::{Move, Outcome};
+use apiserver::for_tests::{Move, Outcome};
 use async_trait::async_trait;
 use client::{Client, ListQuery};
 use datastore::etcd::EtcdBackend;

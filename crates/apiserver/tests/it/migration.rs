@@ -1,7 +1,7 @@
 //! Objects from one group of definitions to the other and back, on a real kube-apiserver; then with the program killed on the way.
 
 use anyhow::{Context as _, Result};
-use apiserver::migration::moving::Outcome;
+use apiserver::for_tests::Outcome;
 use apiserver::migration::{Arguments, Group, run};
 use client::{Client, ClientConfig, ListQuery};
 use daemon::Variables;

@@ -1,7 +1,7 @@
 //! The webhooks before a real kube-apiserver that serves `projectcalico.org/v3` as custom resources.
 
 use anyhow::{Context as _, Result, bail};
-use apiserver::admission;
+use apiserver::for_tests::install_admission;
 use apiserver::webhooks::{ServerArguments, run};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -81,9 +81,9 @@ impl World {
         runtime.block_on(async {
             let access = KubeAccess::open(&variables, folder.path()).await?;
             let cluster = Cluster::new(&access);
-            admission::install(&cluster).await?;
+            install_admission(&cluster).await?;
             // Again: that changes nothing.
-            admission::install(&cluster).await
+            install_admission(&cluster).await
         })?;
         // There is no Service network here.
         let hooks = webhook_configuration(

@@ -1,9 +1,7 @@
 //! A server in this process, asked without a network, and one behind a real kube-apiserver.
 
 use anyhow::{Context as _, Result, bail};
-use apiserver::app::{Access, App};
-use apiserver::handler::handle;
-use apiserver::namespaces::Namespaces;
+use apiserver::for_tests::{Access, App, Namespaces, handle};
 use bytes::Bytes;
 use client::Client;
 use daemon::{Shutdown, ShutdownHandle};

@@ -15,7 +15,7 @@ mod known;
 mod sessions;
 
 use anyhow::{Context as _, Result, ensure};
-use calicoctl::context::Surroundings;
+use calicoctl::Surroundings;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -16,7 +16,7 @@ const REACH_TIMEOUT: &str = "--request-timeout=5s";
 
 /// `kubectl`, for one cluster.
 #[derive(Debug)]
-pub struct Collector {
+pub(crate) struct Collector {
     programs: Programs,
     /// The flags that select the cluster.
     flags: Vec<String>,
@@ -30,7 +30,7 @@ impl Collector {
     ///
     /// # Errors
     /// When there is no `kubectl`.
-    pub fn new(config: &ClientConfig, at_once: usize, context: &Context) -> Result<Self> {
+    pub(crate) fn new(config: &ClientConfig, at_once: usize, context: &Context) -> Result<Self> {
         let programs = Programs::of(context);
         if programs.find("kubectl").is_none() {
             return Err(Failure::new("missing dependency: unable to locate kubectl in PATH"));
@@ -51,7 +51,7 @@ impl Collector {
     }
 
     /// What `kubectl` reports.
-    pub async fn ask(&self, arguments: &[String]) -> Report {
+    pub(crate) async fn ask(&self, arguments: &[String]) -> Report {
         let arguments: Vec<&String> = self.flags.iter().chain(arguments).collect();
         self.programs.run("kubectl", &arguments).await
     }
@@ -60,7 +60,7 @@ impl Collector {
     ///
     /// # Errors
     /// The last thing that `kubectl` says when there is none.
-    pub async fn reach(&self) -> std::result::Result<(), String> {
+    pub(crate) async fn reach(&self) -> std::result::Result<(), String> {
         let report = self.ask(&["version", REACH_TIMEOUT].map(str::to_owned)).await;
         if report.succeeded {
             return Ok(());
@@ -78,7 +78,7 @@ impl Collector {
     ///
     /// # Errors
     /// What `kubectl` says when it cannot.
-    pub async fn list(&self, line: &str) -> std::result::Result<Value, String> {
+    pub(crate) async fn list(&self, line: &str) -> std::result::Result<Value, String> {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let report = self.ask(&arguments).await;
         if !report.succeeded {
@@ -91,7 +91,7 @@ impl Collector {
     ///
     /// # Errors
     /// Only when nothing can be printed any more.
-    pub async fn run(&mut self, jobs: &[Job], context: &mut Context) -> Result<()> {
+    pub(crate) async fn run(&mut self, jobs: &[Job], context: &mut Context) -> Result<()> {
         let this = &*self;
         let mut outcomes = futures::stream::iter(jobs)
             .map(|job| async move { (job, this.one(job).await) })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// One question and the file for its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Job {
+pub(crate) struct Job {
     /// What is announced.
     pub info: String,
     /// The arguments of `kubectl`.
@@ -21,7 +21,7 @@ pub struct Job {
 impl Job {
     /// A question; its words have no spaces in them.
     #[must_use]
-    pub fn new(info: impl Into<String>, line: &str, file: PathBuf) -> Self {
+    pub(crate) fn new(info: impl Into<String>, line: &str, file: PathBuf) -> Self {
         Self { info: info.into(), arguments: words(line), file, ..Self::default() }
     }
 }
@@ -86,7 +86,7 @@ fn both_forms(what: &str, resource: &str, file: &str, folder: &Path) -> [Job; 2]
 
 /// The resources of Kubernetes itself.
 #[must_use]
-pub fn kubernetes(folder: &Path) -> Vec<Job> {
+pub(crate) fn kubernetes(folder: &Path) -> Vec<Job> {
     let everywhere = EVERYWHERE.iter().map(|resource| (*resource, format!("{resource} --all-namespaces")));
     let qualified = QUALIFIED.iter().map(|resource| (*resource, format!("{resource} --all-namespaces")));
     everywhere
@@ -97,7 +97,7 @@ pub fn kubernetes(folder: &Path) -> Vec<Job> {
 
 /// The resources of others that Calico's components may depend on.
 #[must_use]
-pub fn third_party(folder: &Path) -> Vec<Job> {
+pub(crate) fn third_party(folder: &Path) -> Vec<Job> {
     THIRD_PARTY
         .iter()
         .flat_map(|name| both_forms(name, &format!("{name} --all-namespaces"), name, folder))
@@ -106,13 +106,13 @@ pub fn third_party(folder: &Path) -> Vec<Job> {
 
 /// Everything in one namespace.
 #[must_use]
-pub fn namespace(name: &str, folder: &Path) -> Vec<Job> {
+pub(crate) fn namespace(name: &str, folder: &Path) -> Vec<Job> {
     both_forms(&format!("all in {name}"), &format!("all -n {name}"), name, &folder.join(name)).to_vec()
 }
 
 /// The resources of Calico, as their definitions (`kubectl get crd -o json`) name them.
 #[must_use]
-pub fn calico(definitions: &Value, folder: &Path) -> Vec<Job> {
+pub(crate) fn calico(definitions: &Value, folder: &Path) -> Vec<Job> {
     let mut jobs = Vec::new();
     for definition in items(definitions) {
         let name = text(definition, "/metadata/name");
@@ -135,7 +135,7 @@ pub fn calico(definitions: &Value, folder: &Path) -> Vec<Job> {
 
 /// The logs and the description of a pod.
 #[must_use]
-pub fn pod(pod: &Value, since: &str, nodes: &Path, links: &Path) -> Vec<Job> {
+pub(crate) fn pod(pod: &Value, since: &str, nodes: &Path, links: &Path) -> Vec<Job> {
     let (name, namespace) = (text(pod, "/metadata/name"), text(pod, "/metadata/namespace"));
     let folder = nodes.join(text(pod, "/spec/nodeName")).join(namespace);
     let link = |file: &str| Some(links.join(namespace).join(file));
@@ -218,13 +218,13 @@ const BPF: &[(&str, &str, &str)] = &[
 
 /// The beginning of a question that is asked inside a node's container.
 #[must_use]
-pub fn inside(namespace: &str, pod: &str) -> String {
+pub(crate) fn inside(namespace: &str, pod: &str) -> String {
     format!("exec -n {namespace} -t {pod} -c calico-node --")
 }
 
 /// What a node's container knows.
 #[must_use]
-pub fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder: &Path) -> Vec<Job> {
+pub(crate) fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);
     let mut jobs: Vec<Job> = MACHINE
         .iter()
@@ -267,7 +267,7 @@ fn dump(what: &str) -> String {
 
 /// The logs of the CNI plugin, from a container that has no `ls`.
 #[must_use]
-pub fn native_cni_logs(node: &str, namespace: &str, pod: &str, folder: &Path) -> Job {
+pub(crate) fn native_cni_logs(node: &str, namespace: &str, pod: &str, folder: &Path) -> Job {
     Job::new(
         format!("Collect CNI logs for the node {node}"),
         &format!("{} {}", inside(namespace, pod), dump("cni-logs")),
@@ -277,7 +277,7 @@ pub fn native_cni_logs(node: &str, namespace: &str, pod: &str, folder: &Path) ->
 
 /// The contents of Calico's eBPF maps, as `bpftool map list` names them.
 #[must_use]
-pub fn bpf_maps(list: &str, node: &str, namespace: &str, pod: &str, folder: &Path) -> Vec<Job> {
+pub(crate) fn bpf_maps(list: &str, node: &str, namespace: &str, pod: &str, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);
     let map = |line: &str| -> Option<Job> {
         let (id, rest) = line.split_once(':')?;
@@ -297,7 +297,7 @@ pub fn bpf_maps(list: &str, node: &str, namespace: &str, pod: &str, folder: &Pat
 
 /// The logs of the CNI plugin, as `ls` names them.
 #[must_use]
-pub fn cni_logs(list: &str, node: &str, namespace: &str, pod: &str, folder: &Path) -> Vec<Job> {
+pub(crate) fn cni_logs(list: &str, node: &str, namespace: &str, pod: &str, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);
     let names = list.split_whitespace().filter(|name| !name.contains('/'));
     let log = |name: &str| {

@@ -41,7 +41,8 @@ pub const KINDS: [Kind; 17] = [
 ];
 
 /// The kinds that only the supplement has.
-pub const SUPPLEMENTARY_KINDS: [Kind; 3] = [Kind::Profile, Kind::WorkloadEndpoint, Kind::CalicoNodeStatus];
+pub(crate) const SUPPLEMENTARY_KINDS: [Kind; 3] =
+    [Kind::Profile, Kind::WorkloadEndpoint, Kind::CalicoNodeStatus];
 
 /// Stands on a line of its own, before the JSON of each of the other parts.
 const SEPARATOR: &str = "===\n";
@@ -100,7 +101,7 @@ struct SupplementText {
 ///
 /// # Errors
 /// When an object cannot be JSON.
-pub fn list_document(kind: Kind, items: &[&Resource], revision: &str) -> Result<String> {
+pub(crate) fn list_document(kind: Kind, items: &[&Resource], revision: &str) -> Result<String> {
     let items = items.iter().map(serde_json::to_value).collect::<std::result::Result<Vec<_>, _>>()?;
     let list = json!({
         "apiVersion": API_VERSION,
@@ -119,7 +120,7 @@ pub fn list_document(kind: Kind, items: &[&Resource], revision: &str) -> Result<
 ///
 /// # Errors
 /// When an object cannot be JSON.
-pub fn remaining_parts(bundle: &Bundle) -> Result<String> {
+pub(crate) fn remaining_parts(bundle: &Bundle) -> Result<String> {
     let resources = bundle.supplement.resources.iter().map(serde_json::to_value);
     let supplement = SupplementText {
         resources: resources.collect::<std::result::Result<_, _>>()?,
@@ -226,7 +227,7 @@ fn one(kind: &str, object: serde_json::Map<String, Value>) -> std::result::Resul
 ///
 /// # Errors
 /// When its name cannot be part of a path.
-pub fn path_of(resource: &Resource) -> Result<String> {
+pub(crate) fn path_of(resource: &Resource) -> Result<String> {
     Ok(Key::resource(resource.kind(), resource.namespace(), resource.name()).path()?)
 }
 

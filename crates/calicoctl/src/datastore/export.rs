@@ -26,7 +26,7 @@ const KUBERNETES_POLICY: &str = "knp.default.";
 ///
 /// # Errors
 /// When the datastore is not locked, or something in it cannot be read.
-pub async fn run(args: &ExportArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ExportArgs, context: &mut Context) -> Result<()> {
     let client = context.connect_for(&args.config, Access::Read).await?;
     if !is_locked(&client).await? {
         return Err(Failure::new(

@@ -21,7 +21,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// When the file or the datastore is not as it should be, or writing fails.
-pub async fn run(args: &ImportArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ImportArgs, context: &mut Context) -> Result<()> {
     let (name, text) = read(&args.filename, context)?;
     let bundle = bundle::read(&name, &text)?;
     let client = context.connect_to_write(&args.config).await?;

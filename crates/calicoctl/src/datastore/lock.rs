@@ -11,7 +11,7 @@ const NAME: &str = api::words::GLOBAL_NAME;
 ///
 /// # Errors
 /// When it cannot be read or written.
-pub async fn lock(client: &Client, context: &mut Context) -> Result<()> {
+pub(crate) async fn lock(client: &Client, context: &mut Context) -> Result<()> {
     client.ensure_initialized("", "").await.map_err(|error| {
         Failure::new(format!("unable to initialize cluster information for the datastore migration: {error}"))
     })?;
@@ -23,7 +23,7 @@ pub async fn lock(client: &Client, context: &mut Context) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be read or written.
-pub async fn unlock(client: &Client, context: &mut Context) -> Result<()> {
+pub(crate) async fn unlock(client: &Client, context: &mut Context) -> Result<()> {
     set_ready(client, true, "unlocking").await?;
     context.print("Datastore unlocked.\n")
 }
@@ -32,7 +32,7 @@ pub async fn unlock(client: &Client, context: &mut Context) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub async fn is_locked(client: &Client) -> Result<bool> {
+pub(crate) async fn is_locked(client: &Client) -> Result<bool> {
     let information = client.resource::<ClusterInformationSpec>().get("", NAME).await.map_err(|error| {
         Failure::new(format!(
             "error while checking if datastore was locked: error retrieving ClusterInformation: {error}"

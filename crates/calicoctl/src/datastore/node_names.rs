@@ -13,14 +13,14 @@ const TUNNEL_HANDLES: [&str; 3] = ["ipip-tunnel-addr-", "vxlan-tunnel-addr-", "w
 
 /// What each node is called, and what Kubernetes calls it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeNames(BTreeMap<String, String>);
+pub(crate) struct NodeNames(BTreeMap<String, String>);
 
 impl NodeNames {
     /// Reads the names off the nodes.
     ///
     /// # Errors
     /// When a node does not say what Kubernetes calls it.
-    pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Resource>) -> Result<Self> {
+    pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = &'a Resource>) -> Result<Self> {
         let mut names = BTreeMap::new();
         for resource in nodes {
             let Resource::Node(node) = resource else { continue };
@@ -43,7 +43,7 @@ impl NodeNames {
     }
 
     /// Renames the nodes that a resource is, or names.
-    pub fn apply(&self, resource: &mut Resource) {
+    pub(crate) fn apply(&self, resource: &mut Resource) {
         match resource {
             Resource::Node(node) => self.rename(&mut node.metadata.name),
             Resource::FelixConfiguration(settings) => self.rename_after("node.", &mut settings.metadata.name),
@@ -74,7 +74,7 @@ impl NodeNames {
     }
 
     /// Renames the nodes that an entry of address management names.
-    pub fn apply_to_entry(&self, entry: &mut KvPair) {
+    pub(crate) fn apply_to_entry(&self, entry: &mut KvPair) {
         match (&mut entry.key, &mut entry.value) {
             (Key::BlockAffinity(key), _) => self.rename(&mut key.host),
             (Key::IpamHandle { handle_id }, Value::IpamHandle(handle)) => {

@@ -20,7 +20,7 @@ const KINDS: [Kind; 4] = [
 ///
 /// # Errors
 /// When the datastore cannot be read or written. What was moved stays moved; the command can be run again.
-pub async fn run(config: &ConfigFlag, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(config: &ConfigFlag, context: &mut Context) -> Result<()> {
     let client = context.connect_for(config, Access::Write).await?;
     let count = migrate(&client).await?;
     context.print(&format!("Policy name migration complete, migrated {count} policies.\n"))

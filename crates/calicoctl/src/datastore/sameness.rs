@@ -47,7 +47,7 @@ pub fn status(resource: &Resource) -> Result<Option<Value>, serde_json::Error> {
 ///
 /// # Errors
 /// When the resource cannot be JSON.
-pub fn pruned(resource: &Resource) -> Result<(Resource, Vec<String>), serde_json::Error> {
+pub(crate) fn pruned(resource: &Resource) -> Result<(Resource, Vec<String>), serde_json::Error> {
     let kind: Kind = resource.kind();
     let mut value = serde_json::to_value(resource)?;
     let mut removed = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
 /// Lines of a document, by the place in it: `spec.ingress[1]`.
-pub type Lines = BTreeMap<String, usize>;
+pub(crate) type Lines = BTreeMap<String, usize>;
 
 /// Deeper than any resource; a file that goes further is not an export.
 const DEEPEST: usize = 100;
@@ -17,7 +17,7 @@ const DEEPEST: usize = 100;
 ///
 /// # Errors
 /// The first mistake, with its line.
-pub fn documents(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
     let values = load(text)?.iter().map(|document| value(document, 0)).collect::<Result<Vec<_>, _>>()?;
     Ok(values.into_iter().filter(|value| !value.is_null()).collect())
 }
@@ -26,7 +26,7 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
 ///
 /// # Errors
 /// The first mistake, with its line.
-pub fn documents_with_lines(text: &str) -> Result<Vec<(Value, Lines)>, String> {
+pub(crate) fn documents_with_lines(text: &str) -> Result<Vec<(Value, Lines)>, String> {
     let mut found = Vec::new();
     for document in &load(text)? {
         let value = value(document, 0)?;

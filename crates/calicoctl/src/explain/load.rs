@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the cluster comes from.
 #[derive(Clone, Debug, clap::Args)]
-pub struct SourceFlags {
+pub(crate) struct SourceFlags {
     /// Read manifests (Kubernetes' and Calico's) from this file or directory and those below it, not the datastore.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::AnyPath)]
     pub offline: Option<PathBuf>,

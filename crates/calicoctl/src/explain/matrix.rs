@@ -17,7 +17,7 @@ use std::path::PathBuf;
                   calicoctl explain matrix --with policy.yaml --also-from 203.0.113.7\n  \
                   calicoctl explain matrix --with policy.yaml --html matrix.html"
 )]
-pub struct MatrixArgs {
+pub(crate) struct MatrixArgs {
     /// The protocol, by name or number.
     #[arg(long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
@@ -42,7 +42,7 @@ pub struct MatrixArgs {
 ///
 /// # Errors
 /// When the cluster cannot be read.
-pub async fn run(args: &MatrixArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &MatrixArgs, context: &mut Context) -> Result<()> {
     let output = Output::parse(&args.output)?;
     let options = MatrixOptions {
         namespace: args.source.namespace.clone(),

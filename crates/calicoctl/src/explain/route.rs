@@ -13,7 +13,7 @@ use api::scalars::Ip;
                         are up is shown by calicoctl bgp peers.\n\n\
                         Examples:\n  calicoctl explain route --from n1 --to 10.66.2.5"
 )]
-pub struct RouteArgs {
+pub(crate) struct RouteArgs {
     /// The node that sends.
     #[arg(long, value_name = "NODE")]
     pub from: String,

@@ -17,7 +17,7 @@ use std::path::PathBuf;
                   protocol: tcp\n    expect: deny\n\n\
                   Example:\n  calicoctl explain test expectations.yaml --offline ./manifests --junit report.xml"
 )]
-pub struct TestArgs {
+pub(crate) struct TestArgs {
     /// The expectations, in YAML or JSON; - for standard input.
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
@@ -39,7 +39,7 @@ pub struct TestArgs {
 ///
 /// # Errors
 /// When the expectations or the cluster cannot be read, or an expectation is not met.
-pub async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
     let output = if args.output == "junit" { None } else { Some(Output::parse(&args.output)?) };
     let mut expectations = Vec::new();
     let files = FileFlags { filename: vec![args.file.clone()], recursive: true, skip_empty: true };

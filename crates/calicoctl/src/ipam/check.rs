@@ -39,7 +39,7 @@ const NODES_TO_PRINT: usize = 20;
                         # Show which records contradict each other, and repair them after a question.\n  \
                         calicoctl ipam check --fix"
 )]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -73,7 +73,7 @@ pub struct CheckArgs {
 ///
 /// # Errors
 /// When something cannot be read or written; problems that were found are an error only with `--exit-code`.
-pub async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
     match (check(args, context).await, args.exit_code) {
         (Ok(0), _) | (Ok(_), false) => Ok(()),
         (Ok(_), true) => Err(Failure::silent(1)),

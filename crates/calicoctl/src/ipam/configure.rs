@@ -14,7 +14,7 @@ use model::{IpamConfig, Key, KvPair, Value};
                         calicoctl ipam configure --strictaffinity=true\n\n  \
                         # Leave released addresses alone for a minute.\n  \
                         calicoctl ipam configure --ip-cooldown-seconds=60")]
-pub struct ConfigureArgs {
+pub(crate) struct ConfigureArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -44,7 +44,7 @@ struct Change {
 ///
 /// # Errors
 /// When a value is wrong, the settings contradict each other, or the datastore fails.
-pub async fn run(args: &ConfigureArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ConfigureArgs, context: &mut Context) -> Result<()> {
     let change = Change::read(args)?;
     let client = context.connect_for(&args.config, Access::Write).await?;
     change.write(&Store::new(&client)).await.map_err(|failure| Failure::new(format!("error: {failure}")))?;
@@ -119,7 +119,7 @@ impl Change {
         Ok(())
     }
 
-    /// Writes the settings; starts over when somebody else was faster.
+    /// Writes the settings; starts over when another client was faster.
     async fn write(&self, store: &Store) -> Result<()> {
         let backend = store.backend();
         for _ in 0..ATTEMPTS {

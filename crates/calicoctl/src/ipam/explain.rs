@@ -62,7 +62,7 @@ impl Knowledge {
 
     /// What follows from an address that is in use and not allocated.
     pub(super) fn not_allocated() -> &'static str {
-        "it may be given to somebody else; recreate its user (for a node: restart its calico-node), or add an IPReservation"
+        "it may be given away; recreate its user (for a node: restart its calico-node), or add an IPReservation"
     }
 
     /// What follows from an address that is in use and in no pool.

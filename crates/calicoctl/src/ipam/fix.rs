@@ -89,7 +89,7 @@ fn confirmed(context: &mut Context) -> Result<bool> {
     Ok(matches!(String::from_utf8_lossy(&answer).trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Makes one repair; false when somebody else changed the entry first.
+/// Makes one repair; false when another client changed the entry first.
 async fn carry_out(
     client: &Client,
     key: &Key,

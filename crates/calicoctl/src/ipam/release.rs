@@ -31,7 +31,7 @@ const AT_ONCE: usize = 16;
                         # What a check found leaked; the datastore must be locked.\n  \
                         calicoctl ipam release --from-report=report.json"
 )]
-pub struct ReleaseArgs {
+pub(crate) struct ReleaseArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -50,7 +50,7 @@ pub struct ReleaseArgs {
 ///
 /// # Errors
 /// When nothing may be released, or the datastore fails.
-pub async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()> {
     let address = args.ip.as_deref().filter(|address| !address.is_empty()).map(parse_address).transpose()?;
     if address.is_none() && args.from_report.is_empty() {
         return Err(Failure::new("nothing to release: give --ip or --from-report"));

@@ -21,7 +21,7 @@ use std::path::PathBuf;
                         # Who has an address.\n  calicoctl ipam show --ip=10.0.0.1\n\n  \
                         # Every block as a cell of a map; the same as a page for a browser.\n  \
                         calicoctl ipam show --map\n  calicoctl ipam show --html=addresses.html")]
-pub struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -63,7 +63,7 @@ pub struct ShowArgs {
 ///
 /// # Errors
 /// When the datastore cannot be read.
-pub async fn run(args: &ShowArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &ShowArgs, context: &mut Context) -> Result<()> {
     let client = context.connect_for(&args.config, Access::Read).await?;
     let store = Store::new(&client);
     if args.map.is_some() || args.html.is_some() {

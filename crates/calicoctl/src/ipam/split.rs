@@ -23,7 +23,7 @@ const KEPT_NAME: usize = 240;
 #[command(after_help = "The datastore must be locked (`calicoctl datastore migrate lock`).\n\n\
                         Examples:\n  # Four pools instead of one.\n  calicoctl ipam split 4 --name=my-pool\n\n  \
                         # The same by range.\n  calicoctl ipam split 4 --cidr=10.0.0.0/16")]
-pub struct SplitArgs {
+pub(crate) struct SplitArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
@@ -42,7 +42,7 @@ pub struct SplitArgs {
 ///
 /// # Errors
 /// When there is no such pool, it cannot be split so, or the datastore is not locked or fails.
-pub async fn run(args: &SplitArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &SplitArgs, context: &mut Context) -> Result<()> {
     let number: i64 = args.number.parse().map_err(|error| {
         let text = &args.number;
         Failure::new(format!(

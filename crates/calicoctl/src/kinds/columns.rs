@@ -20,7 +20,7 @@ pub struct Settings {
 
 /// The cell of an object in a column; `None` if its kind has no such column.
 #[must_use]
-pub fn cell(resource: &Resource, column: &str, settings: &Settings) -> Option<String> {
+pub(crate) fn cell(resource: &Resource, column: &str, settings: &Settings) -> Option<String> {
     match column {
         "NAME" => return Some(resource.name().to_owned()),
         "NAMESPACE" => return resource.kind().is_namespaced().then(|| resource.namespace().to_owned()),

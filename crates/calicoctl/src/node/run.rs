@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When a flag or the configuration is wrong, or the container does not start.
-pub async fn run(args: &RunArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &RunArgs, context: &mut Context) -> Result<()> {
     let as_number = check(args).await?;
     let name = if args.name.is_empty() { hostname()? } else { args.name.clone() };
     let config = context

@@ -8,7 +8,7 @@ use std::io;
 ///
 /// # Errors
 /// Never for objects made of our types; the signature is serde's.
-pub fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
+pub(crate) fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     let mut out = Vec::with_capacity(1024);
     value.serialize(&mut Serializer::with_formatter(&mut out, GoPretty(PrettyFormatter::new())))?;
     String::from_utf8(out).map_err(serde::ser::Error::custom)

@@ -18,7 +18,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// When the template is wrong.
-pub fn render(template: &str, object: &Value) -> Result<String> {
+pub(crate) fn render(template: &str, object: &Value) -> Result<String> {
     let template = Template::parse(template)
         .map_err(|reason| Failure::new(format!("error parsing jsonpath {template}, {reason}")))?;
     let mut out = String::new();

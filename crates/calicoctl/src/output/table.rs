@@ -7,7 +7,7 @@ use api::Resource;
 
 /// Which columns a table has.
 #[derive(Clone, Copy, Debug)]
-pub enum Choice<'a> {
+pub(crate) enum Choice<'a> {
     /// Those of the short table.
     Narrow,
     /// Those of the wide table.
@@ -20,7 +20,7 @@ pub enum Choice<'a> {
 ///
 /// # Errors
 /// When a column is not one of the kind's.
-pub fn render(
+pub(crate) fn render(
     answers: &[Answer],
     choice: &Choice<'_>,
     with_namespace: bool,
@@ -45,7 +45,7 @@ pub fn render(
 
 /// A table whose rows come one after another: columns keep the width that they once had, and grow where a cell needs it.
 #[derive(Debug)]
-pub struct Growing<'a> {
+pub(crate) struct Growing<'a> {
     columns: Vec<&'a str>,
     widths: Vec<usize>,
 }
@@ -55,13 +55,13 @@ impl<'a> Growing<'a> {
     ///
     /// # Errors
     /// When a column is not one of the kind's.
-    pub fn new(entry: &KindEntry, choice: &Choice<'a>, with_namespace: bool) -> Result<Self> {
+    pub(crate) fn new(entry: &KindEntry, choice: &Choice<'a>, with_namespace: bool) -> Result<Self> {
         let columns = headings(entry, choice, with_namespace)?;
         Ok(Self { widths: vec![tabwriter::MINIMUM; columns.len()], columns })
     }
 
     /// The titles and these rows, aligned together.
-    pub fn begin(&mut self, resources: &[Resource], settings: &Settings) -> String {
+    pub(crate) fn begin(&mut self, resources: &[Resource], settings: &Settings) -> String {
         let titles: Vec<String> = self.columns.iter().map(|column| (*column).to_owned()).collect();
         let mut lines = vec![titles];
         lines.extend(resources.iter().map(|resource| self.cells(resource, settings)));
@@ -70,7 +70,7 @@ impl<'a> Growing<'a> {
     }
 
     /// One more row.
-    pub fn row(&mut self, resource: &Resource, settings: &Settings) -> String {
+    pub(crate) fn row(&mut self, resource: &Resource, settings: &Settings) -> String {
         let cells = self.cells(resource, settings);
         self.grow(&cells);
         self.line(&cells)

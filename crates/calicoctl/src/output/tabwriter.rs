@@ -11,7 +11,7 @@ pub(super) const PADDING: usize = 3;
 
 /// The text with its tabs replaced.
 #[must_use]
-pub fn align(text: &str) -> String {
+pub(crate) fn align(text: &str) -> String {
     let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();
     let mut widths: Vec<Vec<usize>> =
         lines.iter().map(|cells| vec![0; cells.len().saturating_sub(1)]).collect();

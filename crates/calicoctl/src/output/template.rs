@@ -19,7 +19,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When the template is wrong, or asks for something that is not there.
-pub fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<String> {
+pub(crate) fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<String> {
     check_ends(text)?;
     let names = Names::of(text);
     let mut data = Vec::with_capacity(answers.len());

@@ -26,7 +26,7 @@ struct Waiting {
 }
 
 /// The backend around another one.
-pub struct Batching {
+pub(crate) struct Batching {
     inner: Arc<dyn Backend>,
     waiting: Mutex<VecDeque<Waiting>>,
     is_busy: AtomicBool,
@@ -37,7 +37,7 @@ pub struct Batching {
 impl Batching {
     /// Batches the new objects that go to this backend.
     #[must_use]
-    pub fn new(inner: Arc<dyn Backend>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         Self {
             inner,
             waiting: Mutex::default(),

@@ -25,7 +25,7 @@ const KUBERNETES_POLICY: &str = "knp.default.";
     after_help = "Examples:\n  # Print policy.yaml in the current version.\n  calicoctl convert -f ./policy.yaml -o yaml\n\n  \
                         # Convert what comes in on stdin.\n  cat policy.json | calicoctl convert -f -"
 )]
-pub struct ConvertArgs {
+pub(crate) struct ConvertArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
@@ -44,7 +44,7 @@ pub struct ConvertArgs {
 ///
 /// # Errors
 /// What cannot be converted.
-pub fn run(args: &ConvertArgs, context: &mut Context) -> Result<()> {
+pub(crate) fn run(args: &ConvertArgs, context: &mut Context) -> Result<()> {
     let format = match Format::parse(&args.output)? {
         format @ (Format::Yaml | Format::Json) => format,
         _ => return Err(Failure::new(format!("unrecognized output format '{}'", args.output))),

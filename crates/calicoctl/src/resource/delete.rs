@@ -15,7 +15,7 @@ use api::document::Checks;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  # Delete two policies.\n  calicoctl delete policy foo bar\n\n  \
                         # Delete what policy.yaml describes.\n  calicoctl delete -f ./policy.yaml")]
-pub struct DeleteArgs {
+pub(crate) struct DeleteArgs {
     /// The type of the objects, then their names.
     #[arg(
         value_name = "KIND NAME...",
@@ -48,7 +48,7 @@ pub struct DeleteArgs {
 ///
 /// # Errors
 /// What could not be deleted.
-pub async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     // Each object with the version that the file says; any version where it says none.
     let targets: Vec<(Identity, String)> = match args.files.is_given() {

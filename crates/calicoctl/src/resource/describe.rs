@@ -43,7 +43,7 @@ const OF_POLICY: [Kind; 9] = [
                         calicoctl describe networkpolicy allow-web -n shop\n\n  \
                         # All pools, with their blocks.\n  calicoctl describe ippools\n\n  \
                         # The policies that apply to endpoints with a label.\n  calicoctl describe wep -A -l app=web")]
-pub struct DescribeArgs {
+pub(crate) struct DescribeArgs {
     /// The type of the objects, then names; all objects of the type without names.
     #[arg(
         value_name = "KIND [NAME...]",
@@ -73,7 +73,7 @@ pub struct DescribeArgs {
 ///
 /// # Errors
 /// What could not be read; the rest is printed all the same.
-pub async fn run(args: &DescribeArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &DescribeArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: args.all_namespaces };
     let labels = Labels::parse(args.selector.as_deref())?;
     let targets = match args.files.is_given() {

@@ -29,7 +29,7 @@ use unified::unified;
                   # Also what `apply --prune` would delete, and an exit code for scripts.\n  \
                   calicoctl diff -R -f ./policies --applyset=policies --prune --exit-code"
 )]
-pub struct DiffArgs {
+pub(crate) struct DiffArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
@@ -51,7 +51,7 @@ pub struct DiffArgs {
 ///
 /// # Errors
 /// When an object could not be applied; with `--exit-code` also when there are differences.
-pub async fn run(args: &DiffArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &DiffArgs, context: &mut Context) -> Result<()> {
     match (differences(args, context).await, args.exit_code) {
         (Ok(0), _) | (Ok(_), false) => Ok(()),
         (Ok(_), true) => Err(Failure::silent(1)),
@@ -84,7 +84,7 @@ enum Plan {
 ///
 /// # Errors
 /// What it would fail with.
-pub async fn preview(
+pub(crate) async fn preview(
     action: Action,
     input: Input,
     client: &Client,
@@ -170,7 +170,7 @@ fn preview_prune(found: &prune::Candidates, context: &mut Context) -> Result<usi
 ///
 /// # Errors
 /// What it would fail with.
-pub async fn preview_delete(
+pub(crate) async fn preview_delete(
     identities: &[Identity],
     skip_not_exists: bool,
     client: &Client,
@@ -206,7 +206,7 @@ pub async fn preview_delete(
 ///
 /// # Errors
 /// Never for objects made of our types; the signature is serde's.
-pub fn changes(stored: &Resource, new: &Resource, colours: bool) -> Result<String> {
+pub(crate) fn changes(stored: &Resource, new: &Resource, colours: bool) -> Result<String> {
     let identity = Identity::of(stored).to_string();
     Ok(unified(&yaml(stored)?, &yaml(new)?, &identity, "new", colours))
 }

@@ -29,7 +29,7 @@ const HEADER: &str = "# Edit the object below. Lines at the top that begin with 
                   Examples:\n  calicoctl edit ippool default-ipv4-ippool\n\n  \
                   # With another editor.\n  KUBE_EDITOR=nano calicoctl edit networkpolicy allow-web -n shop"
 )]
-pub struct EditArgs {
+pub(crate) struct EditArgs {
     /// The type of the object.
     #[arg(value_parser = Words::Kinds, hide_possible_values = true)]
     pub kind: String,
@@ -47,7 +47,7 @@ pub struct EditArgs {
 ///
 /// # Errors
 /// When the object cannot be read or stored, or the editor fails.
-pub async fn run(args: &EditArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &EditArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     let targets = from_words(&[args.kind.clone(), args.name.clone()], namespaces)?;
     let [target] = targets.as_slice() else { return Err(Failure::new("edit takes one object")) };

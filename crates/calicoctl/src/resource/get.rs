@@ -35,7 +35,7 @@ const DEFAULT_AS_NUMBER: &str = "64512";
                         # One field of each.\n  \
                         calicoctl get ippools -o jsonpath='{range .items[*]}{.spec.cidr}{\"\\n\"}{end}'"
 )]
-pub struct GetArgs {
+pub(crate) struct GetArgs {
     /// The type of the objects, then names; all objects of the type without names.
     #[arg(
         value_name = "KIND [NAME...]",
@@ -85,7 +85,7 @@ pub struct GetArgs {
 ///
 /// # Errors
 /// What could not be read; the rest is printed all the same.
-pub async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
     let format = Format::parse(&args.output)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: args.all_namespaces };
     let labels = Labels::parse(args.selector.as_deref())?;

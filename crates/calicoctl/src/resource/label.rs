@@ -14,7 +14,7 @@ use crate::version_gate::Access;
                         app=web\n\n  # Change a label of a node.\n  calicoctl label nodes node1 \
                         cluster=backend --overwrite\n\n  # Remove a label.\n  calicoctl label nodes node1 cluster --remove"
 )]
-pub struct LabelArgs {
+pub(crate) struct LabelArgs {
     /// The type of the object.
     #[arg(value_parser = Words::Kinds, hide_possible_values = true)]
     pub kind: String,
@@ -41,7 +41,7 @@ pub struct LabelArgs {
 ///
 /// # Errors
 /// When the label cannot be changed.
-pub async fn run(args: &LabelArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &LabelArgs, context: &mut Context) -> Result<()> {
     let LabelArgs { kind, name, label, .. } = args;
     let (key, value) = match label.split_once('=') {
         _ if args.remove => (label.as_str(), ""),

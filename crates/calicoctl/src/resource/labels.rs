@@ -10,14 +10,14 @@ use selector::{Selector, is_valid_label};
 
 /// A selector over the labels of objects.
 #[derive(Clone, Debug)]
-pub struct Labels(Selector);
+pub(crate) struct Labels(Selector);
 
 impl Labels {
     /// Reads a selector; nothing given selects everything.
     ///
     /// # Errors
     /// When neither language can read it.
-    pub fn parse(text: Option<&str>) -> Result<Self> {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self> {
         let text = text.unwrap_or_default().trim();
         // Other programs of this name take the level of the log here; to select nothing instead would be a trap.
         if LOG_LEVELS.contains(&text) || matches!(text, "trace" | "warning") {
@@ -46,7 +46,7 @@ impl Labels {
 
     /// Whether an object has such labels.
     #[must_use]
-    pub fn select(&self, resource: &Resource) -> bool {
+    pub(crate) fn select(&self, resource: &Resource) -> bool {
         self.0.evaluate(&resource.metadata().labels)
     }
 }

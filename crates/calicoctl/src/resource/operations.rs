@@ -9,7 +9,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
-/// How often an update is tried when somebody else was faster, and the pause between.
+/// How often an update is tried when another client was faster, and the pause between.
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -18,7 +18,7 @@ const KUBERNETES_POLICY: &str = "knp.default.";
 
 /// Why an operation on one object failed; prints as Calico prints it.
 #[derive(Debug)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// What the client or the store said.
     Store(Box<Error>),
     /// What the command line itself says.
@@ -30,13 +30,13 @@ pub enum Refusal {
 impl Refusal {
     /// Whether there is no such object.
     #[must_use]
-    pub fn is_does_not_exist(&self) -> bool {
+    pub(crate) fn is_does_not_exist(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_does_not_exist())
     }
 
     /// How many mistakes were shown already.
     #[must_use]
-    pub fn shown(&self) -> usize {
+    pub(crate) fn shown(&self) -> usize {
         match self {
             Self::Shown(count) => *count,
             _ => 0,
@@ -45,7 +45,7 @@ impl Refusal {
 
     /// Whether there is such an object already.
     #[must_use]
-    pub fn is_already_exists(&self) -> bool {
+    pub(crate) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_already_exists())
     }
 }
@@ -93,13 +93,13 @@ impl fmt::Display for Refusal {
 }
 
 /// A result of an operation on one object.
-pub type Outcome = Result<Resource, Refusal>;
+pub(crate) type Outcome = Result<Resource, Refusal>;
 
 /// Creates an object.
 ///
 /// # Errors
 /// As the client's create.
-pub async fn create(client: &Client, resource: &Resource) -> Outcome {
+pub(crate) async fn create(client: &Client, resource: &Resource) -> Outcome {
     check_writable(resource.kind(), resource.name(), resource.namespace(), "create or apply")?;
     let mut new = resource.clone();
     let metadata = new.metadata_mut();
@@ -120,7 +120,7 @@ pub async fn create(client: &Client, resource: &Resource) -> Outcome {
 ///
 /// # Errors
 /// As the client's create and update.
-pub async fn apply(client: &Client, resource: &Resource) -> Outcome {
+pub(crate) async fn apply(client: &Client, resource: &Resource) -> Outcome {
     if resource.kind() == Kind::ClusterInformation {
         return Err(Refusal::Text(
             "operation apply is not supported on ClusterInformation: resource is readonly".to_owned(),
@@ -142,7 +142,7 @@ pub async fn apply(client: &Client, resource: &Resource) -> Outcome {
 ///
 /// # Errors
 /// As the client's update; a conflict only after a few attempts.
-pub async fn update(client: &Client, resource: &Resource) -> Outcome {
+pub(crate) async fn update(client: &Client, resource: &Resource) -> Outcome {
     check_writable(resource.kind(), resource.name(), resource.namespace(), "apply or replace")?;
     let identity = Identity::of(resource);
     let wanted = &resource.metadata().resource_version;
@@ -169,7 +169,7 @@ pub async fn update(client: &Client, resource: &Resource) -> Outcome {
 
 /// The object with the metadata that is stored, except for what a user may set.
 #[must_use]
-pub fn with_metadata_of(stored: &Resource, resource: &Resource) -> Resource {
+pub(crate) fn with_metadata_of(stored: &Resource, resource: &Resource) -> Resource {
     let mut merged = resource.clone();
     let metadata = merged.metadata_mut();
     *metadata = ObjectMeta {
@@ -184,7 +184,7 @@ pub fn with_metadata_of(stored: &Resource, resource: &Resource) -> Resource {
 ///
 /// # Errors
 /// As the client's delete.
-pub async fn delete(client: &Client, identity: &Identity, revision: &str) -> Outcome {
+pub(crate) async fn delete(client: &Client, identity: &Identity, revision: &str) -> Outcome {
     check_writable(identity.kind, &identity.name, &identity.namespace, "delete")?;
     if identity.name.is_empty() {
         return Err(Refusal::Text("resource name may not be empty".to_owned()));

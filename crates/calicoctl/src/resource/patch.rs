@@ -14,7 +14,7 @@ use api::document::{Checks, read};
 use client::Client;
 use serde_json::Value;
 
-/// How often a patch is tried when somebody else changed the object meanwhile.
+/// How often a patch is tried when another client changed the object meanwhile.
 const ATTEMPTS: usize = 5;
 
 /// Flags of `patch`.
@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 5;
 #[command(after_help = "Examples:\n  # Make a node a route reflector.\n  calicoctl patch node node-0 \
                         --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field, whether it is there or not.\n  \
                         calicoctl patch ippool pool1 --type=merge -p '{\"spec\": {\"disabled\": null}}'")]
-pub struct PatchArgs {
+pub(crate) struct PatchArgs {
     /// The type of the object.
     #[arg(value_parser = Words::Kinds, hide_possible_values = true)]
     pub kind: String,
@@ -96,7 +96,7 @@ impl Patch {
 ///
 /// # Errors
 /// When the patch is wrong, or the object cannot be changed.
-pub async fn run(args: &PatchArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn run(args: &PatchArgs, context: &mut Context) -> Result<()> {
     let patch = Patch::parse(&args.r#type, &args.patch)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     let targets = from_words(&[args.kind.clone(), args.name.clone()], namespaces)?;

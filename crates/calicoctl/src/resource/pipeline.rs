@@ -13,14 +13,14 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 /// How many requests are under way at once, unless the user says otherwise.
-pub const DEFAULT_PARALLEL: usize = 64;
+pub(crate) const DEFAULT_PARALLEL: usize = 64;
 
 /// Work that takes longer than this shows its progress, this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Which way dependencies point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// What others need comes first.
     Writing,
     /// What others need goes last.
@@ -28,7 +28,7 @@ pub enum Direction {
 }
 
 /// Runs `work` on every index of `identities` and returns the results in the order of the input.
-pub async fn run<T, W, F>(
+pub(crate) async fn run<T, W, F>(
     context: &mut Context,
     identities: &[Identity],
     direction: Direction,

@@ -21,7 +21,7 @@ use model::{ListOptions, Value};
 use std::collections::BTreeSet;
 
 /// The annotation that names the set of an object.
-pub const MARK: &str = "calicoctl/applyset";
+pub(crate) const MARK: &str = "calicoctl/applyset";
 
 /// Longest name of a set.
 const LONGEST_NAME: usize = 63;
@@ -31,7 +31,7 @@ const PARALLEL: usize = 8;
 
 /// The flags of commands that know sets.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct PruneFlags {
+pub(crate) struct PruneFlags {
     /// Mark the resources as members of this set, by the annotation calicoctl/applyset.
     #[arg(long, value_name = "NAME")]
     pub applyset: Option<String>,
@@ -50,7 +50,7 @@ impl PruneFlags {
     ///
     /// # Errors
     /// When it is not a name.
-    pub fn set(&self) -> Result<Option<&str>> {
+    pub(crate) fn set(&self) -> Result<Option<&str>> {
         let Some(name) = self.applyset.as_deref() else { return Ok(None) };
         let is_fine = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_fine) {
@@ -63,7 +63,7 @@ impl PruneFlags {
 }
 
 /// Marks an object as a member of a set.
-pub fn mark(resource: &mut Resource, set: &str) {
+pub(crate) fn mark(resource: &mut Resource, set: &str) {
     resource.metadata_mut().annotations.insert(MARK.to_owned(), set.to_owned());
 }
 
@@ -113,7 +113,7 @@ fn protected(resource: &Resource) -> Option<&'static str> {
 
 /// What would be pruned, and what has the mark but stays, with the reason.
 #[derive(Debug, Default)]
-pub struct Candidates {
+pub(crate) struct Candidates {
     /// To be deleted.
     pub doomed: Vec<Resource>,
     /// Not to be deleted.
@@ -129,7 +129,7 @@ const NEVER: [Kind; 3] = [Kind::ClusterInformation, Kind::Node, Kind::WorkloadEn
 ///
 /// # Errors
 /// When the datastore fails.
-pub async fn candidates(
+pub(crate) async fn candidates(
     client: &Client,
     set: &str,
     labels: &Labels,
@@ -205,7 +205,7 @@ fn is_in_use(resource: &Resource, used: &[IpNet]) -> bool {
 ///
 /// # Errors
 /// What could not be deleted.
-pub async fn delete(
+pub(crate) async fn delete(
     client: &Client,
     found: &Candidates,
     parallel: usize,
@@ -235,7 +235,7 @@ pub async fn delete(
 }
 
 /// Says what has the mark and stays.
-pub fn report_kept(found: &Candidates, context: &mut Context) {
+pub(crate) fn report_kept(found: &Candidates, context: &mut Context) {
     for (identity, reason) in &found.kept {
         context.warn(&format!("Warning: {identity} is not pruned: {reason}"));
     }

@@ -7,7 +7,7 @@ use api::Kind;
 
 /// What was done to the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verb {
+pub(crate) struct Verb {
     /// As a command: `create`.
     pub plain: &'static str,
     /// As something done: `created`.
@@ -16,7 +16,7 @@ pub struct Verb {
 
 /// How it went.
 #[derive(Debug)]
-pub struct Results {
+pub(crate) struct Results {
     /// The kinds of the objects.
     pub kinds: Vec<Kind>,
     /// How many were handled.
@@ -28,7 +28,7 @@ pub struct Results {
 impl Results {
     /// Counts the outcomes.
     #[must_use]
-    pub fn of<T>(kinds: Vec<Kind>, outcomes: Vec<std::result::Result<T, Refusal>>) -> Self {
+    pub(crate) fn of<T>(kinds: Vec<Kind>, outcomes: Vec<std::result::Result<T, Refusal>>) -> Self {
         let total = outcomes.len();
         let refusals: Vec<Refusal> = outcomes.into_iter().filter_map(std::result::Result::err).collect();
         Self { kinds, handled: total - refusals.len(), refusals }
@@ -44,7 +44,7 @@ impl Results {
     ///
     /// # Errors
     /// When anything went wrong.
-    pub fn write(&self, verb: Verb, context: &mut Context) -> Result<()> {
+    pub(crate) fn write(&self, verb: Verb, context: &mut Context) -> Result<()> {
         let Verb { plain, past } = verb;
         let total = self.kinds.len();
         let kind = self.single_kind();
@@ -73,7 +73,7 @@ impl Results {
     ///
     /// # Errors
     /// When anything went wrong.
-    pub fn delete(&self, context: &mut Context) -> Result<()> {
+    pub(crate) fn delete(&self, context: &mut Context) -> Result<()> {
         let quoted = self.single_kind().map_or_else(String::new, |kind| format!("'{kind}' "));
         if self.kinds.is_empty() {
             return context.print("No resources specified\n");

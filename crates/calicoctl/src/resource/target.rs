@@ -10,7 +10,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// One object, or all of a kind where the name is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// The kind.
     pub kind: Kind,
     /// The namespace; empty for kinds without, and for all namespaces.
@@ -22,7 +22,7 @@ pub struct Identity {
 impl Identity {
     /// The identity of an object.
     #[must_use]
-    pub fn of(resource: &Resource) -> Self {
+    pub(crate) fn of(resource: &Resource) -> Self {
         Self {
             kind: resource.kind(),
             namespace: resource.namespace().to_owned(),
@@ -43,7 +43,7 @@ impl fmt::Display for Identity {
 
 /// The namespaces that a command line speaks of.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Namespaces<'a> {
+pub(crate) struct Namespaces<'a> {
     /// The value of `-n`.
     pub flag: Option<&'a str>,
     /// Whether all namespaces are meant.
@@ -56,7 +56,7 @@ impl Namespaces<'_> {
     ///
     /// # Errors
     /// When the flags and the object contradict each other.
-    pub fn resolve(&self, kind: Kind, written: &str) -> Result<String> {
+    pub(crate) fn resolve(&self, kind: Kind, written: &str) -> Result<String> {
         let flag = self.flag.unwrap_or_default();
         if !kind.is_namespaced() {
             return match (written, self.all || !flag.is_empty()) {
@@ -87,7 +87,7 @@ impl Namespaces<'_> {
 ///
 /// # Errors
 /// When a kind is not known, a name is empty, or the namespaces do not fit.
-pub fn from_words(words: &[String], namespaces: Namespaces<'_>) -> Result<Vec<Identity>> {
+pub(crate) fn from_words(words: &[String], namespaces: Namespaces<'_>) -> Result<Vec<Identity>> {
     let identity = |kind: Kind, name: &str| {
         let namespace = namespaces.resolve(kind, "")?;
         Ok(Identity { kind, namespace, name: name.to_owned() })

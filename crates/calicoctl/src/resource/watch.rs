@@ -27,7 +27,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_
 ///
 /// # Errors
 /// When the objects cannot be read, or the datastore refuses. An outage is not an error: it is waited for.
-pub async fn run(
+pub(crate) async fn run(
     args: &GetArgs,
     targets: &[Identity],
     format: &Format,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// The flags that the writing commands share.
 #[derive(Clone, Debug, clap::Args)]
-pub struct WriteFlags {
+pub(crate) struct WriteFlags {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
@@ -43,7 +43,7 @@ pub struct WriteFlags {
     after_help = "Examples:\n  # Create what policy.yaml describes.\n  calicoctl create -f ./policy.yaml\n\n  \
                         # The same from a pipe.\n  cat policy.json | calicoctl create -f -"
 )]
-pub struct CreateArgs {
+pub(crate) struct CreateArgs {
     /// The shared flags.
     #[command(flatten)]
     pub flags: WriteFlags,
@@ -60,7 +60,7 @@ pub struct CreateArgs {
                         # Keep a folder and the datastore in line: what was removed from the folder is deleted.\n  \
                         calicoctl apply -R -f ./policies --applyset=policies --prune"
 )]
-pub struct ApplyArgs {
+pub(crate) struct ApplyArgs {
     /// The shared flags.
     #[command(flatten)]
     pub flags: WriteFlags,
@@ -74,7 +74,7 @@ pub struct ApplyArgs {
 #[command(
     after_help = "Examples:\n  # Update what policy.yaml describes.\n  calicoctl replace -f ./policy.yaml"
 )]
-pub struct ReplaceArgs {
+pub(crate) struct ReplaceArgs {
     /// The shared flags.
     #[command(flatten)]
     pub flags: WriteFlags,
@@ -85,7 +85,7 @@ pub struct ReplaceArgs {
 #[command(
     after_help = "Examples:\n  # Check the files of a directory, without any datastore.\n  calicoctl validate -R -f ./policies"
 )]
-pub struct ValidateArgs {
+pub(crate) struct ValidateArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
@@ -99,7 +99,7 @@ pub struct ValidateArgs {
 
 /// Which of the writing commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Fail where the object is there.
     Create {
         /// Or count it as done.
@@ -136,7 +136,7 @@ impl Action {
 ///
 /// # Errors
 /// What could not be created.
-pub async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
     run(Action::Create { skip_exists: args.skip_exists }, &args.flags, &PruneFlags::default(), context).await
 }
 
@@ -144,7 +144,7 @@ pub async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
 ///
 /// # Errors
 /// What could not be applied.
-pub async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
     run(Action::Apply, &args.flags, &args.prune, context).await
 }
 
@@ -152,7 +152,7 @@ pub async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
 ///
 /// # Errors
 /// What could not be replaced.
-pub async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result<()> {
+pub(crate) async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result<()> {
     run(Action::Replace, &args.flags, &PruneFlags::default(), context).await
 }
 
@@ -160,7 +160,7 @@ pub async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result<()> {
 ///
 /// # Errors
 /// What is not valid.
-pub fn validate(args: &ValidateArgs, context: &mut Context) -> Result<()> {
+pub(crate) fn validate(args: &ValidateArgs, context: &mut Context) -> Result<()> {
     let documents = read(&args.files, context)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
     let mut outcomes = Vec::with_capacity(documents.len());
@@ -244,7 +244,7 @@ async fn run(
 }
 
 /// What is to be written, and what is to be pruned beside it.
-pub struct Input {
+pub(crate) struct Input {
     /// The documents, as far as they are selected.
     pub documents: Vec<Document>,
     /// Their objects, in their namespaces and with the mark of their set.
@@ -254,7 +254,7 @@ pub struct Input {
 }
 
 /// What to prune.
-pub struct Pruning {
+pub(crate) struct Pruning {
     set: String,
     labels: Labels,
     present: BTreeSet<Identity>,
@@ -265,7 +265,7 @@ impl Pruning {
     ///
     /// # Errors
     /// When a kind cannot be listed.
-    pub async fn candidates(&self, client: &Client) -> Result<prune::Candidates> {
+    pub(crate) async fn candidates(&self, client: &Client) -> Result<prune::Candidates> {
         prune::candidates(client, &self.set, &self.labels, &self.present).await
     }
 }
@@ -275,7 +275,11 @@ impl Input {
     ///
     /// # Errors
     /// When the flags are wrong, or there is nothing to compare the set with.
-    pub fn new(documents: Vec<Document>, namespaces: Namespaces<'_>, flags: &PruneFlags) -> Result<Self> {
+    pub(crate) fn new(
+        documents: Vec<Document>,
+        namespaces: Namespaces<'_>,
+        flags: &PruneFlags,
+    ) -> Result<Self> {
         let set = flags.set()?;
         let labels = Labels::parse(flags.selector.as_deref())?;
         // What is in the files stays, selected or not.
@@ -312,7 +316,7 @@ fn warn_of_repetitions(identities: &[Identity], context: &mut Context) {
 }
 
 /// Points at the fields in the users' files that were refused, all of one file together. What was shown is not said again.
-pub fn show_places(
+pub(crate) fn show_places(
     documents: &[Document],
     outcomes: &mut [std::result::Result<(), Refusal>],
     context: &mut Context,
@@ -344,7 +348,7 @@ fn read(files: &FileFlags, context: &mut Context) -> Result<Vec<Document>> {
 ///
 /// # Errors
 /// When the namespaces contradict each other.
-pub fn placed(document: &Document, namespaces: Namespaces<'_>) -> Outcome {
+pub(crate) fn placed(document: &Document, namespaces: Namespaces<'_>) -> Outcome {
     let mut resource = document.resource.clone();
     let namespace = namespaces
         .resolve(resource.kind(), resource.namespace())

@@ -1,7 +1,8 @@
 //! A context whose output a test can read, for commands that look at the machine and are called below the command line.
 
 use crate::harness::{Buffer, environment};
-use calicoctl::context::{Context, Globals, Surroundings};
+use calicoctl::Surroundings;
+use calicoctl::for_tests::{Context, Globals};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;

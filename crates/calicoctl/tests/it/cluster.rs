@@ -2,7 +2,7 @@
 
 use crate::capture::{context, program, unpacked};
 use crate::harness::Shell;
-use calicoctl::cluster::{DiagsArgs, diags};
+use calicoctl::for_tests::{ConfigFlag, DiagsArgs, cluster_diags};
 use testkit::Folder;
 
 const KUBECTL: &str = r#"case "$*" in
@@ -34,7 +34,7 @@ esac"#;
 
 fn args() -> DiagsArgs {
     DiagsArgs {
-        config: calicoctl::context::ConfigFlag { config: client::config::DEFAULT_CONFIG_PATH.into() },
+        config: ConfigFlag { config: client::config::DEFAULT_CONFIG_PATH.into() },
         since: String::new(),
         max_logs: 1,
         max_parallelism: 4,
@@ -55,7 +55,7 @@ async fn a_bundle_of_the_cluster() {
         ("EMBEDDED_PATH", data.as_str()),
     ];
     let (mut context, printed) = context(&variables);
-    diags::run(&args(), folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
+    cluster_diags(&args(), folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
     let text = printed.text();
     let archive =
         text.lines().find_map(|line| line.strip_prefix("Diagnostic bundle created at ")).expect("an archive");
@@ -132,7 +132,7 @@ async fn without_a_cluster_there_is_no_bundle() {
         "echo E1117 noise >&2; echo 'connection to the server was refused' >&2; exit 1",
     );
     let (mut context, printed) = context(&[("PATH", &*programs.display().to_string())]);
-    let failure = diags::run(&args(), folder.path(), &mut context).await.expect_err("no cluster");
+    let failure = cluster_diags(&args(), folder.path(), &mut context).await.expect_err("no cluster");
     assert_eq!(
         failure.message(),
         "cannot reach a cluster with kubectl, so there is nothing to collect: connection to the server was refused"

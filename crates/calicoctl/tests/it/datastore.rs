@@ -1,8 +1,8 @@
 //! `calicoctl datastore`: the same data through all stores, in circles, with nothing lost.
 
 use crate::harness::Shell;
-use calicoctl::datastore::bundle::{self, Bundle};
-use calicoctl::datastore::sameness;
+use calicoctl::for_tests::bundle::{self, Bundle};
+use calicoctl::for_tests::sameness;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use testkit::{ApiServer, Etcd, Folder};

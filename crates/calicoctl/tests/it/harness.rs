@@ -1,6 +1,6 @@
 //! Runs one command line in this process and keeps what it printed.
 
-use calicoctl::context::Surroundings;
+use calicoctl::Surroundings;
 use daemon::{Environment, Variables};
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -2,8 +2,7 @@
 
 use crate::capture::{context, program, unpacked};
 use crate::harness::{Buffer, Shell};
-use calicoctl::node::checksystem;
-use calicoctl::node::{diags, status};
+use calicoctl::for_tests::{checksystem, node_diags, status};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -237,7 +236,7 @@ fn a_kernel_configuration_that_is_not_there() {
 
 async fn collected(folder: &Folder, path: &Path, logs: &Path) -> (Buffer, String) {
     let (mut context, printed) = context(&[("PATH", &path.display().to_string())]);
-    diags::collect(logs, folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
+    node_diags(logs, folder.path(), &mut context).await.unwrap_or_else(|failure| panic!("{failure}"));
     let text = printed.text();
     let archive =
         text.lines().find_map(|line| line.strip_prefix("Diags saved to ")).expect("an archive").to_owned();

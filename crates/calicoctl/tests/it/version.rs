@@ -6,8 +6,8 @@ use testkit::Folder;
 fn client_lines() -> String {
     format!(
         "Client Version:    {}\nGit commit:        {}\n",
-        calicoctl::version::client_version(),
-        calicoctl::version::GIT_COMMIT
+        calicoctl::client_version(),
+        calicoctl::for_tests::GIT_COMMIT
     )
 }
 

@@ -1,8 +1,7 @@
 //! The installer on real folders and a real kube-apiserver: a host gets everything, an old configuration goes, and the
 //! kubeconfig that is left lets the plugin in.
 
-use cni_install::Installation;
-use cni_install::settings::Settings;
+use cni_install::for_tests::{Installation, Settings};
 use daemon::Variables;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -126,7 +125,7 @@ async fn a_plain_host() {
         ("ETCD_KEY_FILE", "/etc/etcd/key.pem"),
     ]);
     let installed = host.installed(&variables).await.expect("an installation");
-    assert!(!installed.sleep, "nothing is to be kept fresh, and it stays");
+    assert_eq!(installed.sleep, Some(false), "nothing is to be kept fresh, and it stays");
     assert_eq!(
         host.listed("opt/cni/bin"),
         [
@@ -163,7 +162,7 @@ async fn a_plain_host() {
     // With a template of its own it is replaced.
     let given = variables;
     let given = given.with([("CNI_NETWORK_CONFIG", "{\"name\": \"mine\"}"), ("SLEEP", "true")]);
-    assert!(host.installed(&given).await.expect("an installation").sleep);
+    assert_eq!(host.installed(&given).await.expect("an installation").sleep, Some(true));
     assert_eq!(read(), "{\"name\": \"mine\"}");
 }
 

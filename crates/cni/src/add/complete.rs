@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::external::{self, ExternalWish};
 use crate::fault;
 use crate::request::Request;
-use crate::result::CniResult;
 use crate::wait;
 use crate::wiring::{Ends, Plan};
 use api::WorkloadEndpoint;
 use api::meta::StringMap;
+use cni_protocol::result::CniResult;
 use std::time::Duration;
 
 impl Adding<'_> {

@@ -11,10 +11,10 @@ use crate::endpoint;
 use crate::error::Result;
 use crate::ipam::assign::Wish;
 use crate::labels::mesos_labels;
-use crate::result::CniResult;
 use crate::wiring::Ends;
 use api::WorkloadEndpoint;
 use api::meta::StringMap;
+use cni_protocol::result::CniResult;
 use ipam::Ahead;
 
 pub(super) async fn add(

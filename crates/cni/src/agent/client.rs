@@ -28,7 +28,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_m
 
 /// What became of asking.
 #[derive(Debug)]
-pub enum Reached {
+pub(crate) enum Reached {
     /// The agent did the work.
     Answered(Outcome),
     /// The plugin must do it: there is no agent, or (with a sentence) there should be one and it did not answer.
@@ -47,7 +47,7 @@ enum Attempt {
 
 /// Asks the agent to carry out a call.
 #[must_use]
-pub fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths) -> Reached {
+pub(crate) fn ask(program: Program, request: &Request, stdin: &[u8], paths: &HostPaths) -> Reached {
     let socket = match request.conf.agent_socket.as_str() {
         "none" => return Reached::Missed(None),
         "" => paths.agent_socket.clone(),

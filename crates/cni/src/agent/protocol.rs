@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The newest version of this protocol, and the oldest that is still understood.
-pub const NEWEST: u32 = 1;
+pub(crate) const NEWEST: u32 = 1;
 /// See [`NEWEST`].
-pub const OLDEST: u32 = 1;
+pub(crate) const OLDEST: u32 = 1;
 
 /// The longest frame. Configurations and results are a few kilobytes.
-pub const MAX_FRAME: usize = 1024 * 1024;
+pub(crate) const MAX_FRAME: usize = 1024 * 1024;
 
 /// What a plugin asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub(crate) struct Question {
     /// The oldest version that the plugin speaks.
     pub oldest: u32,
     /// The newest.
@@ -38,7 +38,7 @@ pub struct Question {
 /// What the agent answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reply {
+pub(crate) enum Reply {
     /// The call was carried out, well or not.
     Done {
         /// For the runtime.
@@ -68,7 +68,7 @@ pub enum Reply {
 impl Question {
     /// Whether there is a version that both speak.
     #[must_use]
-    pub fn is_understood(&self) -> bool {
+    pub(crate) fn is_understood(&self) -> bool {
         self.oldest <= NEWEST && self.newest >= OLDEST
     }
 }
@@ -83,7 +83,7 @@ impl From<Outcome> for Reply {
 ///
 /// # Errors
 /// When it is too long.
-pub fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
+pub(crate) fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(value)?;
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_FRAME).ok_or_else(too_long)?;
     let mut frame = length.to_be_bytes().to_vec();
@@ -95,7 +95,7 @@ pub fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When it is too long: nothing of that size is read into memory.
-pub fn body_length(header: [u8; 4]) -> io::Result<usize> {
+pub(crate) fn body_length(header: [u8; 4]) -> io::Result<usize> {
     usize::try_from(u32::from_be_bytes(header))
         .ok()
         .filter(|length| *length <= MAX_FRAME)

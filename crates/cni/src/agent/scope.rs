@@ -23,7 +23,7 @@ use std::path::Path;
 
 /// Why this call is not for the agent; `None` when it is.
 #[must_use]
-pub fn only_for_the_plugin(program: Program, request: &Request) -> Option<String> {
+pub(crate) fn only_for_the_plugin(program: Program, request: &Request) -> Option<String> {
     let conf = &request.conf;
     if program == Program::Plugin
         && let Some(reason) = host_programs(conf)
@@ -42,7 +42,7 @@ pub fn only_for_the_plugin(program: Program, request: &Request) -> Option<String
 
 /// Whether a release needs something that only a plugin on the host has. The journal has everything else of it.
 #[must_use]
-pub fn is_release_for_plugins(request: &Request) -> bool {
+pub(crate) fn is_release_for_plugins(request: &Request) -> bool {
     needs_machines(request)
 }
 

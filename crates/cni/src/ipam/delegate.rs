@@ -2,7 +2,7 @@
 
 use crate::error::{CniError, Result, code};
 use crate::request::{Command, Request};
-use crate::result::CniResult;
+use cni_protocol::result::CniResult;
 use serde_json::Value;
 use std::io::Write as _;
 use std::net::IpAddr;

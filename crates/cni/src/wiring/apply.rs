@@ -10,6 +10,7 @@ use super::plan::{Families, HOST_MAC, Plan};
 use crate::config::DeviceType;
 use crate::error::{CniError, Result};
 use crate::fault;
+use daemon::Backoff;
 use netlink::interface_settings::Setting;
 use netlink::namespace::Namespace;
 use netlink::{
@@ -23,10 +24,12 @@ use std::time::{Duration, Instant};
 const MAC_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the kernel may take to make the host's link-local address.
 const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(10);
+/// The pauses between looks at what the kernel is about to do: mostly it is done at once.
+const POLLS: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
 
 /// Both ends of a pod's network as they turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// The host's end.
     pub host_device: String,
     /// The hardware address of the pod's end.
@@ -101,7 +104,7 @@ impl Pair {
     /// Some kernels and daemons change the address of a new device once more; it is set again until it stays.
     fn settle_mac(&mut self) -> Result<()> {
         let deadline = Instant::now() + MAC_PATIENCE;
-        let mut pause = Duration::from_millis(1);
+        let mut backoff = POLLS;
         while self.link.mac != Some(HOST_MAC) {
             if Instant::now() > deadline {
                 return Err(CniError::wiring(format!(
@@ -109,8 +112,7 @@ impl Pair {
                     self.link.name
                 )));
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(100));
+            std::thread::sleep(backoff.pause());
             let link = LinkRef::Index(self.link.index);
             let change = LinkChange { mac: Some(HOST_MAC), ..LinkChange::default() };
             let (outcomes, read) =
@@ -215,7 +217,7 @@ impl Pair {
     fn await_link_local(&mut self, routes: &[Route]) -> Result<()> {
         let deadline = Instant::now() + LINK_LOCAL_PATIENCE;
         let expected = Plan::gateway_v6();
-        let mut pause = Duration::from_millis(1);
+        let mut backoff = POLLS;
         let mut toggled = false;
         loop {
             let index = self.link.index;
@@ -243,8 +245,7 @@ impl Pair {
                 // A device that goes down takes its routes along.
                 self.bring_up(Operation::up(index), routes)?;
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(50));
+            std::thread::sleep(backoff.pause());
         }
     }
 

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 ///
 /// # Errors
 /// When the kernel cannot be asked.
-pub fn check(plan: &Plan, namespace: &Namespace) -> Result<Vec<String>> {
+pub(crate) fn check(plan: &Plan, namespace: &Namespace) -> Result<Vec<String>> {
     let mut findings = check_host(&mut Handle::open().map_err(CniError::wiring)?, plan)?;
     let inside = namespace
         .run(|| check_pod(&mut Handle::open().map_err(CniError::wiring)?, plan))

@@ -11,9 +11,9 @@ use netlink::{Family, MacAddress};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The hardware address of the host's end of every pod's device.
-pub const HOST_MAC: MacAddress = MacAddress([0xee; 6]);
+pub(crate) const HOST_MAC: MacAddress = MacAddress([0xee; 6]);
 /// The address that pods send to when they send to anybody; the host answers for it (proxy ARP).
-pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+pub(crate) const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 /// Of which IP versions a pod has addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Plan {
 
 /// Everything, of both families.
 #[must_use]
-pub fn default_routes() -> Vec<IpNet> {
+pub(crate) fn default_routes() -> Vec<IpNet> {
     vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]
 }
 

@@ -186,7 +186,7 @@ async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<(
 async fn an_agent_killed_in_the_middle_leaves_nothing() -> Result<()> {
     let (cluster, mut node) = world().await?;
     node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "1".into());
-    for step in cni::fault::STEPS {
+    for step in cni::for_tests::STEPS {
         let agent = Agent::start(&node, &[("TORTIE_CNI_DIE_AT", step)])?;
         let pod = Pod::new(&step.replace('-', ""))?;
         // The plugin sees the connection break and does the work itself.

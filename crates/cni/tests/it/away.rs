@@ -71,7 +71,7 @@ impl Hold {
     }
 
     fn variables(&self) -> [(&'static str, String); 2] {
-        let [at, folder] = cni::fault::HOLD_VARIABLES;
+        let [at, folder] = cni::for_tests::HOLD_VARIABLES;
         [(at, "due-listed".to_owned()), (folder, self.folder.path().display().to_string())]
     }
 

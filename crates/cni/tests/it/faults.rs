@@ -11,7 +11,7 @@ async fn killed_at_every_step() -> Result<()> {
     let node = Node::on_etcd("node-a", &cluster.etcd)?;
     let configuration = node.configuration(json!({"ipam": {"assign_ipv6": "true"}}));
     let both = json!({"ipam": {"assign_ipv6": "true"}});
-    for step in cni::fault::STEPS {
+    for step in cni::for_tests::STEPS {
         for repeat in [false, true] {
             let pod = Pod::new(&format!("{}{repeat}", step.replace('-', "")))?;
             let mut command = node.command(&node.root().join("bin/calico"), &pod.call("ADD"));

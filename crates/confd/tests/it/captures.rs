@@ -5,7 +5,7 @@ use crate::capture::Capture;
 use anyhow::{Context as _, Result};
 use bgp::intent::{Remote, SessionKind, SessionName};
 use bgp::{BgpState, IpVersion};
-use confd::render::{Dialect, FileName, Files, Left, render};
+use confd::for_tests::{Dialect, FileName, Files, Left, render};
 use std::path::PathBuf;
 use std::sync::Arc;
 use testkit::{Bird, Folder};

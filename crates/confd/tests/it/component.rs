@@ -84,7 +84,7 @@ async fn run_once_writes_what_calico_writes() -> Result<()> {
     let environment = site.environment(bird.v4.parent().context("a folder")?);
     let (_handle, shutdown) = ShutdownHandle::new();
     confd::run(&site.arguments(true), &environment, shutdown).await?;
-    for name in confd::FileName::ALL {
+    for name in confd::for_tests::FileName::ALL {
         let written = std::fs::read_to_string(site.file(name.as_str()))?;
         assert_eq!(Some(written.as_str()), capture.written(name.as_str()), "{name}");
         let mode = std::fs::metadata(site.file(name.as_str()))?.permissions().mode() & 0o777;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use bgp::{BgpState, IpVersion, Password, Settings};
-use confd::render::{Dialect, FileName, render};
+use confd::for_tests::{Dialect, FileName, render};
 use model::{AffinityType, BlockAffinityKey, ResourceKey};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

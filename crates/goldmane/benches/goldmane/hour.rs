@@ -6,7 +6,7 @@ use flows::query::{
     Filter, GroupBy, HintType, HintsRequest, ListRequest, Page, Sort, StatisticType, StatisticsRequest,
     StringMatch, TimeRange, hints, list, statistics,
 };
-use goldmane::{Aggregator, AggregatorOptions};
+use goldmane::for_tests::{Aggregator, AggregatorOptions};
 use goldmane_api::convert::from_row;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -38,7 +38,7 @@ pub struct PostTarget {
 ///
 /// # Errors
 /// When it cannot be reached, or says otherwise.
-pub async fn post(target: &PostTarget, lines: Bytes) -> Result<()> {
+pub(crate) async fn post(target: &PostTarget, lines: Bytes) -> Result<()> {
     tokio::time::timeout(PATIENCE, request(target, lines)).await.context("the server does not answer")?
 }
 

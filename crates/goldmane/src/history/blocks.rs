@@ -18,7 +18,7 @@ const TIMES: usize = 16;
 
 /// Flows of some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub(crate) struct Block {
     /// When it begins, in seconds since 1970.
     pub start: i64,
     /// When it ends.
@@ -29,24 +29,24 @@ pub struct Block {
 impl Block {
     /// An empty one.
     #[must_use]
-    pub fn new(start: i64, end: i64) -> Self {
+    pub(crate) fn new(start: i64, end: i64) -> Self {
         Self { start, end, flows: Vec::new() }
     }
 
     /// Adds a flow.
-    pub fn push_flow(&mut self, flow: &Flow) {
+    pub(crate) fn push_flow(&mut self, flow: &Flow) {
         self.push(&flow.encode_to_vec());
     }
 
     /// Adds a flow by its bytes.
-    pub fn push(&mut self, flow: &[u8]) {
+    pub(crate) fn push(&mut self, flow: &[u8]) {
         // A vector grows: there is room.
         let _ = prost::encode_length_delimiter(flow.len(), &mut self.flows);
         self.flows.extend_from_slice(flow);
     }
 
     /// The bytes of its flows.
-    pub fn flows(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn flows(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &*self.flows;
         std::iter::from_fn(move || (!rest.is_empty()).then(|| split_message(&mut rest).ok()).flatten())
     }
@@ -55,7 +55,7 @@ impl Block {
     ///
     /// # Errors
     /// Never, as long as memory can be written to.
-    pub fn encode(&self) -> io::Result<Vec<u8>> {
+    pub(crate) fn encode(&self) -> io::Result<Vec<u8>> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&self.start.to_le_bytes())?;
         encoder.write_all(&self.end.to_le_bytes())?;
@@ -73,7 +73,7 @@ impl Block {
 
 /// What was read of a file.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// How many bytes are whole blocks.
     pub valid: usize,
     /// What is wrong with the rest.
@@ -81,7 +81,7 @@ pub struct Outcome {
 }
 
 /// Shows the blocks of a file, until the first that is damaged.
-pub fn read(bytes: &[u8], mut show: impl FnMut(Block)) -> Outcome {
+pub(crate) fn read(bytes: &[u8], mut show: impl FnMut(Block)) -> Outcome {
     let mut outcome = Outcome::default();
     let mut rest = bytes;
     while !rest.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::world::{World, flow};
 use daemon::ShutdownHandle;
-use goldmane::emitter::{EmitterOptions, PostTarget, Progress, emit};
+use goldmane::for_tests::{EmitterOptions, PostTarget, Progress, emit};
 use std::path::PathBuf;
 use std::sync::Arc;
 use testkit::Folder;

@@ -26,7 +26,7 @@ async fn health_metrics_and_the_api_by_variables() {
         ("PROMETHEUS_PORT", metrics.to_string()),
     ]);
     let (end, shutdown) = ShutdownHandle::new();
-    let running = tokio::spawn(async move { goldmane::run::run(&variables, |_| {}, shutdown).await });
+    let running = tokio::spawn(async move { goldmane::for_tests::run(&variables, |_| {}, shutdown).await });
     testkit::eventually_async("it is ready", async || {
         get(health, "/readiness").await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
     })
@@ -50,7 +50,7 @@ async fn half_of_the_files_is_a_mistake() {
     for (name, reason) in [("SERVER_CERT_PATH", "must both be set"), ("PORT", "PORT")] {
         let variables = Variables::new([(name, "/nowhere"), ("HEALTH_ENABLED", "false")]);
         let (_end, shutdown) = ShutdownHandle::new();
-        let error = goldmane::run::run(&variables, |_| {}, shutdown).await.unwrap_err();
+        let error = goldmane::for_tests::run(&variables, |_| {}, shutdown).await.unwrap_err();
         assert!(format!("{error:#}").contains(reason), "{error:#}");
     }
 }

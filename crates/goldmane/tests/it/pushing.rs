@@ -2,7 +2,7 @@
 
 use crate::world::{BEGIN, World, collected, flow, send, shown};
 use daemon::Shutdown;
-use goldmane::AggregatorOptions;
+use goldmane::for_tests::AggregatorOptions;
 use goldmane_api::connect::{Target, TlsPaths, connect};
 use goldmane_api::proto::{FlowListRequest, FlowListResult};
 use goldmane_api::push::{PushFigures, push};

@@ -140,7 +140,7 @@ async fn what_cannot_be_counted_is_counted_as_dropped() {
     let negative = Flow { packets_out: -5, ..flow("a", BEGIN, 1) };
     world.send(vec![unreadable, nothing, old, ahead, negative]).await;
     let metrics = telemetry::Metrics::default();
-    goldmane::figures::register(&metrics, &world.aggregator);
+    goldmane::for_tests::register(&metrics, &world.aggregator);
     let page = metrics.page();
     for line in [
         "goldmane_aggr_received_flows_total 5",

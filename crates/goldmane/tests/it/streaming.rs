@@ -1,7 +1,7 @@
 //! Streams: everything once, bucket by bucket, corrections under the same number, limits.
 
 use crate::world::{BEGIN, World, flow, shown};
-use goldmane::AggregatorOptions;
+use goldmane::for_tests::AggregatorOptions;
 use goldmane_api::proto::{Filter, FlowResult, FlowStreamRequest, StringMatch};
 use tonic::{Code, Streaming};
 

@@ -10,34 +10,34 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The names.
-pub mod names {
+pub(crate) mod names {
     /// The least severe message that is logged.
-    pub const LOG_LEVEL: &str = "LOG_LEVEL";
+    pub(crate) const LOG_LEVEL: &str = "LOG_LEVEL";
     /// How often everything is compared again.
-    pub const RECONCILER_PERIOD: &str = "RECONCILER_PERIOD";
+    pub(crate) const RECONCILER_PERIOD: &str = "RECONCILER_PERIOD";
     /// Which controllers run.
-    pub const ENABLED_CONTROLLERS: &str = "ENABLED_CONTROLLERS";
+    pub(crate) const ENABLED_CONTROLLERS: &str = "ENABLED_CONTROLLERS";
     /// How often etcd is compacted.
-    pub const COMPACTION_PERIOD: &str = "COMPACTION_PERIOD";
+    pub(crate) const COMPACTION_PERIOD: &str = "COMPACTION_PERIOD";
     /// Whether health is reported.
-    pub const HEALTH_ENABLED: &str = "HEALTH_ENABLED";
+    pub(crate) const HEALTH_ENABLED: &str = "HEALTH_ENABLED";
     /// Whether labels are copied.
-    pub const SYNC_NODE_LABELS: &str = "SYNC_NODE_LABELS";
+    pub(crate) const SYNC_NODE_LABELS: &str = "SYNC_NODE_LABELS";
     /// Whether host endpoints are made.
-    pub const AUTO_HOST_ENDPOINTS: &str = "AUTO_HOST_ENDPOINTS";
+    pub(crate) const AUTO_HOST_ENDPOINTS: &str = "AUTO_HOST_ENDPOINTS";
     /// Workers for pods.
-    pub const WORKLOAD_ENDPOINT_WORKERS: &str = "WORKLOAD_ENDPOINT_WORKERS";
+    pub(crate) const WORKLOAD_ENDPOINT_WORKERS: &str = "WORKLOAD_ENDPOINT_WORKERS";
     /// Workers for namespaces and service accounts.
-    pub const PROFILE_WORKERS: &str = "PROFILE_WORKERS";
+    pub(crate) const PROFILE_WORKERS: &str = "PROFILE_WORKERS";
     /// Workers for policies.
-    pub const POLICY_WORKERS: &str = "POLICY_WORKERS";
+    pub(crate) const POLICY_WORKERS: &str = "POLICY_WORKERS";
     /// Accepted; the node controller never had more than one.
-    pub const NODE_WORKERS: &str = "NODE_WORKERS";
+    pub(crate) const NODE_WORKERS: &str = "NODE_WORKERS";
 }
 
 /// The controllers that the variable may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerName {
+pub(crate) enum ControllerName {
     /// `node`
     Node,
     /// `policy`
@@ -88,7 +88,7 @@ settings::settings! {
 
 /// What the environment says, and the texts that it says it with.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EnvironmentSettings {
+pub(crate) struct EnvironmentSettings {
     /// The variables that are set, as they are; those of the status come from here.
     pub texts: BTreeMap<&'static str, String>,
     /// What they mean.
@@ -97,7 +97,7 @@ pub struct EnvironmentSettings {
 
 /// The controllers that the variable names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Enabled {
+pub(crate) enum Enabled {
     /// These.
     Controllers(Vec<ControllerName>),
     /// The migration from flannel, which runs alone.
@@ -109,7 +109,7 @@ impl EnvironmentSettings {
     ///
     /// # Errors
     /// All that is wrong with any of them.
-    pub fn read(environment: &dyn Environment) -> Result<Self, Mistakes> {
+    pub(crate) fn read(environment: &dyn Environment) -> Result<Self, Mistakes> {
         let find = |name: &str| settings::utf8(environment.variable(name));
         let (values, reading) = Values::read_from(find);
         if !reading.mistakes.0.is_empty() {

@@ -24,7 +24,7 @@ const DEFAULT_LEAK_GRACE_PERIOD: Duration = Duration::from_secs(15 * 60);
 
 /// The resource that is made when there is none: every controller, with its defaults written out.
 #[must_use]
-pub fn default_spec() -> KubeControllersConfigurationSpec {
+pub(crate) fn default_spec() -> KubeControllersConfigurationSpec {
     let period = || Some(Text::from_std(DEFAULT_RECONCILER_PERIOD));
     KubeControllersConfigurationSpec {
         log_severity_screen: LogLevel::Info.as_str().into(),
@@ -75,7 +75,7 @@ pub fn default_spec() -> KubeControllersConfigurationSpec {
 /// Merges both sources. `kubernetes` says that Calico's data are in the Kubernetes API, where nodes and their labels are
 /// Kubernetes' own.
 #[must_use]
-pub fn merge(
+pub(crate) fn merge(
     environment: &EnvironmentSettings,
     spec: &KubeControllersConfigurationSpec,
     kubernetes: bool,

@@ -35,7 +35,7 @@ impl Found {
 }
 
 /// Follows the resource and publishes what it means together with the environment. Ends when asked to.
-pub async fn follow(
+pub(crate) async fn follow(
     client: Client,
     environment: EnvironmentSettings,
     config: watch::Sender<Option<RunConfig>>,
@@ -120,7 +120,7 @@ impl Follower {
             found.status = status;
             let configurations = self.client.resource::<KubeControllersConfigurationSpec>();
             match configurations.update_status(found).await {
-                // Somebody wrote at the same time: the watch brings that, and the status is written then.
+                // Another client wrote at the same time: the watch brings that, and the status is written then.
                 Err(error) if error.is_conflict() => {}
                 // Roles of releases before 3.32 do not allow it. What runs does not depend on it.
                 Err(client::Error::Unauthorized { reason }) => {

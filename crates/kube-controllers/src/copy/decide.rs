@@ -5,7 +5,7 @@ use api::{Object, Spec};
 
 /// What to do about one copy.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step<S: Spec> {
+pub(crate) enum Step<S: Spec> {
     /// It is as it should be.
     Nothing,
     /// It is missing.
@@ -21,7 +21,7 @@ pub enum Step<S: Spec> {
 
 /// Decides about one copy.
 #[must_use]
-pub fn decide<S: Spec>(desired: Option<Object<S>>, actual: Option<Object<S>>) -> Step<S> {
+pub(crate) fn decide<S: Spec>(desired: Option<Object<S>>, actual: Option<Object<S>>) -> Step<S> {
     match (desired, actual) {
         (None, None) => Step::Nothing,
         (Some(desired), None) => Step::Create(desired),
@@ -34,13 +34,13 @@ pub fn decide<S: Spec>(desired: Option<Object<S>>, actual: Option<Object<S>>) ->
 
 /// Whether a stored object says what it should.
 #[must_use]
-pub fn is_same<S: Spec>(desired: &Object<S>, actual: &Object<S>) -> bool {
+pub(crate) fn is_same<S: Spec>(desired: &Object<S>, actual: &Object<S>) -> bool {
     desired.spec == actual.spec || complete(desired.clone()).spec == actual.spec
 }
 
 /// The object with everything filled in that is filled in before it is stored.
 #[must_use]
-pub fn complete<S: Spec>(mut object: Object<S>) -> Object<S> {
+pub(crate) fn complete<S: Spec>(mut object: Object<S>) -> Object<S> {
     object.set_defaults();
     let Some(schema) = property(for_kind(S::KIND), "spec") else { return object };
     // What came from a spec goes back into one.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The metadata that is decoded of most kinds.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WireMeta {
+pub(crate) struct WireMeta {
     /// The namespace.
     pub namespace: String,
     /// The name.
@@ -27,7 +27,7 @@ pub struct WireMeta {
 
 impl WireMeta {
     /// The object's key.
-    pub fn key(&self, strings: &mut Strings) -> ObjectKey {
+    pub(crate) fn key(&self, strings: &mut Strings) -> ObjectKey {
         ObjectKey { namespace: strings.share(&self.namespace), name: self.name.as_str().into() }
     }
 }
@@ -36,7 +36,7 @@ impl WireMeta {
 ///
 /// # Errors
 /// When the value is neither null nor what it should be.
-pub fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+pub(crate) fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
@@ -44,7 +44,7 @@ pub fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>
 
 /// A pod: where it is, which addresses it has, and what policy sees of it. There are very many of these.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pod {
+pub(crate) struct Pod {
     /// The node; empty while it waits for one.
     pub node: Arc<str>,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
@@ -55,16 +55,16 @@ pub struct Pod {
     pub service_account: Arc<str>,
     /// Labels; none unless [`Informers::want_pod_labels`](super::Informers::want_pod_labels) was called.
     pub labels: Labels,
-    /// Its addresses with commas between: those that kubelet tells (`status.podIPs`, else `status.podIP`), else those in the
+    /// Its addresses with commas between: those that kubelet reports (`status.podIPs`, else `status.podIP`), else those in the
     /// annotations `cni.projectcalico.org/podIPs`, `cni.projectcalico.org/podIP`, `vpc.amazonaws.com/pod-ips`.
     pub addresses: Box<str>,
     /// Whether it has the network of its node.
     pub host_network: bool,
     /// Whether deletion was asked for.
     pub is_deleting: bool,
-    /// Whether kubelet tells `status.podIP`.
+    /// Whether kubelet reports `status.podIP`.
     pub has_address: bool,
-    /// Whether kubelet tells both `status.podIP` and `status.podIPs`.
+    /// Whether kubelet reports both `status.podIP` and `status.podIPs`.
     pub has_reported: bool,
     /// Whether `cni.projectcalico.org/podIP` or `vpc.amazonaws.com/pod-ips` is there and empty: the CNI plugin does that
     /// when it takes the network away.
@@ -74,7 +74,7 @@ pub struct Pod {
 /// What is decoded of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WirePod {
+pub(crate) struct WirePod {
     metadata: WirePodMeta,
     spec: WirePodSpec,
     status: WirePodStatus,
@@ -182,7 +182,7 @@ impl Slim for Pod {
 
 /// A node: that it is there, and its labels.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub(crate) struct Node {
     /// Labels.
     pub labels: Labels,
 }

@@ -28,7 +28,7 @@ pub struct Informer<T> {
 
 struct Inner<T> {
     store: RwLock<Store<T>>,
-    /// Held while a change is stored and told, so that a new subscriber misses nothing and hears nothing twice.
+    /// Held while a change is stored and announced, so that a new subscriber misses nothing and hears nothing twice.
     subscribers: Mutex<Vec<Subscriber<T>>>,
     synced: watch::Sender<bool>,
     is_served: watch::Sender<bool>,
@@ -219,7 +219,7 @@ impl<T: Slim> Informer<T> {
         }
     }
 
-    /// Changes the store and tells everybody.
+    /// Changes the store and calls all subscribers.
     fn write(&self, change: impl FnOnce(&mut Store<T>) -> Vec<Change<T>>) {
         let subscribers = self.inner.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = change(&mut self.inner.store.write().unwrap_or_else(PoisonError::into_inner));

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The label that shows how far the move of a node's network from flannel has come.
-pub const MIGRATION_LABEL: &str = api::words::LABEL_MIGRATION_NETWORK;
+pub(crate) const MIGRATION_LABEL: &str = api::words::LABEL_MIGRATION_NETWORK;
 /// Its value once the node's network is Calico's.
-pub const MIGRATED: &str = "calico";
+pub(crate) const MIGRATED: &str = "calico";
 
 /// What of a pod decides about its addresses.
 #[must_use]
-pub fn pod_state(pod: &Pod) -> PodState {
+pub(crate) fn pod_state(pod: &Pod) -> PodState {
     let has_no_network = pod.is_deleting && pod.is_emptied;
     let is_finished = has_no_network || matches!(&*pod.phase, "Failed" | "Succeeded" | "Completed");
     PodState {
@@ -34,16 +34,16 @@ fn addresses(pod: &Pod) -> Option<Vec<IpAddr>> {
 
 /// Whether a change of a pod may change what is said about addresses.
 #[must_use]
-pub fn is_about_addresses(old: &Pod, new: &Pod) -> bool {
+pub(crate) fn is_about_addresses(old: &Pod, new: &Pod) -> bool {
     old.node != new.node || pod_state(old) != pod_state(new)
 }
 
 /// Calico's nodes: the name that each has in Kubernetes, `None` for those that are not Kubernetes'.
-pub type CalicoNodes = BTreeMap<String, Option<String>>;
+pub(crate) type CalicoNodes = BTreeMap<String, Option<String>>;
 
 /// The caches as a world.
 #[derive(Clone, Copy, Debug)]
-pub struct Cached<'a> {
+pub(crate) struct Cached<'a> {
     /// Pods.
     pub pods: &'a Informer<Pod>,
     /// Kubernetes' nodes.

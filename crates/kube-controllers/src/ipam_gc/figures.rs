@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use telemetry::{Figure, FigureKind};
 
 /// What the state amounts to. Nothing before everything is known, and while the datastore is locked.
-pub fn figures(state: &State, page: &mut Vec<Figure>) {
+pub(crate) fn figures(state: &State, page: &mut Vec<Figure>) {
     if !state.is_in_sync || !state.is_ready {
         return;
     }

@@ -17,7 +17,7 @@ const AT_ONCE: usize = 32;
 
 /// What the API said. What was not asked is not known.
 #[derive(Debug, Default)]
-pub struct Live {
+pub(crate) struct Live {
     pods: BTreeMap<(String, String), PodFact>,
     machines: BTreeMap<(String, String), MachineFact>,
     nodes: BTreeMap<String, NodeFact>,
@@ -55,7 +55,7 @@ enum Answer {
 
 /// Whom to ask.
 #[derive(Clone, Debug)]
-pub struct Witness {
+pub(crate) struct Witness {
     /// Kubernetes.
     pub cluster: Cluster,
     /// Calico's nodes.
@@ -66,7 +66,7 @@ pub struct Witness {
 
 impl Witness {
     /// Asks about the holders of these leaks, and about nodes that are said to be gone. Each is asked once.
-    pub async fn ask(&self, leaks: &[Leak], gone: impl Iterator<Item = &str>) -> Live {
+    pub(crate) async fn ask(&self, leaks: &[Leak], gone: impl Iterator<Item = &str>) -> Live {
         let mut questions: BTreeSet<Question> = gone.map(|name| Question::Node(name.to_owned())).collect();
         for leak in leaks {
             match &leak.holder {
@@ -176,6 +176,6 @@ impl Witness {
 
 /// Whether a leak was confirmed because its node is gone.
 #[must_use]
-pub fn is_for_gone_node(leak: &Leak, cached: &Cached<'_>) -> bool {
+pub(crate) fn is_for_gone_node(leak: &Leak, cached: &Cached<'_>) -> bool {
     matches!(cached.node(&leak.node), NodeFact::Gone { .. })
 }

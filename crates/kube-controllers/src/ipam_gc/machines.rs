@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 /// A virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VirtualMachine;
+pub(crate) struct VirtualMachine;
 
 /// A running instance of a machine, or one without a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VirtualMachineInstance {
+pub(crate) struct VirtualMachineInstance {
     /// Whether a machine owns it: then it is on its way out with that machine.
     pub has_machine: bool,
 }
@@ -19,14 +19,14 @@ pub struct VirtualMachineInstance {
 /// What is decoded of a machine.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WireMachine {
+pub(crate) struct WireMachine {
     metadata: WireMeta,
 }
 
 /// What is decoded of an instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WireInstance {
+pub(crate) struct WireInstance {
     metadata: WireInstanceMeta,
 }
 

@@ -187,7 +187,7 @@ impl IpamGc {
         for cidr in &verdicts.rested_blocks {
             match self.ipam.collect_rested(*cidr).await {
                 Ok(_) => {}
-                // Somebody else changed it; it will be looked at again.
+                // Another client changed it; it will be looked at again.
                 Err(error) if error.is_conflict() || error.is_does_not_exist() => {}
                 Err(error) => {
                     tracing::warn!(%cidr, %error, "addresses that have rested were not freed");

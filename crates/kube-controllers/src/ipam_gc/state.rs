@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The memory of the controller.
 #[derive(Debug)]
-pub struct State {
+pub(crate) struct State {
     /// Blocks, allocations and suspicions.
     pub collector: Collector,
     /// Calico's nodes.
@@ -44,12 +44,12 @@ impl Default for State {
 
 impl State {
     /// How far the feed has come.
-    pub fn status(&mut self, status: Status) {
+    pub(crate) fn status(&mut self, status: Status) {
         self.is_in_sync = status == Status::InSync;
     }
 
     /// Takes in an entry of the feed.
-    pub fn update(&mut self, entry: &FeedEntry) {
+    pub(crate) fn update(&mut self, entry: &FeedEntry) {
         match entry {
             FeedEntry::Block(_, Some(block)) => self.collector.block_changed(block),
             FeedEntry::Block(cidr, None) => self.collector.block_gone(cidr),
@@ -100,7 +100,7 @@ impl State {
     }
 
     /// A leaked address of this block and node was released.
-    pub fn count_reclaimed(&mut self, block: &IpNet, node: &str) {
+    pub(crate) fn count_reclaimed(&mut self, block: &IpNet, node: &str) {
         use ipam_core::garbage::figures::{NO_POOL, UNKNOWN_NODE};
         let pool = self.pools.values().find(|pool| pool.cidr.contains(block));
         let pool = pool.map_or(NO_POOL, |pool| pool.name.as_str()).to_owned();
@@ -109,14 +109,14 @@ impl State {
     }
 
     /// A node is gone for good: figures about it would pile up.
-    pub fn forget_node(&mut self, node: &str) {
+    pub(crate) fn forget_node(&mut self, node: &str) {
         self.collector.node_released(node);
         self.reclaimed.retain(|(_, of), _| of != node);
     }
 
     /// The Calico nodes that are one Kubernetes node.
     #[must_use]
-    pub fn calico_names(&self, kubernetes: &str) -> BTreeSet<String> {
+    pub(crate) fn calico_names(&self, kubernetes: &str) -> BTreeSet<String> {
         let is_it = |(_, name): &(&String, &Option<String>)| name.as_deref() == Some(kubernetes);
         let mut names: BTreeSet<String> =
             self.calico_nodes.iter().filter(is_it).map(|(name, _)| name.clone()).collect();
@@ -128,7 +128,7 @@ impl State {
 
 /// The name that a node has in Kubernetes.
 #[must_use]
-pub fn kubernetes_name(spec: &NodeSpec) -> Option<String> {
+pub(crate) fn kubernetes_name(spec: &NodeSpec) -> Option<String> {
     spec.orch_refs
         .iter()
         .find(|orch| orch.orchestrator == api::words::KUBERNETES)

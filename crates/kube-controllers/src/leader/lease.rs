@@ -28,7 +28,7 @@ impl Default for Timing {
 /// A lease, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct LeaseSpec {
+pub(crate) struct LeaseSpec {
     pub(super) holder_identity: Option<String>,
     pub(super) lease_duration_seconds: Option<u64>,
     pub(super) acquire_time: Option<String>,
@@ -38,14 +38,14 @@ pub struct LeaseSpec {
 
 /// What we saw of a lease, and since when it has been like that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub(crate) struct Observed {
     pub(super) spec: LeaseSpec,
     pub(super) since: Instant,
 }
 
 /// What to do about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// It is ours: renew it.
     Renew,
     /// Nobody holds it any more: take it.
@@ -56,7 +56,7 @@ pub enum Decision {
 
 /// Decides about a lease that was seen.
 #[must_use]
-pub fn decide(observed: &Observed, identity: &str, now: Instant) -> Decision {
+pub(crate) fn decide(observed: &Observed, identity: &str, now: Instant) -> Decision {
     match observed.spec.holder_identity.as_deref() {
         Some(holder) if holder == identity => Decision::Renew,
         None | Some("") => Decision::Take,
@@ -74,7 +74,7 @@ pub fn decide(observed: &Observed, identity: &str, now: Instant) -> Decision {
 
 /// How long the holder may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenure {
+pub(crate) struct Tenure {
     /// When the attempt began that renewed the lease last.
     renewed: Instant,
     timing: Timing,
@@ -83,24 +83,24 @@ pub struct Tenure {
 impl Tenure {
     /// The lease was taken by an attempt that began at this time.
     #[must_use]
-    pub fn new(begun: Instant, timing: Timing) -> Self {
+    pub(crate) fn new(begun: Instant, timing: Timing) -> Self {
         Self { renewed: begun, timing }
     }
 
     /// It was renewed by an attempt that began at this time.
-    pub fn renewed(&mut self, begun: Instant) {
+    pub(crate) fn renewed(&mut self, begun: Instant) {
         self.renewed = self.renewed.max(begun);
     }
 
     /// When all attempts to renew it end.
     #[must_use]
-    pub fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         self.renewed + self.timing.renew_deadline
     }
 
     /// When the last work must be over: others may begin soon after.
     #[must_use]
-    pub fn end(&self) -> Instant {
+    pub(crate) fn end(&self) -> Instant {
         // Halfway between giving up and the first moment at which another may take over.
         let rest = self.timing.duration.saturating_sub(self.timing.renew_deadline);
         self.deadline() + rest / 2
@@ -108,7 +108,7 @@ impl Tenure {
 
     /// When to try again; nothing when it is over.
     #[must_use]
-    pub fn next_attempt(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn next_attempt(&self, now: Instant) -> Option<Instant> {
         (now < self.deadline()).then(|| (now + self.timing.pause).min(self.deadline()))
     }
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 /// One thing to do. They are done in their order; a failure ends the work, except that of an assignment, after which the
 /// status still has to tell what there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Give back everything under the handle.
     ReleaseAll,
     /// Give back these.
@@ -35,13 +35,13 @@ pub enum Action {
     },
     /// Make the status tell exactly what the service has by then.
     WriteStatus,
-    /// Take these out of the status and leave the rest to whoever wrote it.
+    /// Take these out of the status and leave the rest to its writer.
     RemoveFromStatus(Vec<IpAddr>),
 }
 
 /// Everything that decides.
 #[derive(Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The service; `None` when it is gone, or another one has its name.
     pub service: Option<&'a Service>,
     /// What it has.
@@ -56,7 +56,7 @@ pub struct Facts<'a> {
 ///
 /// # Errors
 /// When the service asks for something that cannot be understood.
-pub fn plan(facts: &Facts<'_>) -> Result<Vec<Action>, WishError> {
+pub(crate) fn plan(facts: &Facts<'_>) -> Result<Vec<Action>, WishError> {
     let held: Vec<IpAddr> = facts.held.iter().copied().collect();
     let Some(service) = facts.service else {
         return Ok(if held.is_empty() { Vec::new() } else { vec![Action::ReleaseAll] });
@@ -83,7 +83,7 @@ pub fn plan(facts: &Facts<'_>) -> Result<Vec<Action>, WishError> {
         actions.push(Action::Release { addresses: unwanted, reason });
     }
     let assignment = assignment(service, wish, &kept);
-    if !actions.is_empty() || assignment.is_some() || !tells(service, &kept) {
+    if !actions.is_empty() || assignment.is_some() || !lists(service, &kept) {
         actions.extend(assignment);
         actions.push(Action::WriteStatus);
     }
@@ -125,15 +125,15 @@ fn assignment(service: &Service, wish: Wish, kept: &[IpAddr]) -> Option<Action> 
     (num4 + num6 > 0).then_some(Action::AssignAny { num4, num6, pools4, pools6 })
 }
 
-/// Whether the status tells exactly these.
-fn tells(service: &Service, addresses: &[IpAddr]) -> bool {
+/// Whether the status lists exactly these.
+fn lists(service: &Service, addresses: &[IpAddr]) -> bool {
     service.ingress.len() == addresses.len()
         && service.ingress.iter().all(|text| text.parse().is_ok_and(|address| addresses.contains(&address)))
 }
 
-/// Addresses in the order of the service's families, as its status tells them.
+/// Addresses in the order of the service's families, as its status lists them.
 #[must_use]
-pub fn in_order(service: &Service, held: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
+pub(crate) fn in_order(service: &Service, held: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = held.iter().copied().collect();
     let place = |address: &IpAddr| {
         let version = version_of(*address);

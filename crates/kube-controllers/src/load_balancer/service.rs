@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// The class of services that are ours by name.
 const CLASS: &str = "calico";
 /// The type of services that get addresses.
-pub const LOAD_BALANCER: &str = "LoadBalancer";
+pub(crate) const LOAD_BALANCER: &str = "LoadBalancer";
 
 /// The longest handle.
 const HANDLE_LIMIT: usize = 253;
 
 /// What is kept of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Service {
+pub(crate) struct Service {
     /// Its identity over its life.
     pub uid: Box<str>,
     /// `spec.type`.
@@ -47,7 +47,7 @@ pub struct Service {
 /// What is decoded of a Service.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WireService {
+pub(crate) struct WireService {
     metadata: WireMeta,
     spec: WireSpec,
     status: WireStatus,
@@ -146,7 +146,7 @@ impl Slim for Service {
 impl Service {
     /// Whether Calico gives this service its addresses.
     #[must_use]
-    pub fn is_ours(&self, assign: &AssignIPs) -> bool {
+    pub(crate) fn is_ours(&self, assign: &AssignIPs) -> bool {
         if &*self.kind != LOAD_BALANCER {
             return false;
         }
@@ -168,7 +168,7 @@ impl Service {
 
     /// The handle of the service's addresses. It holds the identity, so that a service of the same name is another one.
     #[must_use]
-    pub fn handle(&self, key: &ObjectKey) -> HandleId {
+    pub(crate) fn handle(&self, key: &ObjectKey) -> HandleId {
         let name = format!("{}-{}-{}", key.name, key.namespace, self.uid).to_lowercase();
         let hash = URL_SAFE_NO_PAD.encode(Sha256::digest(name.as_bytes()));
         let mut handle = format!("lb-{}", hash.replace(['-', '_', '.'], ""));
@@ -180,7 +180,7 @@ impl Service {
     ///
     /// # Errors
     /// When an annotation cannot be read: then nothing is given, and nothing taken away.
-    pub fn wish(&self, pools: &[LoadBalancerPool]) -> Result<Wish, WishError> {
+    pub(crate) fn wish(&self, pools: &[LoadBalancerPool]) -> Result<Wish, WishError> {
         let pools4 = self.pools4.as_deref().map(|text| resolve(text, "ipv4pools", pools, IpVersion::V4));
         let pools6 = self.pools6.as_deref().map(|text| resolve(text, "ipv6pools", pools, IpVersion::V6));
         let (pools4, pools6) = (pools4.transpose()?, pools6.transpose()?);
@@ -204,7 +204,7 @@ impl Service {
 
 /// A pool for load balancers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadBalancerPool {
+pub(crate) struct LoadBalancerPool {
     /// Its name.
     pub name: String,
     /// Its addresses.
@@ -215,7 +215,7 @@ pub struct LoadBalancerPool {
 
 /// What a service asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub(crate) enum Wish {
     /// These addresses.
     These(Vec<IpAddr>),
     /// Any address of these pools; of all pools in a family that names none.
@@ -231,7 +231,7 @@ pub enum Wish {
 
 /// Why a wish cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WishError {
+pub(crate) enum WishError {
     /// An annotation is not a list of texts.
     #[error("the annotation projectcalico.org/{annotation} is not a JSON list of texts: {reason}")]
     NotAList {

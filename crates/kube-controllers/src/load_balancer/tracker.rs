@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// The name under which the load balancer owns blocks.
-pub const HOST: &str = "load-balancer";
+pub(crate) const HOST: &str = "load-balancer";
 
 /// A service, by what its addresses say: two services of the same name, one after the other, are two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServiceKey {
+pub(crate) struct ServiceKey {
     /// The namespace.
     pub namespace: String,
     /// The name.
@@ -22,14 +22,14 @@ pub struct ServiceKey {
 
 /// Who has what. What we assign and release is noted at once; blocks confirm it later.
 #[derive(Clone, Debug, Default)]
-pub struct Tracker {
+pub(crate) struct Tracker {
     services: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     blocks: BTreeMap<IpNet, BTreeMap<IpAddr, ServiceKey>>,
 }
 
 impl Tracker {
     /// Takes in a block. Returns the services whose addresses changed.
-    pub fn block_changed(&mut self, record: &AllocationBlock) -> BTreeSet<ServiceKey> {
+    pub(crate) fn block_changed(&mut self, record: &AllocationBlock) -> BTreeSet<ServiceKey> {
         let view = Block::new(record);
         let is_ours =
             view.owner() == Some(Owner { affinity_type: AffinityType::Virtual, host: HOST.to_owned() });
@@ -49,7 +49,7 @@ impl Tracker {
     }
 
     /// Forgets a block. Returns the services whose addresses changed.
-    pub fn block_gone(&mut self, cidr: &IpNet) -> BTreeSet<ServiceKey> {
+    pub(crate) fn block_gone(&mut self, cidr: &IpNet) -> BTreeSet<ServiceKey> {
         self.replace(*cidr, BTreeMap::new())
     }
 
@@ -75,14 +75,14 @@ impl Tracker {
     }
 
     /// These addresses were assigned.
-    pub fn assigned(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
+    pub(crate) fn assigned(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         if !addresses.is_empty() {
             self.services.entry(key.clone()).or_default().extend(addresses);
         }
     }
 
     /// These addresses were released.
-    pub fn released(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
+    pub(crate) fn released(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         if let Some(held) = self.services.get_mut(key) {
             held.retain(|address| !addresses.contains(address));
             if held.is_empty() {
@@ -93,12 +93,12 @@ impl Tracker {
 
     /// What a service has.
     #[must_use]
-    pub fn held(&self, key: &ServiceKey) -> BTreeSet<IpAddr> {
+    pub(crate) fn held(&self, key: &ServiceKey) -> BTreeSet<IpAddr> {
         self.services.get(key).cloned().unwrap_or_default()
     }
 
     /// Every service that has something.
-    pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.services.keys()
     }
 }

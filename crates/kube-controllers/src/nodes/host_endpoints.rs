@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The label that marks what is ours, and its value.
-pub const CREATED_BY: &str = api::words::LABEL_CREATED_BY;
+pub(crate) const CREATED_BY: &str = api::words::LABEL_CREATED_BY;
 /// See [`CREATED_BY`].
-pub const CREATED_BY_US: &str = "calico-kube-controllers";
+pub(crate) const CREATED_BY_US: &str = "calico-kube-controllers";
 
 /// The end of the names.
 const SUFFIX: &str = "auto-hep";
@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 253;
 
 /// What is kept of a Calico node: what its endpoints are made from.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeFacts {
+pub(crate) struct NodeFacts {
     /// The node.
     pub name: String,
     /// Its labels.
@@ -47,7 +47,7 @@ pub struct NodeFacts {
 impl NodeFacts {
     /// The facts of a node.
     #[must_use]
-    pub fn of(node: &Node) -> Self {
+    pub(crate) fn of(node: &Node) -> Self {
         Self {
             name: node.metadata.name.clone(),
             labels: node.metadata.labels.clone(),
@@ -98,7 +98,7 @@ fn push_new(addresses: &mut Vec<IpAddr>, address: IpAddr) {
 ///
 /// # Errors
 /// When a template cannot be used: then nothing is changed for any node, since nobody can tell what should go.
-pub fn desired(
+pub(crate) fn desired(
     config: &HostEndpointsConfig,
     node: &NodeFacts,
 ) -> Result<BTreeMap<String, HostEndpoint>, String> {
@@ -187,13 +187,13 @@ fn name(parts: &[&str]) -> String {
 
 /// Whether this endpoint is ours.
 #[must_use]
-pub fn is_ours(endpoint: &HostEndpoint) -> bool {
+pub(crate) fn is_ours(endpoint: &HostEndpoint) -> bool {
     endpoint.metadata.labels.get(CREATED_BY).map(String::as_str) == Some(CREATED_BY_US)
 }
 
 /// Whether an endpoint of ours says what it should.
 #[must_use]
-pub fn is_same(actual: &HostEndpoint, desired: &HostEndpoint) -> bool {
+pub(crate) fn is_same(actual: &HostEndpoint, desired: &HostEndpoint) -> bool {
     actual.metadata.labels == desired.metadata.labels
         && actual.metadata.annotations == desired.metadata.annotations
         && actual.spec.expected_ips == desired.spec.expected_ips
@@ -202,7 +202,7 @@ pub fn is_same(actual: &HostEndpoint, desired: &HostEndpoint) -> bool {
 
 /// What to do about the endpoints of one node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// It is missing.
     Create(HostEndpoint),
     /// It is wrong; with the identity and revision of what is there.
@@ -214,7 +214,10 @@ pub enum Step {
 /// The steps from what is there (ours, of this node) to what should be. What goes comes first, since a new endpoint may
 /// claim the interface of an old one.
 #[must_use]
-pub fn steps(desired: BTreeMap<String, HostEndpoint>, actual: &BTreeMap<String, HostEndpoint>) -> Vec<Step> {
+pub(crate) fn steps(
+    desired: BTreeMap<String, HostEndpoint>,
+    actual: &BTreeMap<String, HostEndpoint>,
+) -> Vec<Step> {
     let mut steps: Vec<Step> = actual
         .iter()
         .filter(|(name, _)| !desired.contains_key(*name))

@@ -11,7 +11,7 @@ use api::words::node::KUBE_LABELS;
 ///
 /// # Errors
 /// When the annotation cannot be read: then nobody knows which labels are whose, and nothing is changed.
-pub fn bring_after(
+pub(crate) fn bring_after(
     labels: &mut StringMap,
     annotations: &mut StringMap,
     kubernetes: &Labels,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// A condition as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// Its type.
     pub kind: &'static str,
     /// Whether it holds.
@@ -19,7 +19,7 @@ pub struct Wanted {
 }
 
 /// Sets a condition in an object's status. False when it is there already.
-pub fn set_condition(object: &mut Value, wanted: &Wanted, now: Timestamp) -> bool {
+pub(crate) fn set_condition(object: &mut Value, wanted: &Wanted, now: Timestamp) -> bool {
     let status = if wanted.status { "True" } else { "False" };
     let condition = json!({
         "type": wanted.kind,
@@ -53,7 +53,7 @@ pub fn set_condition(object: &mut Value, wanted: &Wanted, now: Timestamp) -> boo
 
 /// An object's finalizers with or without one of them; `None` when nothing changes.
 #[must_use]
-pub fn with_finalizer(object: &Value, finalizer: &str, wanted: bool) -> Option<Vec<String>> {
+pub(crate) fn with_finalizer(object: &Value, finalizer: &str, wanted: bool) -> Option<Vec<String>> {
     let list = object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut finalizers: Vec<String> =
         list.iter().filter_map(|entry| entry.as_str().map(str::to_owned)).collect();
@@ -70,7 +70,7 @@ pub fn with_finalizer(object: &Value, finalizer: &str, wanted: bool) -> Option<V
 ///
 /// # Errors
 /// Those of the API, a conflict among them. An object that is gone needs no condition.
-pub async fn write_condition(
+pub(crate) async fn write_condition(
     cluster: &Cluster,
     collection: Collection,
     name: &str,
@@ -97,7 +97,7 @@ pub async fn write_condition(
 ///
 /// # Errors
 /// As [`write_condition`].
-pub async fn write_finalizer(
+pub(crate) async fn write_finalizer(
     cluster: &Cluster,
     collection: Collection,
     name: &str,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The finalizer that holds a pool until its last block is gone.
-pub const FINALIZER: &str = "projectcalico.org/ippool-finalizer";
+pub(crate) const FINALIZER: &str = "projectcalico.org/ippool-finalizer";
 
 /// How often everything is compared again: what was given up after some failures is found here.
 const PERIOD: Duration = Duration::from_secs(300);
@@ -28,12 +28,12 @@ const POOLS: Collection = Collection { prefix: PREFIX, plural: "ippools" };
 
 /// What is kept of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool(PoolFacts);
+pub(crate) struct Pool(PoolFacts);
 
 /// What is decoded of a pool.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WirePool {
+pub(crate) struct WirePool {
     metadata: WirePoolMeta,
     spec: WirePoolSpec,
     #[serde(deserialize_with = "null_as_default")]

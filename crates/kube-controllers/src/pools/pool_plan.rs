@@ -5,11 +5,11 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 
 /// The condition that shows whether addresses are given out.
-pub const ALLOCATABLE: &str = "Allocatable";
+pub(crate) const ALLOCATABLE: &str = "Allocatable";
 
 /// A pool, as far as this matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolFacts {
+pub(crate) struct PoolFacts {
     /// Its range; `None` when the text is none.
     pub cidr: Option<IpNet>,
     /// Whether an administrator closed it.
@@ -26,7 +26,7 @@ pub struct PoolFacts {
 
 /// What becomes of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// Its condition.
     pub condition: Wanted,
     /// Its finalizer.
@@ -35,7 +35,7 @@ pub struct Decision {
 
 /// What becomes of a finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finalizer {
+pub(crate) enum Finalizer {
     /// As it is.
     Keep,
     /// Added.
@@ -49,7 +49,7 @@ pub enum Finalizer {
 /// Decides about all pools. Of pools that overlap the one that is open stays open; among others the oldest wins. A pool
 /// that is being deleted keeps its range until it is gone.
 #[must_use]
-pub fn decide(pools: &BTreeMap<String, PoolFacts>) -> BTreeMap<String, Decision> {
+pub(crate) fn decide(pools: &BTreeMap<String, PoolFacts>) -> BTreeMap<String, Decision> {
     let mut order: Vec<(&String, &PoolFacts)> = pools.iter().collect();
     order.sort_by(|(name, pool), (other_name, other)| {
         (rank(pool), &pool.created, name).cmp(&(rank(other), &other.created, other_name))

@@ -14,13 +14,13 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// The finalizer that holds a tier until its last policy is gone.
-pub const FINALIZER: &str = api::TIER_FINALIZER;
+pub(crate) const FINALIZER: &str = api::TIER_FINALIZER;
 
 const TIERS: Collection = Collection { prefix: PREFIX, plural: "tiers" };
 
 /// What is kept of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tier {
+pub(crate) struct Tier {
     is_deleting: bool,
     has_finalizer: bool,
 }
@@ -28,7 +28,7 @@ pub struct Tier {
 /// What is decoded of a tier.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WireTier {
+pub(crate) struct WireTier {
     metadata: WireTierMeta,
 }
 
@@ -59,7 +59,7 @@ impl Slim for Tier {
 /// What is decoded of a policy: in which tier it is.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct WireTiered {
+pub(crate) struct WireTiered {
     metadata: WireTieredMeta,
     spec: WireTieredSpec,
 }
@@ -89,7 +89,7 @@ macro_rules! tiered_kinds {
         $(
             #[doc = concat!("The tier of one of the `", $plural, "`.")]
             #[derive(Clone, Debug, PartialEq, Eq)]
-            pub struct $name(Arc<str>);
+            pub(crate) struct $name(Arc<str>);
 
             impl Slim for $name {
                 const COLLECTION: Collection = Collection { prefix: PREFIX, plural: $plural };
@@ -140,7 +140,7 @@ const NAMES: [(&str, &str); 4] = [
 
 /// What is to be done about a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Nothing.
     Nothing,
     /// It gets the finalizer.
@@ -153,13 +153,13 @@ pub enum Step {
 
 /// Whether the policies of a tier have to be counted.
 #[must_use]
-pub fn has_to_count(tier: &Tier) -> bool {
+pub(crate) fn has_to_count(tier: &Tier) -> bool {
     tier.is_deleting && tier.has_finalizer
 }
 
 /// What to do, given how many policies of each kind are in the tier.
 #[must_use]
-pub fn decide(tier: &Tier, counts: [usize; 4]) -> Step {
+pub(crate) fn decide(tier: &Tier, counts: [usize; 4]) -> Step {
     match (tier.is_deleting, tier.has_finalizer) {
         (false, false) => Step::AddFinalizer,
         (false, true) | (true, false) => Step::Nothing,

@@ -80,7 +80,7 @@ impl Generation {
         }
         for informer in informers.start(&base.cluster, &shutdown) {
             helpers.spawn(async move {
-                // It ends with its generation; a failure is told by itself.
+                // It ends with its generation; it logs its own failures.
                 let _ = informer.await;
             });
         }

@@ -80,7 +80,7 @@ async fn ask_datastore(base: &Base, patience: Duration) {
     let informations = base.client.resource::<ClusterInformationSpec>();
     let error = match tokio::time::timeout(patience, informations.get("", api::words::GLOBAL_NAME)).await {
         Ok(Ok(_)) => None,
-        // Somebody removed it: make it again, as at the start.
+        // It was removed: make it again, as at the start.
         Ok(Err(error)) if error.is_does_not_exist() => base
             .client
             .ensure_initialized("", api::words::KUBERNETES)

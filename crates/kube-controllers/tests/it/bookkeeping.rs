@@ -3,8 +3,7 @@
 use crate::stage::{Stage, Store, eventually};
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
-use kube_controllers::policy_names::PolicyNames;
-use kube_controllers::pools::{PoolController, TierController};
+use kube_controllers::for_tests::{PolicyNames, PoolController, TierController};
 use serde_json::{Value, json};
 
 const PREFIX: &str = "/apis/projectcalico.org/v3";

@@ -292,7 +292,7 @@ async fn the_program_migrates_when_its_variables_say_so() -> Result<()> {
     let pool = stage.client.resource::<IPPoolSpec>().get("", "default-ipv4-ippool").await?;
     ensure!(pool.spec.cidr.as_str() == "10.244.0.0/16");
     eventually("probes see that all is well", || async {
-        Ok(kube_controllers::status::check(&world.status_file()).1)
+        Ok(kube_controllers::for_tests::check(&world.status_file()).1)
     })
     .await?;
     ensure!(running.is_running(), "it stays, or it would be started again");

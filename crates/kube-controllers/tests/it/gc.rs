@@ -4,7 +4,7 @@ use crate::stage::{Stage, Store, eventually};
 use anyhow::{Result, ensure};
 use api::{NodeSpec, Object, OrchRef};
 use ipam::Owner;
-use kube_controllers::ipam_gc::IpamGc;
+use kube_controllers::for_tests::IpamGc;
 use model::{AffinityType, ListOptions};
 use serde_json::json;
 use std::net::IpAddr;

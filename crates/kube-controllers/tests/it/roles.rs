@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use api::{IPPoolSpec, KubeControllersConfigurationSpec, Object};
 use client::DeleteOptions;
 use ipam::{AutoAssign, IntendedUse, Ipam};
-use kube_controllers::status::{Readiness, check};
+use kube_controllers::for_tests::{Readiness, check};
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;

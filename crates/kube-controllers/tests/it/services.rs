@@ -3,7 +3,7 @@
 use crate::stage::{Stage, Store, eventually};
 use anyhow::{Context as _, Result, ensure};
 use api::AssignIPs;
-use kube_controllers::load_balancer::LoadBalancer;
+use kube_controllers::for_tests::LoadBalancer;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 

@@ -9,10 +9,9 @@ use daemon::ShutdownHandle;
 use daemon::Variables;
 use kube_access::KubeAccess;
 use kube_access::cluster::Cluster;
-use kube_controllers::informer::kinds::{Namespace, ServiceAccount};
-use kube_controllers::informer::{Informers, ObjectKey};
-use kube_controllers::leader::{Candidate, LeaderSettings};
-use kube_controllers::{compaction, status};
+use kube_controllers::for_tests::{
+    Candidate, Informers, LeaderSettings, Namespace, ObjectKey, ServiceAccount, check, compact,
+};
 use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,7 +50,7 @@ async fn an_api_server_that_comes_back_with_another_past() -> Result<()> {
     let revision = status.pointer("/0/Status/header/revision").map(ToString::to_string).unwrap_or_default();
     assert!(servers.etcd.etcdctl(&["compact", &revision])?.status.success(), "compacting to {revision}");
     eventually("probes see that the API server is away", async || {
-        let (text, ready) = status::check(&world.status_file());
+        let (text, ready) = check(&world.status_file());
         Ok(!ready && text.contains("Error reaching apiserver"))
     })
     .await?;
@@ -63,7 +62,7 @@ async fn an_api_server_that_comes_back_with_another_past() -> Result<()> {
             && !is_there(client, "kns.vanishes").await?)
     })
     .await?;
-    eventually("probes see that all is well", async || Ok(status::check(&world.status_file()).1)).await?;
+    eventually("probes see that all is well", async || Ok(check(&world.status_file()).1)).await?;
     running.stop().await
 }
 
@@ -189,7 +188,7 @@ async fn old_revisions_of_etcd_are_forgotten() -> Result<()> {
     // Two programs that compact share the work.
     for _ in 0..2 {
         let backend = Arc::clone(client.backend());
-        tokio::spawn(compaction::run(backend, Duration::from_millis(300), shutdown.clone()));
+        tokio::spawn(compact(backend, Duration::from_millis(300), shutdown.clone()));
     }
     eventually("the first revision is gone", async || {
         let old = etcd.etcdctl(&["get", "--rev=1", "x"])?;
@@ -224,7 +223,7 @@ async fn the_configuration_is_made_told_and_made_again() -> Result<()> {
     let told = found.status.running_config.unwrap_or_default();
     assert_eq!(told.log_severity_screen.as_str(), "Debug");
     assert!(told.controllers.node.is_some() && told.controllers.policy.is_none());
-    eventually("probes say ready", async || Ok(status::check(&world.status_file()).1)).await?;
+    eventually("probes say ready", async || Ok(check(&world.status_file()).1)).await?;
     configurations.delete("", "default", &DeleteOptions::default()).await?;
     eventually("it is made again", async || is_told().await).await?;
 

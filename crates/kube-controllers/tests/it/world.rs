@@ -10,7 +10,7 @@ use daemon::ShutdownHandle;
 use daemon::Variables;
 use kube_access::KubeAccess;
 use kube_access::cluster::{Cluster, MERGE_PATCH};
-use kube_controllers::run::{Options, Surroundings, run};
+use kube_controllers::for_tests::{Options, Surroundings, run};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

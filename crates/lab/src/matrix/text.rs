@@ -18,13 +18,13 @@ const GAP: usize = 3;
 impl Matrix {
     /// The grid, however wide it becomes.
     #[must_use]
-    pub fn to_text(&self, colours: bool) -> String {
+    pub(crate) fn to_text(&self, colours: bool) -> String {
         self.to_text_within(colours, None)
     }
 
     /// The grid, in lines of at most this many characters where cells fit at all.
     #[must_use]
-    pub fn to_text_within(&self, colours: bool, width: Option<usize>) -> String {
+    pub(crate) fn to_text_within(&self, colours: bool, width: Option<usize>) -> String {
         if self.receivers.is_empty() {
             return "no pods\n".to_owned();
         }

@@ -4,7 +4,7 @@ use crate::called::count;
 
 /// What is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TopologyError {
+pub(crate) enum TopologyError {
     /// A name that nothing can have.
     #[error(
         "'{name}' cannot be the name of a {what}: use 1 to {longest} lower-case letters, digits and dashes"

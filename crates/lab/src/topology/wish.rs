@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// How packets of pods travel between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Encap {
+pub(crate) enum Encap {
     /// As they are; the router between the subnets knows the pods.
     None,
     /// In VXLAN, always.
@@ -22,7 +22,7 @@ pub enum Encap {
 /// Who carries routes between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Bgp {
+pub(crate) enum Bgp {
     /// Nobody speaks BGP: Felix, or the router.
     #[default]
     None,
@@ -35,7 +35,7 @@ pub enum Bgp {
 impl Bgp {
     /// Whether anybody speaks BGP; each subnet is a rack with a router of its own then.
     #[must_use]
-    pub fn is_spoken(self) -> bool {
+    pub(crate) fn is_spoken(self) -> bool {
         self != Self::None
     }
 }
@@ -43,7 +43,7 @@ impl Bgp {
 /// The packet filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Dataplane {
+pub(crate) enum Dataplane {
     /// Through `iptables-restore`.
     Iptables,
     /// Through netlink.
@@ -56,7 +56,7 @@ pub enum Dataplane {
 /// Where the data live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Datastore {
+pub(crate) enum Datastore {
     /// This program's own store.
     #[default]
     Embedded,
@@ -68,7 +68,7 @@ pub enum Datastore {
 
 /// The versions of IP that pods and nodes have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub enum Families {
+pub(crate) enum Families {
     /// IPv4 only.
     #[default]
     #[serde(rename = "ipv4")]
@@ -87,13 +87,13 @@ pub enum Families {
 impl Families {
     /// Whether IPv4 is in it.
     #[must_use]
-    pub fn has_v4(self) -> bool {
+    pub(crate) fn has_v4(self) -> bool {
         self != Self::V6
     }
 
     /// Whether IPv6 is in it.
     #[must_use]
-    pub fn has_v6(self) -> bool {
+    pub(crate) fn has_v6(self) -> bool {
         self != Self::V4
     }
 }
@@ -101,7 +101,7 @@ impl Families {
 /// What was asked for: flags, or a topology file. Everything that is left out has a default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// The nodes; `node_count` of them if none are listed.
     pub nodes: Vec<NodeWish>,
     /// How many nodes.
@@ -145,7 +145,7 @@ pub struct Wish {
 /// A node of a topology file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NodeWish {
+pub(crate) struct NodeWish {
     /// Its name.
     pub name: String,
     /// The number of its subnet, from 0.
@@ -162,7 +162,7 @@ pub struct NodeWish {
 /// A pod of a topology file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PodWish {
+pub(crate) struct PodWish {
     /// Its name.
     pub name: String,
     /// Its namespace.

@@ -18,7 +18,7 @@ pub(super) fn is_supervised(context: &Context, service: &str) -> bool {
 
 /// Whether the node is meant to speak BGP in this family.
 #[must_use]
-pub fn speaks_bgp(context: &Context, family: IpVersion) -> bool {
+pub(crate) fn speaks_bgp(context: &Context, family: IpVersion) -> bool {
     let is_ours = [NATIVE_SPEAKER, CONFD].iter().any(|service| is_supervised(context, service));
     // A node without IPv6 may have no daemon for it.
     let sockets = bird_control::sockets(family, &[context.path("/var/run/calico")]);

@@ -15,7 +15,7 @@ use model::IpVersion;
 
 /// What the host and Kubernetes say, for both families.
 #[derive(Clone, Debug, Default)]
-pub struct HostFacts<'a> {
+pub(crate) struct HostFacts<'a> {
     /// For IPv4.
     pub ipv4: Facts<'a>,
     /// For IPv6.
@@ -24,7 +24,7 @@ pub struct HostFacts<'a> {
 
 /// The addresses that the node should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     /// IPv4, with its network; empty for none.
     pub ipv4: IpOrCidr,
     /// IPv6, with its network; empty for none.
@@ -92,7 +92,11 @@ pub enum AddressError {
 ///
 /// # Errors
 /// When a family that must have one has none.
-pub fn settle(settings: &Settings, node: &Node, facts: &HostFacts<'_>) -> Result<Addresses, AddressError> {
+pub(crate) fn settle(
+    settings: &Settings,
+    node: &Node,
+    facts: &HostFacts<'_>,
+) -> Result<Addresses, AddressError> {
     let empty = IpOrCidr::default();
     let stored =
         node.spec.bgp.as_ref().map_or((&empty, &empty), |bgp| (&bgp.ipv4_address, &bgp.ipv6_address));
@@ -118,11 +122,14 @@ pub fn settle(settings: &Settings, node: &Node, facts: &HostFacts<'_>) -> Result
     Ok(addresses)
 }
 
-/// The interfaces that the node's resource tells: of the families whose address is looked for or given.
+/// The interfaces that the node's resource lists: of the families whose address is looked for or given.
 ///
 /// # Errors
 /// Never: the expressions are ours.
-pub fn interfaces(settings: &Settings, interfaces: &[Interface]) -> Result<Vec<NodeInterface>, DetectError> {
+pub(crate) fn interfaces(
+    settings: &Settings,
+    interfaces: &[Interface],
+) -> Result<Vec<NodeInterface>, DetectError> {
     let families: Vec<IpVersion> = IpVersion::BOTH
         .into_iter()
         .filter(|version| settings.family(*version).address.lists_interfaces())

@@ -7,17 +7,17 @@ use api::{
 };
 
 /// The name of objects that hold for the whole cluster.
-pub const GLOBAL: &str = api::words::GLOBAL_NAME;
+pub(crate) const GLOBAL: &str = api::words::GLOBAL_NAME;
 
 /// The name of the Felix settings of one node.
 #[must_use]
-pub fn node_settings_name(node: &str) -> String {
+pub(crate) fn node_settings_name(node: &str) -> String {
     format!("node.{node}")
 }
 
 /// What to do about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change<T> {
+pub(crate) enum Change<T> {
     /// Nothing.
     None,
     /// It is not there: store this.
@@ -46,7 +46,7 @@ impl<T: Clone + PartialEq> Change<T> {
 
 /// The cluster's Felix settings: quiet, and logging to where a container's log is.
 #[must_use]
-pub fn felix(stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
+pub(crate) fn felix(stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
     let new = || FelixConfiguration::new("", GLOBAL, FelixConfigurationSpec::default());
     Change::to(stored, new, |object| {
         let spec = &mut object.spec;
@@ -59,7 +59,7 @@ pub fn felix(stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
 
 /// The node's own Felix settings: workloads may reach their host as far as the host's own rules let them.
 #[must_use]
-pub fn felix_of_node(node: &str, stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
+pub(crate) fn felix_of_node(node: &str, stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
     let new = || FelixConfiguration::new("", &node_settings_name(node), FelixConfigurationSpec::default());
     Change::to(stored, new, |object| {
         let action = &mut object.spec.default_endpoint_to_host_action;
@@ -71,7 +71,7 @@ pub fn felix_of_node(node: &str, stored: Option<FelixConfiguration>) -> Change<F
 
 /// The settings of address management that hold when nobody decided anything.
 #[must_use]
-pub fn ipam() -> IPAMConfiguration {
+pub(crate) fn ipam() -> IPAMConfiguration {
     let spec = IPAMConfigurationSpec {
         auto_allocate_blocks: true,
         strict_affinity: false,
@@ -84,7 +84,7 @@ pub fn ipam() -> IPAMConfiguration {
 
 /// The words about the cluster: the user's, then what was seen.
 #[must_use]
-pub fn cluster_type(given: &str, is_kubeadm: bool, is_rancher: bool) -> String {
+pub(crate) fn cluster_type(given: &str, is_kubeadm: bool, is_rancher: bool) -> String {
     let seen = [("kubeadm", is_kubeadm), ("rancher", is_rancher)];
     let seen = seen.into_iter().filter(|(_, seen)| *seen).map(|(word, _)| word);
     std::iter::once(given).filter(|given| !given.is_empty()).chain(seen).collect::<Vec<_>>().join(",")

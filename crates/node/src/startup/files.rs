@@ -13,7 +13,7 @@ const FOLDER_MODE: u32 = 0o755;
 ///
 /// # Errors
 /// When one cannot be made.
-pub fn ensure_folders(context: &Context) -> Result<(), StartupError> {
+pub(crate) fn ensure_folders(context: &Context) -> Result<(), StartupError> {
     let mut folders = vec![("/var/lib/calico", "the node's name will not survive a restart")];
     if context.settings.backend() == Backend::Bird {
         folders.insert(0, ("/var/run/calico", "`calicoctl node status` will not find the BGP daemon"));
@@ -41,7 +41,7 @@ pub fn ensure_folders(context: &Context) -> Result<(), StartupError> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write_node_name(context: &Context, node_name: &str) -> Result<(), StartupError> {
+pub(crate) fn write_node_name(context: &Context, node_name: &str) -> Result<(), StartupError> {
     let path = context.path(&context.settings.nodename_file);
     daemon::files::write(&path, node_name.as_bytes(), 0o644)
         .map_err(|source| StartupError::File { path, source })

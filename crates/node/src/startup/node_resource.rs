@@ -10,7 +10,11 @@ use std::net::IpAddr;
 
 /// The resource as it should be. Without networking, addresses and BGP are not Calico's to write.
 #[must_use]
-pub fn desired(stored: &Node, settings: &Settings, found: Option<(&Addresses, Vec<NodeInterface>)>) -> Node {
+pub(crate) fn desired(
+    stored: &Node,
+    settings: &Settings,
+    found: Option<(&Addresses, Vec<NodeInterface>)>,
+) -> Node {
     let mut node = stored.clone();
     if let Some((addresses, interfaces)) = found {
         let mut bgp = node.spec.bgp.take().unwrap_or_default();
@@ -32,7 +36,7 @@ pub fn desired(stored: &Node, settings: &Settings, found: Option<(&Addresses, Ve
 
 /// The resource without addresses of these families; nothing when that changes nothing.
 #[must_use]
-pub fn without_addresses(stored: &Node, families: &[IpVersion]) -> Option<Node> {
+pub(crate) fn without_addresses(stored: &Node, families: &[IpVersion]) -> Option<Node> {
     let mut node = stored.clone();
     let mut bgp = node.spec.bgp.take()?;
     for family in families {
@@ -75,7 +79,7 @@ pub struct UnreadableAddress {
 ///
 /// # Errors
 /// When an address cannot be read: it might be ours.
-pub fn conflicts(node: &Node, others: &[Node]) -> Result<Vec<Conflict>, UnreadableAddress> {
+pub(crate) fn conflicts(node: &Node, others: &[Node]) -> Result<Vec<Conflict>, UnreadableAddress> {
     let mut found = Vec::new();
     for family in [IpVersion::V4, IpVersion::V6] {
         let Some(ours) = address(node, family)? else { continue };

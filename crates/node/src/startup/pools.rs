@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 /// What there is besides the variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolFacts {
+pub(crate) struct PoolFacts {
     /// The ranges of the pools that exist.
     pub existing: Vec<Cidr>,
     /// kubeadm's settings, where the cluster is kubeadm's.
@@ -48,7 +48,7 @@ pub enum PoolError {
 ///
 /// # Errors
 /// When a variable that is needed cannot be used.
-pub fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolError> {
+pub(crate) fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolError> {
     if settings.no_default_pools {
         let wanted = IpVersion::BOTH.iter().any(|version| !settings.pool(*version).cidr.is_empty());
         return if wanted { Err(PoolError::Contradiction) } else { Ok(Vec::new()) };

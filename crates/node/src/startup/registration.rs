@@ -1,4 +1,4 @@
-//! The node's resource in the datastore: read, decide, check against the other nodes, write; again when somebody else was
+//! The node's resource in the datastore: read, decide, check against the other nodes, write; again when another writer was
 //! faster. Used by start-up once, and by the address monitor for as long as the node runs.
 
 use super::addresses::{HostFacts, interfaces, settle};
@@ -20,8 +20,8 @@ const ATTEMPTS: usize = 100;
 ///
 /// # Errors
 /// When the node has no address, or one that another node has; then addresses that were detected earlier are taken back
-/// from the resource, so that they are free for whoever has them now.
-pub async fn register(
+/// from the resource, so that they are free for the node that has them now.
+pub(crate) async fn register(
     context: &Context,
     client: &Client,
     cluster: &Cluster,
@@ -184,7 +184,7 @@ async fn check_conflicts(
     Err(StartupError::Conflict(found))
 }
 
-/// Takes addresses that no longer hold from a node that is stored. A failure of this is only told: there is a worse one
+/// Takes addresses that no longer hold from a node that is stored. A failure of this is only logged: there is a worse one
 /// to report.
 async fn take_back(client: &Client, stored: &Node, families: &[IpVersion]) {
     if stored.metadata.resource_version.is_empty() {

@@ -9,7 +9,7 @@ use bird_control::{Route, Session, Status, type_and_address};
 use model::IpVersion;
 
 /// The state of a daemon.
-pub fn agent(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Status>) {
+pub(crate) fn agent(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Status>) {
     let part = match family {
         IpVersion::V4 => &mut answer.agent.bird_v4,
         IpVersion::V6 => &mut answer.agent.bird_v6,
@@ -30,7 +30,7 @@ pub fn agent(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Re
 }
 
 /// The sessions of a daemon.
-pub fn bgp(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Session>>) {
+pub(crate) fn bgp(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Session>>) {
     let sessions = match reading {
         Reading::NoDaemon => Vec::new(),
         Reading::Said(sessions) => sessions,
@@ -76,7 +76,7 @@ fn peer_type(word: &str) -> BGPPeerType {
 }
 
 /// The routes of a daemon.
-pub fn routes(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Route>>) {
+pub(crate) fn routes(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Route>>) {
     let routes = match reading {
         Reading::NoDaemon => Vec::new(),
         Reading::Said(routes) => routes.into_iter().map(|found| route(family, found)).collect(),

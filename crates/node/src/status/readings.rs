@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// A fact about one daemon, or its absence.
 #[derive(Debug)]
-pub enum Reading<T> {
+pub(crate) enum Reading<T> {
     /// What it said.
     Said(T),
     /// There is no such daemon: BGP is not used, or not for this family.
@@ -15,14 +15,14 @@ pub enum Reading<T> {
 
 /// The folders that may hold the daemons' sockets.
 #[derive(Clone, Debug)]
-pub struct Daemons(pub Vec<PathBuf>);
+pub(crate) struct Daemons(pub Vec<PathBuf>);
 
 impl Daemons {
     /// The state of a daemon.
     ///
     /// # Errors
     /// When it is there and gives no proper answer.
-    pub async fn status(&self, family: IpVersion) -> Result<Reading<Status>, BirdError> {
+    pub(crate) async fn status(&self, family: IpVersion) -> Result<Reading<Status>, BirdError> {
         reading(bird_control::status(family, &bird_control::sockets(family, &self.0)).await)
     }
 
@@ -30,7 +30,7 @@ impl Daemons {
     ///
     /// # Errors
     /// When it is there and gives no proper answer.
-    pub async fn sessions(&self, family: IpVersion) -> Result<Reading<Vec<Session>>, BirdError> {
+    pub(crate) async fn sessions(&self, family: IpVersion) -> Result<Reading<Vec<Session>>, BirdError> {
         reading(bird_control::sessions(family, &bird_control::sockets(family, &self.0)).await)
     }
 
@@ -38,7 +38,7 @@ impl Daemons {
     ///
     /// # Errors
     /// When it is there and gives no proper answer.
-    pub async fn routes(&self, family: IpVersion) -> Result<Reading<Vec<Route>>, BirdError> {
+    pub(crate) async fn routes(&self, family: IpVersion) -> Result<Reading<Vec<Route>>, BirdError> {
         reading(bird_control::routes(family, &bird_control::sockets(family, &self.0)).await)
     }
 }

@@ -30,7 +30,7 @@ pub enum StatusError {
     Open(#[from] OpenError),
 }
 
-/// Who tells the questions; dropping it ends that.
+/// What brings the questions, until it is dropped.
 #[expect(dead_code, reason = "held for their ends alone")]
 enum Following {
     Datastore(follow::Follower),

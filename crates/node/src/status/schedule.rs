@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The questions for this node.
 #[derive(Debug, Default)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     questions: BTreeMap<String, Question>,
 }
 
@@ -19,7 +19,7 @@ struct Question {
 
 impl Schedule {
     /// Takes a question as it is now. One for another node, or without a period, is none.
-    pub fn put(&mut self, node_name: &str, question: &CalicoNodeStatus, now: Instant) {
+    pub(crate) fn put(&mut self, node_name: &str, question: &CalicoNodeStatus, now: Instant) {
         let name = &question.metadata.name;
         let spec = &question.spec;
         if spec.node != node_name {
@@ -38,18 +38,18 @@ impl Schedule {
     }
 
     /// Forgets a question.
-    pub fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         self.questions.remove(name);
     }
 
     /// When the next answer is due; nothing when none is.
     #[must_use]
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.questions.values().filter_map(|question| question.due).min()
     }
 
     /// The questions that are due, each with its next turn noted.
-    pub fn take_due(&mut self, now: Instant) -> Vec<String> {
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<String> {
         let mut due = Vec::new();
         for (name, question) in &mut self.questions {
             if question.due.is_some_and(|at| at <= now) {

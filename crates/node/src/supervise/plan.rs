@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 /// A part of the node that runs as a process of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// Its name, which is also that of its file.
     pub name: &'static str,
     /// The name that its process goes by. Calico's `calicoctl node status` looks for processes called like this.
@@ -40,7 +40,7 @@ const FELIX_NAMES: [(&str, &str); 7] = [
 
 /// The parts that the settings ask for. `available` are the names of components that this program has.
 #[must_use]
-pub fn parts(
+pub(crate) fn parts(
     settings: &Settings,
     environment: &dyn Environment,
     node_name: &str,

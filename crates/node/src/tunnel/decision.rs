@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 /// The pools that can be read, and whether these are all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pools {
+pub(crate) struct Pools {
     readable: Vec<(IPPool, IpNet)>,
     /// Whether there is a pool that cannot be read: an address might belong to it, and a device might be served by it.
     has_unreadable: bool,
@@ -17,7 +17,7 @@ pub struct Pools {
 impl Pools {
     /// Sorts them out; those that cannot be read are named in the log.
     #[must_use]
-    pub fn new(pools: Vec<IPPool>, invalid: &[InvalidEntry]) -> Self {
+    pub(crate) fn new(pools: Vec<IPPool>, invalid: &[InvalidEntry]) -> Self {
         let mut sorted = Self { readable: Vec::new(), has_unreadable: !invalid.is_empty() };
         for entry in invalid {
             let (pool, reason) = (&entry.key, &entry.reason);
@@ -38,14 +38,14 @@ impl Pools {
 
     /// Whether every pool can be read. Where one cannot, no address is given up for want of a pool.
     #[must_use]
-    pub fn are_all_known(&self) -> bool {
+    pub(crate) fn are_all_known(&self) -> bool {
         !self.has_unreadable
     }
 }
 
 /// What the pools mean for a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Serving {
+pub(crate) enum Serving {
     /// These may serve it, in the order of the list.
     Ranges(Vec<IpNet>),
     /// The device is not used.
@@ -56,7 +56,7 @@ pub enum Serving {
 
 /// Which pools may serve the device.
 #[must_use]
-pub fn serving(kind: TunnelKind, node: &Node, pools: &Pools, host_encryption: bool) -> Serving {
+pub(crate) fn serving(kind: TunnelKind, node: &Node, pools: &Pools, host_encryption: bool) -> Serving {
     // WireGuard runs once the node has a key. Encrypting hosts, its device has the host's own address.
     let public_key = match kind {
         TunnelKind::Wireguard => Some(&node.status.wireguard_public_key),
@@ -110,12 +110,12 @@ fn selects(pool: &IPPool, node: &Node) -> bool {
 
 /// What to do about a device that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// The address may stay.
     Keep,
     /// Take a new one; what the device's handle holds is given back first.
     ReleaseAndAssign,
-    /// Take a new one; the old one is somebody else's.
+    /// Take a new one; the old one is in use elsewhere.
     Assign,
     /// The address is ours from a time without handles: take the same one again, with a handle.
     Retag(IpAddr),
@@ -124,7 +124,7 @@ pub enum Step {
 /// Decides for a device that is used. `allocation` is who holds its present address; `are_all_known` says whether `pools` may
 /// lack one that cannot be read.
 #[must_use]
-pub fn step(
+pub(crate) fn step(
     kind: TunnelKind,
     node_name: &str,
     current: Option<IpAddr>,
@@ -157,20 +157,24 @@ fn is_owned(kind: TunnelKind, node_name: &str, allocation: &AllocationAttribute)
 
 /// What to do about the address of a device that is not used, when its handle holds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leftover {
+pub(crate) enum Leftover {
     /// Nothing: it is free.
     Nothing,
     /// It is ours from a time without handles: release it.
     Release,
     /// It is held under our handle, which got lost: release it by address and handle.
     ReleaseOfHandle,
-    /// It is somebody else's.
+    /// It is in use elsewhere.
     NotOurs,
 }
 
 /// Decides for a device that is not used.
 #[must_use]
-pub fn leftover(kind: TunnelKind, node_name: &str, allocation: Option<&AllocationAttribute>) -> Leftover {
+pub(crate) fn leftover(
+    kind: TunnelKind,
+    node_name: &str,
+    allocation: Option<&AllocationAttribute>,
+) -> Leftover {
     let Some(allocation) = allocation else { return Leftover::Nothing };
     match &allocation.handle_id {
         None if allocation.active_owner_attrs.is_empty() => Leftover::Release,

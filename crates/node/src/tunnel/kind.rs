@@ -109,9 +109,9 @@ impl TunnelKind {
 }
 
 /// The attribute that names the node.
-pub const NODE_ATTRIBUTE: &str = "node";
+pub(crate) const NODE_ATTRIBUTE: &str = "node";
 /// The attribute that says what an address is.
-pub const TYPE_ATTRIBUTE: &str = "type";
+pub(crate) const TYPE_ATTRIBUTE: &str = "type";
 
 impl fmt::Display for TunnelKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,19 +6,15 @@
 use super::inputs::Source;
 use super::reconcile::reconcile;
 use client::Client;
-use daemon::Shutdown;
+use daemon::{Backoff, Shutdown};
 use std::time::Duration;
 use typha_client::environment::Plan;
 
 /// How long changes are gathered before they are looked at.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// The pauses after trouble.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 /// Keeps the addresses right until the end. What says that it is time to look is Typha where one is named.
-pub async fn follow(
+pub(crate) async fn follow(
     client: &Client,
     node_name: &str,
     host_encryption: bool,
@@ -28,7 +24,7 @@ pub async fn follow(
     let mut source = Source::start(client, node_name, typha);
     // The inputs of the last pass that succeeded.
     let mut done = None;
-    let mut pause = SHORTEST_PAUSE;
+    let mut backoff = Backoff::SERVER;
     while !shutdown.is_requested() {
         let inputs = source.inputs();
         if inputs.is_some() && inputs != done {
@@ -36,12 +32,12 @@ pub async fn follow(
             match reconcile(client, node_name, host_encryption).await {
                 Ok(()) => {
                     done = inputs;
-                    pause = SHORTEST_PAUSE;
+                    backoff.reset();
                 }
                 Err(error) => {
+                    let pause = backoff.pause();
                     tracing::error!(%error, "tunnel addresses: trying again in {} s", pause.as_secs());
                     shutdown.sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                     continue;
                 }
             }

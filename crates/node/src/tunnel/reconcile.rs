@@ -74,7 +74,11 @@ pub enum TunnelError {
 ///
 /// # Errors
 /// The first device that failed. Addresses that were taken are given back.
-pub async fn reconcile(client: &Client, node_name: &str, host_encryption: bool) -> Result<(), TunnelError> {
+pub(crate) async fn reconcile(
+    client: &Client,
+    node_name: &str,
+    host_encryption: bool,
+) -> Result<(), TunnelError> {
     let failed = |step: &str| {
         let step = step.to_owned();
         move |source| TunnelError::Datastore { step, source }
@@ -160,11 +164,11 @@ impl Pass<'_> {
                 self.assign(kind, pools).await
             }
             Step::Assign => {
-                tracing::info!(%kind, ?current, "the address is in use by somebody else: taking a new one");
+                tracing::info!(%kind, ?current, "the address is in use elsewhere: taking a new one");
                 self.assign(kind, pools).await
             }
             Step::Retag(address) => match self.retag(kind, address).await {
-                // Somebody took it in between.
+                // It was taken in between.
                 Err(error) if error.is_already_exists() => self.assign(kind, pools).await,
                 outcome => outcome.map_err(self.failed("giving the old address a handle", kind)),
             },
@@ -221,7 +225,7 @@ impl Pass<'_> {
         let release = match leftover(kind, self.node_name, allocation.as_ref()) {
             Leftover::Nothing => return Ok(()),
             Leftover::NotOurs => {
-                tracing::warn!(%kind, %address, "the address is in use by somebody else: left alone");
+                tracing::warn!(%kind, %address, "the address is in use elsewhere: left alone");
                 return Ok(());
             }
             Leftover::Release => Release::of(address),
@@ -246,7 +250,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives back what this pass took. A failure of this is only told: the next pass finds it by its handle.
+    /// Gives back what this pass took. A failure of this is only logged: the next pass finds it by its handle.
     async fn give_back(&self) {
         for kind in &self.taken {
             if let Err(error) = self.release_handle(*kind).await {

@@ -1,8 +1,7 @@
 //! The machine itself, in network namespaces of the test's own. Needs root.
 
 use model::IpVersion;
-use node::autodetect::{Facts, Method, detect};
-use node::host::{Host as _, ThisHost};
+use node::for_tests::{Facts, Host as _, Method, ThisHost, detect};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

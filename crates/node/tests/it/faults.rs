@@ -2,7 +2,7 @@
 
 use crate::support::{TestNode, on_etcd};
 use api::NodeSpec;
-use node::startup::{StartupError, run};
+use node::for_tests::startup::{StartupError, run};
 use testkit::Etcd;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! `node hostpath-init` on folders of the test's own. Needs root, as the command does.
 
 use crate::support::TestNode;
-use node::hostpath;
+use node::for_tests::hostpath;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 
 #[test]

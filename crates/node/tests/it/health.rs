@@ -1,7 +1,7 @@
 //! Probes against a Felix and a BIRD of the test's own.
 
 use crate::support::TestNode;
-use node::health::{Checks, check};
+use node::for_tests::health::{Checks, check};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};

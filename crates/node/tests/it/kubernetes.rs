@@ -6,8 +6,8 @@
 use crate::support::{TestHost, TestNode, eventually};
 use api::scalars::Ip;
 use daemon::ShutdownHandle;
-use node::startup::{StartupError, run};
-use node::{condition, shutdown, token_monitor, tunnel};
+use node::for_tests::startup::{StartupError, run};
+use node::for_tests::{condition, shutdown, token_monitor, tunnel};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

@@ -3,8 +3,8 @@
 
 use crate::kubernetes::Cluster;
 use crate::support::TestNode;
-use node::startup::run;
-use node::{shutdown, tunnel};
+use node::for_tests::startup::run;
+use node::for_tests::{shutdown, tunnel};
 use serde_json::json;
 use testkit::roles::{RELEASES, rules};
 

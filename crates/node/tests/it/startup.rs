@@ -6,7 +6,7 @@ use api::{
     Node, NodeSpec, TierSpec,
 };
 use client::{Client, ListQuery};
-use node::startup::{StartupError, run};
+use node::for_tests::startup::{StartupError, run};
 use testkit::Etcd;
 
 async fn stored(client: &Client, name: &str) -> Node {

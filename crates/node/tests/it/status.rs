@@ -5,7 +5,7 @@ use crate::support::{TestNode, eventually, on_etcd};
 use api::{CalicoNodeStatus, CalicoNodeStatusSpec, NodeStatusClass};
 use client::{Client, DeleteOptions};
 use daemon::ShutdownHandle;
-use node::status;
+use node::for_tests::status;
 use testkit::Etcd;
 
 async fn question(client: &Client, name: &str) -> CalicoNodeStatus {

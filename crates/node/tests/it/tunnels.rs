@@ -5,8 +5,7 @@ use api::{IPIPMode, IPPool, IPPoolSpec, Node, NodeSpec, VXLANMode};
 use client::{Client, DeleteOptions};
 use daemon::ShutdownHandle;
 use ipam::{AssignIp, Ipam};
-use node::tunnel::kind::TunnelKind;
-use node::{startup, tunnel};
+use node::for_tests::{TunnelKind, startup, tunnel};
 use testkit::Etcd;
 
 fn pool(name: &str, cidr: &str, change: impl FnOnce(&mut IPPoolSpec)) -> IPPool {

@@ -4,7 +4,7 @@
 use crate::harness::{Running, wait_for};
 use anyhow::{Context as _, Result};
 use bgp::{BgpState, Settings};
-use confd::render::{Dialect, FileName, render};
+use confd::for_tests::{Dialect, FileName, render};
 use model::{AffinityType, BlockAffinityKey, ResourceKey};
 use serde_json::{Value, json};
 use speaker::engine::PeerStatus;

@@ -25,6 +25,7 @@ fn the_variables_of_components() {
     check("node");
     check("kube-controllers");
     check("typha");
+    check("cni-install");
     check("bgp");
     check("goldmane");
     check("whisker");

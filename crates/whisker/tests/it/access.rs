@@ -10,8 +10,7 @@ use testkit::{Authority, Folder, KeyAndCertificate};
 use tls::{ClientAuth, Renewing, TlsFiles};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use whisker::access::Access;
-use whisker::reviews::Reviews;
+use whisker::for_tests::{Access, Reviews, serve};
 
 #[tokio::test]
 async fn nothing_can_be_changed() {
@@ -93,12 +92,7 @@ async fn server(client_auth: ClientAuth) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (handle, shutdown) = daemon::ShutdownHandle::new();
-    tokio::spawn(whisker::serve::serve(
-        listener,
-        Some(Renewing::new(files)),
-        World::shop().service,
-        shutdown,
-    ));
+    tokio::spawn(serve(listener, Some(Renewing::new(files)), World::shop().service, shutdown));
     Server { _shutdown: handle, authority, folder, address }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
-use whisker::source::{Goldmane, HintsQuery, ListQuery, Loss, SortBy, Source, SourceError, StreamQuery};
+use whisker::for_tests::{Goldmane, HintsQuery, ListQuery, Loss, SortBy, Source, SourceError, StreamQuery};
 
 #[derive(Clone, Default)]
 struct Fake {
@@ -176,7 +176,7 @@ async fn our_own_goldmane_is_a_source() {
         ("HEALTH_ENABLED".to_owned(), "false".to_owned()),
     ]);
     let end = shutdown.clone();
-    let server = tokio::spawn(async move { goldmane::run::run(&environment, |_| (), end).await });
+    let server = tokio::spawn(async move { goldmane::for_tests::run(&environment, |_| (), end).await });
     let target = Target { address: format!("127.0.0.1:{port}"), tls: None };
     let source = Goldmane::new(target.clone());
     let query = StreamQuery { gte: -60, resume: None, filter: Filter::default() };

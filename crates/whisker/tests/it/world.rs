@@ -10,10 +10,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tower::ServiceExt as _;
-use whisker::access::Access;
-use whisker::app::{ClusterConfig, Options, service};
-use whisker::source::{Local, SharedRing, Source};
-use whisker::stored::Policies;
+use whisker::for_tests::{Access, ClusterConfig, Local, Options, Policies, SharedRing, Source, service};
 
 /// The beginning of a bucket.
 pub(crate) const NOW: i64 = 1_700_000_010;

@@ -194,7 +194,7 @@ impl Findings {
                     for user in users {
                         lines += &format!("  {address} in use by {user} was released and is in cooldown.\n");
                     }
-                    lines += "    because somebody released it while it was in use; recreate the workload before it is given away\n";
+                    lines += "    because it was released while in use; recreate the workload before it is given away\n";
                 }
                 continue;
             }

@@ -2,7 +2,7 @@
 
 use super::{BLOCK_A, LOCKED, cni, get, golden, put};
 use crate::harness::{Buffer, Shell, environment};
-use calicoctl::context::Surroundings;
+use calicoctl::Surroundings;
 use client::{Client, ClientConfig, DatastoreType};
 use model::{Key, Value};
 use std::ffi::OsString;

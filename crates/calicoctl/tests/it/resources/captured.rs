@@ -2,8 +2,7 @@
 
 use api::document::{Checks, read};
 use api::{Kind, Resource};
-use calicoctl::kinds::Settings;
-use calicoctl::output::{Answer, Format};
+use calicoctl::for_tests::{Answer, Format, Settings};
 use std::path::PathBuf;
 
 fn captured(name: &str) -> String {

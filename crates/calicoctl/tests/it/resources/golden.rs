@@ -5,7 +5,7 @@
 //! there, of a real kube-apiserver. Identities and revisions are masked.
 
 use crate::harness::Shell;
-use calicoctl::kinds::{KINDS, KindEntry};
+use calicoctl::for_tests::{KINDS, KindEntry};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use testkit::{ApiServer, Etcd, Folder};

@@ -1,7 +1,7 @@
 //! `get --watch`, on servers that come and go.
 
 use crate::harness::{Buffer, Shell, environment};
-use calicoctl::context::Surroundings;
+use calicoctl::Surroundings;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
