@@ -127,6 +127,8 @@ impl Connection<'_> {
             syncer = %terms.kind, "a client said hello"
         );
         shaken();
+        // It may have a megabyte, and the connection may last for months.
+        drop(hello);
         let _streaming = self.figures.streaming(terms.kind);
         let mut out = Out::new(writer, self.settings.write_timeout);
         let resumed = terms.resume.and_then(|position| feed.resume(position));
@@ -378,7 +380,7 @@ fn jittered(interval: Duration) -> Duration {
 }
 
 async fn read<R: AsyncRead + Unpin>(mut reader: R, heard: mpsc::Sender<Heard>) -> End {
-    let mut incoming = Incoming::new(LONGEST_CLIENT_MESSAGE);
+    let mut incoming = Incoming::from_client(LONGEST_CLIENT_MESSAGE);
     let mut buffer = [0; 1024];
     loop {
         loop {

@@ -83,6 +83,7 @@ impl Server {
             lobby: Mutex::new(lobby),
             turns,
         });
+        prepare(&listener);
         let accepting = tokio::spawn(accept(listener, taken, Arc::clone(&shared)));
         let governing = tokio::spawn(govern(Arc::clone(&shared)));
         Self { shared, accepting, governing }
@@ -201,6 +202,15 @@ impl Shared {
     }
 }
 
+/// Sets what every connection is to have. The kernel hands it on from the socket that listens, which spares four calls for each
+/// of thousands of clients that come at once.
+fn prepare(listener: &TcpListener) {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    let socket = SockRef::from(listener);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    let _ = socket.set_tcp_nodelay(true);
+}
+
 async fn govern(shared: Arc<Shared>) {
     loop {
         let interval = shared.settings.drop_interval;
@@ -246,9 +256,6 @@ impl Drop for Turn {
 }
 
 fn admit(stream: TcpStream, peer: SocketAddr, id: u64, shared: &Arc<Shared>) {
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
-    let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    let _ = stream.set_nodelay(true);
     let work = {
         let shared = Arc::clone(shared);
         let turn = Turn { id, shared: Arc::clone(&shared) };
@@ -316,4 +323,23 @@ async fn serve(stream: TcpStream, peer: SocketAddr, id: u64, turn: Turn, shared:
         }
     };
     tracing::info!(%peer, connection = id, reason = %end, "a connection ended");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that is gone is noticed, and small messages do not wait.
+    #[tokio::test]
+    async fn connections_get_what_the_listener_has() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        prepare(&listener);
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (far, _) = listener.accept().await.unwrap();
+        let socket = SockRef::from(&far);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE);
+        drop(near);
+    }
 }

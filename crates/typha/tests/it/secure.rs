@@ -14,28 +14,28 @@ fn files(authority: &Authority, signed: &KeyAndCertificate) -> TlsFiles {
     }
 }
 
-fn named(common_name: &str) -> PeerName {
+pub(crate) fn named(common_name: &str) -> PeerName {
     PeerName { common_name: common_name.to_owned(), uri_san: String::new() }
 }
 
-struct Certificates {
+pub(crate) struct Certificates {
     folder: Folder,
     authority: Authority,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = Folder::new("typha-tls").unwrap();
         let authority = Authority::new(folder.path()).unwrap();
         Self { folder, authority }
     }
 
-    fn files(&self, name: &str, common_name: &str) -> TlsFiles {
+    pub(crate) fn files(&self, name: &str, common_name: &str) -> TlsFiles {
         files(&self.authority, &self.authority.sign(name, common_name, &[]).unwrap())
     }
 }
 
-async fn is_served(world: &World, tls: Option<(TlsFiles, PeerName)>) -> bool {
+pub(crate) async fn is_served(world: &World, tls: Option<(TlsFiles, PeerName)>) -> bool {
     let mut settings = settings();
     settings.tls = tls;
     let client = Client::start(world.address, settings);

@@ -1,0 +1,232 @@
+//! Peers that want to hurt: they drip, promise, flood and send what they have no business to send. docs/typha.md says which
+//! class of vulnerability each of these tests stands for.
+
+use crate::secure::{Certificates, named};
+use crate::world::{Client, Got, PATIENCE, Raw, World, hello, input, quick, settings, until};
+use gob::{Type, TypeId};
+use model::feed::Status;
+use std::time::Duration;
+use telemetry::{Health, Pulse};
+use telemetry_server::Pages;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use typha::ServerSettings;
+use typha_client::ClientSettings;
+use typha_client::tls::ServerTls;
+use typha_wire::outgoing::{Outgoing, STREAM_HEAD, kvs_segment};
+use typha_wire::{Compression, GoTime, Message, ServerHello};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Sends a byte every now and then, until the other side ends the connection.
+async fn drip(mut stream: TcpStream, bytes: &[u8]) {
+    let mut bytes = bytes.iter().cycle();
+    let begin = std::time::Instant::now();
+    let mut answer = [0; 1024];
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "it may go on for ever");
+        let byte = *bytes.next().unwrap();
+        if stream.write_all(&[byte]).await.is_err() {
+            return;
+        }
+        let wait = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut answer)).await;
+        if matches!(wait, Ok(Ok(0) | Err(_))) {
+            return;
+        }
+    }
+}
+
+/// Slow requests: a time-out that begins anew with every byte would never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hello_that_comes_byte_by_byte_is_ended_in_time() {
+    let limited = ServerSettings { handshake_timeout: Duration::from_millis(500), ..quick() };
+    let world = World::start(limited.clone(), None).await;
+    // The head of a message of a megabyte, and then whatever it is.
+    let mut bytes = Vec::new();
+    gob::number::put_uint(&mut bytes, 1 << 20);
+    drip(TcpStream::connect(world.address).await.unwrap(), &bytes).await;
+
+    let certificates = Certificates::new();
+    let server = certificates.files("server", "typha-server");
+    let secure = World::start(limited, Some(ServerTls::new(server, named("typha-client")))).await;
+    // A record of 16 KiB with a hello in it.
+    let record = [0x16, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb];
+    drip(TcpStream::connect(secure.address).await.unwrap(), &record).await;
+    until("nothing is left of them", || world.connections() + secure.connections() == 0).await;
+}
+
+/// The other way round: a server that drips does not keep a client from saying so in health and from looking for another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_hello_comes_byte_by_byte_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let limit = Duration::from_secs(1);
+    let client = Client::start(
+        listener.local_addr().unwrap(),
+        ClientSettings { read_timeout: limit, write_timeout: limit, ..settings() },
+    );
+    let dripping = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut bytes = Vec::new();
+        gob::number::put_uint(&mut bytes, 200 << 20);
+        drip(stream, &bytes).await;
+    };
+    dripping.await;
+    until("health says so", || format!("{:?}", client.pulse).contains("did not say hello within 1 s")).await;
+}
+
+/// What a client has no business to send: messages of servers, a restart of the decoder, a second hello. None of them is
+/// worked on, and each ends the connection, before the hello and after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_no_client_sends_end_the_connection() {
+    let world = World::start(quick(), None).await;
+    world.felix().set_status(Status::InSync);
+    let restart = Message::DecoderRestart { message: String::new(), compression: Ok(Compression::Snappy) };
+    let now = GoTime::at(std::time::SystemTime::now());
+    let messages = [
+        restart,
+        Message::Ping(now),
+        Message::SyncStatus(Some(Status::InSync)),
+        Message::ServerHello(ServerHello::default()),
+    ];
+    for message in &messages {
+        for greeted in [false, true] {
+            let mut client = Raw::connect(world.address).await;
+            if greeted {
+                client.say(&Message::ClientHello(hello("felix", false, &[]))).await;
+                assert_eq!(client.message().await, "hello felix");
+                assert_eq!(client.message().await, "status in-sync");
+            }
+            client.say(message).await;
+            assert!(client.is_closed().await, "{message:?}, greeted: {greeted}");
+        }
+    }
+    let mut twice = Raw::connect(world.address).await;
+    for _ in 0..2 {
+        twice.say(&Message::ClientHello(hello("felix", false, &[]))).await;
+    }
+    while twice.get().await != Got::End {}
+    // A megabyte of entries, each of one byte.
+    let mut flood = STREAM_HEAD.clone();
+    flood.extend(kvs_segment(1_000_000, &vec![0; 1_000_000]));
+    let mut client = Raw::connect(world.address).await;
+    let _ = client.stream.write_all(&flood).await;
+    assert!(client.is_closed().await);
+    until("all are gone", || world.connections() == 0).await;
+}
+
+/// Types are kept for as long as a connection lives: they are bounded in number and in size, and not only one by one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_without_end_end_the_connection() {
+    let patient = ServerSettings { handshake_timeout: HOUR, ..quick() };
+    let world = World::start(patient, None).await;
+    for type_of in [Type::structure("", &[]), Type::structure("", &[("x", TypeId::BOOL); 1000])] {
+        let mut client = Raw::connect(world.address).await;
+        for number in 64..1064 {
+            let mut definition = Vec::new();
+            type_of.put_definition_segment(TypeId(number), &mut definition);
+            if client.stream.write_all(&definition).await.is_err() {
+                break;
+            }
+        }
+        assert!(client.is_closed().await);
+    }
+}
+
+/// A handshake that promises 16 MiB is ended long before they have come, and not only by its time-out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tls_handshake_without_end_is_refused_before_it_is_kept() {
+    let certificates = Certificates::new();
+    let server = certificates.files("server", "typha-server");
+    let patient = ServerSettings { handshake_timeout: HOUR, ..quick() };
+    let world = World::start(patient, Some(ServerTls::new(server, named("typha-client")))).await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    // Records of 16 KiB; the first begins a client's hello of almost 16 MiB.
+    let mut record = vec![0x16, 3, 1, 0x40, 0];
+    record.extend(std::iter::repeat_n(0, 1 << 14));
+    let mut first = record.clone();
+    first[5..9].copy_from_slice(&[1, 0xff, 0xff, 0xff]);
+    let mut sent = 0;
+    for next in std::iter::once(&first).chain(std::iter::repeat_n(&record, 1022)) {
+        if stream.write_all(next).await.is_err() {
+            break;
+        }
+        sent += next.len();
+    }
+    let mut answer = Vec::new();
+    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    assert!(end.is_ok(), "still open after {sent} bytes");
+    until("it is gone", || world.connections() == 0).await;
+}
+
+/// Slow requests at the ports of health and metrics: whoever asks properly is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_requests_at_the_health_port_keep_nobody_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (health, pulse) = (Health::default(), Pulse::new());
+    health.register("felix-cache", &pulse, true, true, Duration::ZERO);
+    pulse.report(true, "in-sync");
+    let pages = Pages { health: Some(health), metrics: None };
+    let serving = tokio::spawn(telemetry_server::serve(listener, pages));
+    let mut slow = Vec::new();
+    for _ in 0..300 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /readiness HTTP/1.1\r\nHost: ").await.unwrap();
+        slow.push(stream);
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /readiness HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 20"), "{}", String::from_utf8_lossy(&answer));
+    serving.abort();
+}
+
+/// A server that restarts the decoder again and again makes its client acknowledge as often, and nothing more; one that goes
+/// on before the answer is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_without_waiting_is_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::start(listener.local_addr().unwrap(), settings());
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut heard = [0; 4096];
+    assert!(stream.read(&mut heard).await.unwrap() > 0, "the client's hello");
+    let greeting = ServerHello {
+        syncer_type: "felix".to_owned(),
+        supports_node_resource_updates: true,
+        ..ServerHello::default()
+    };
+    let restart = Message::DecoderRestart { message: String::new(), compression: Ok(Compression::None) };
+    let (mut bytes, mut first) = (Vec::new(), Outgoing::calico());
+    first.put(&Message::ServerHello(greeting), &mut bytes);
+    first.put(&restart, &mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    // Each new stream begins with its definitions again.
+    let mut again = Vec::new();
+    Outgoing::calico().put(&restart, &mut again);
+    for _ in 0..100 {
+        let count = tokio::time::timeout(PATIENCE, stream.read(&mut heard)).await.unwrap().unwrap();
+        assert!(count > 0, "an ACK");
+        stream.write_all(&again).await.unwrap();
+    }
+    stream.write_all(&again.repeat(2)).await.unwrap();
+    until("it is left", || format!("{:?}", client.pulse).contains("follow the end of a stream")).await;
+}
+
+/// Whatever came before: the next client that means it is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_megabyte_of_hello_is_taken_or_refused_and_harms_nobody() {
+    let world = World::start(quick(), None).await;
+    world.felix().publish([input("/a", "1")]);
+    world.felix().set_status(Status::InSync);
+    let long = typha_wire::ClientHello { hostname: "n".repeat(1_000_000), ..hello("felix", false, &[]) };
+    let mut client = Raw::connect(world.address).await;
+    client.say(&Message::ClientHello(long)).await;
+    assert_eq!(client.message().await, "hello felix");
+    let longer = typha_wire::ClientHello { hostname: "n".repeat(1 << 20), ..hello("felix", false, &[]) };
+    let mut refused = Raw::connect(world.address).await;
+    refused.say(&Message::ClientHello(longer)).await;
+    assert!(refused.is_closed().await);
+    let client = world.client();
+    until("served", || client.has(&world.contents())).await;
+}
