@@ -72,8 +72,8 @@ impl AtDrivers {
             return Ok(());
         }
         let ours: BTreeSet<&str> = self.tried.values().flatten().map(|(pin, _)| pin.as_str()).collect();
-        let others = files::names(&self.folder).into_iter().filter(|pin| !ours.contains(pin.as_str()));
-        others.map(|pin| files::unpin(&self.folder.join(pin))).collect()
+        let mut others = files::names(&self.folder).into_iter().filter(|pin| !ours.contains(pin.as_str()));
+        others.try_for_each(|pin| files::unpin(&self.folder.join(pin)))
     }
 }
 

@@ -158,6 +158,48 @@ async fn a_tls_handshake_without_end_is_refused_before_it_is_kept() {
     until("it is gone", || world.connections() == 0).await;
 }
 
+/// A client's hello of this version, in which all else is as TLS 1.2 wants it: suites with ECDHE, groups, signatures.
+fn tls_hello(version: [u8; 2]) -> Vec<u8> {
+    let extensions: &[&[u8]] = &[
+        &[0, 10, 0, 6, 0, 4, 0, 0x1d, 0, 0x17],
+        &[0, 11, 0, 2, 1, 0],
+        &[0, 13, 0, 8, 0, 6, 4, 3, 8, 4, 4, 1],
+    ];
+    let extensions = extensions.concat();
+    let mut body = version.to_vec();
+    body.extend([7; 32]);
+    body.extend([0, 0, 4, 0xc0, 0x2b, 0xc0, 0x2f, 1, 0, 0]);
+    body.push(u8::try_from(extensions.len()).unwrap());
+    body.extend(extensions);
+    let length = u8::try_from(body.len()).unwrap();
+    let mut record = vec![0x16, 3, 1, 0, length + 4, 1, 0, 0, length];
+    record.extend(body);
+    record
+}
+
+/// Versions before TLS 1.2 are refused with the alert for it; the same hello of TLS 1.2 is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_versions_of_tls_are_refused() {
+    const ALERT: u8 = 0x15;
+    const HANDSHAKE: u8 = 0x16;
+    const PROTOCOL_VERSION: u8 = 70;
+    let certificates = Certificates::new();
+    let server = certificates.files("server", "typha-server");
+    let patient = ServerSettings { handshake_timeout: HOUR, ..quick() };
+    let world = World::start(patient, Some(ServerTls::new(server, named("typha-client")))).await;
+    for (version, answered) in [([3, 0], false), ([3, 1], false), ([3, 2], false), ([3, 3], true)] {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(&tls_hello(version)).await.unwrap();
+        let mut answer = [0; 7];
+        tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+        if answered {
+            assert_eq!(answer[0], HANDSHAKE, "{version:?}: {answer:?}");
+        } else {
+            assert_eq!((answer[0], answer[6]), (ALERT, PROTOCOL_VERSION), "{version:?}: {answer:?}");
+        }
+    }
+}
+
 /// Slow requests at the ports of health and metrics: whoever asks properly is answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_requests_at_the_health_port_keep_nobody_out() {

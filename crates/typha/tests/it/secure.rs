@@ -2,7 +2,7 @@
 
 use crate::world::{Client, Raw, World, hello, quick, settings, until};
 use model::feed::Status;
-use testkit::{Authority, Folder, KeyAndCertificate};
+use testkit::{Authority, Etcd, Folder, KeyAndCertificate, Process};
 use typha_client::tls::{PeerName, ServerTls, TlsFiles};
 use typha_wire::Message;
 
@@ -150,4 +150,58 @@ async fn a_handshake_that_never_ends_holds_up_nobody_and_is_ended() {
         assert!(ended.is_ok(), "it is still open");
     }
     until("all are gone", || world.connections() == 0).await;
+}
+
+/// CVE-2026-6720 (calicoctl) and CVE-2026-41184 (the installer of the CNI plugin): credentials in the log. Typha's log at its
+/// most talkative has none: not the password of the store, not a key that cannot be used, and not what it serves with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_secret_is_in_the_log() {
+    const PASSWORD: &str = "correct-horse-battery";
+    let (etcd, certificates) = (Etcd::start().unwrap(), Certificates::new());
+    let server = certificates.files("server", "typha-server");
+    let broken = TlsFiles { key: certificates.folder.path().join("broken.pem"), ..server.clone() };
+    let key_line = |path: &std::path::Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().nth(1).unwrap().to_owned()
+    };
+    let secret = key_line(&server.key);
+    // Half of a key: whoever reads it must not repeat it.
+    std::fs::write(&broken.key, format!("-----BEGIN PRIVATE KEY-----\n{secret}\n")).unwrap();
+    for (what, files, variables, awaited) in [
+        (
+            "password",
+            &server,
+            vec![format!("ETCD_PASSWORD={PASSWORD}"), "ETCD_USERNAME=calico".to_owned()],
+            "a client said hello",
+        ),
+        ("broken", &broken, vec![format!("TYPHA_NONSENSE={PASSWORD}")], "broken.pem"),
+        ("serving", &server, vec![format!("TYPHA_NONSENSE={PASSWORD}")], "a client said hello"),
+    ] {
+        let port = testkit::free_port().unwrap();
+        let place = |path: &std::path::Path| path.display().to_string();
+        let file = certificates.folder.path().join(format!("{what}.cfg"));
+        let text = format!(
+            "[global]\nDatastoreType = etcdv3\nEtcdEndpoints = {}\nServerHost = 127.0.0.1\nServerPort = {port}\n\
+             ServerKeyFile = {}\nServerCertFile = {}\nCAFile = {}\nClientCN = typha-client\nLogFilePath = none\n\
+             LogSeverityScreen = debug\nLogSeverityFile = none\nLogSeveritySys = none\n",
+            etcd.endpoint(),
+            place(&files.key),
+            place(&files.certificate),
+            place(&files.authorities),
+        );
+        std::fs::write(&file, text).unwrap();
+        let mut arguments = variables;
+        arguments.push(place(&testkit::example("typha").unwrap()));
+        arguments.extend(["-c".to_owned(), place(&file)]);
+        let log = certificates.folder.path().join(format!("{what}.log"));
+        let _process = Process::start(std::path::Path::new("env"), &arguments, &log).unwrap();
+        let mut tls = settings();
+        tls.tls = Some((certificates.files("client", "typha-client"), named("typha-server")));
+        let _client = Client::start(([127, 0, 0, 1], port).into(), tls);
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        until(&format!("{what}: the log says '{awaited}'"), || said().contains(awaited)).await;
+        for secret in [PASSWORD, &secret] {
+            assert!(!said().contains(secret), "{what}: {}", said());
+        }
+    }
 }
