@@ -4,6 +4,8 @@
 //! Lines are for people who look for a fault: they say what is there, in an order that is the same each time. They are not
 //! what `ip`, `nft` and `ipset` would print, and no rule of nftables is decompiled; its comment and handle name it.
 
+mod nftables;
+
 use crate::cli::DumpWhat;
 use netlink::netfilter::{ipset, nft};
 use netlink::tc::{self, TrafficControl as _};
@@ -213,7 +215,7 @@ fn nftables() -> Result<String, Failure> {
             let kind = if set.map { "map" } else { "set" };
             let _ = writeln!(out, "  {kind} {}: {} members", set.name, elements.len());
             for element in elements {
-                let _ = writeln!(out, "    {element:?}");
+                let _ = writeln!(out, "    {}", nftables::member(set.key, &element));
             }
         }
         let rules = client.rules(&table, None)?;
