@@ -121,7 +121,7 @@ impl Consumer<Unread> for ToldLater {
 
 /// The same for entries that are still to be read: the next messages are there while one is being read, and no more than that is
 /// held for it. A first snapshot that waited whole would stay with the process as free memory between what is kept.
-const WAITING_UNREAD: usize = 2;
+const WAITING_UNREAD: usize = 6;
 
 /// Follows Typha as [`follow_feed`] does, for a thread that has much to take: it reads the entries itself, while what comes
 /// next is received and decompressed. Needs a Tokio runtime.
