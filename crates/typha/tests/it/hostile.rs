@@ -203,13 +203,7 @@ async fn old_versions_of_tls_are_refused() {
 /// Slow requests at the ports of health and metrics: whoever asks properly is answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_requests_at_the_health_port_keep_nobody_out() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (health, pulse) = (Health::default(), Pulse::new());
-    health.register("felix-cache", &pulse, true, true, Duration::ZERO);
-    pulse.report(true, "in-sync");
-    let pages = Pages { health: Some(health), metrics: None };
-    let serving = tokio::spawn(telemetry_server::serve(listener, pages));
+    let (address, serving) = health_port().await;
     let mut slow = Vec::new();
     for _ in 0..300 {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -221,6 +215,43 @@ async fn slow_requests_at_the_health_port_keep_nobody_out() {
     let mut answer = Vec::new();
     tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 20"), "{}", String::from_utf8_lossy(&answer));
+    serving.abort();
+}
+
+/// A listener that answers what health and metrics are asked, with a feed that is in sync.
+async fn health_port() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (health, pulse) = (Health::default(), Pulse::new());
+    health.register("felix-cache", &pulse, true, true, Duration::ZERO);
+    pulse.report(true, "in-sync");
+    let pages = Pages { health: Some(health), metrics: None };
+    (address, tokio::spawn(telemetry_server::serve(listener, pages)))
+}
+
+/// Streams of HTTP/2 that are opened and reset at once: the ports of health and metrics never begin that protocol, so
+/// there is no stream to open. The answer is HTTP/1's refusal or the end of the connection, never a frame.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http2_is_not_spoken_at_the_health_port() {
+    let (address, serving) = health_port().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let upgrade = b"GET /readiness HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\n\
+        HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+    for (request, served) in [([&preface[..], &settings].concat(), false), (upgrade.to_vec(), true)] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&request).await.unwrap();
+        let mut answer = Vec::new();
+        // A reset is an end, too: what the server did not read is still in its buffer when it closes.
+        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();
+        let text = String::from_utf8_lossy(&answer);
+        assert!(!text.contains(" 101 "), "{text}");
+        if served {
+            assert!(text.starts_with("HTTP/1.1 20"), "{text}");
+        } else {
+            assert!(text.is_empty() || text.starts_with("HTTP/1.1 4"), "{text}");
+        }
+    }
     serving.abort();
 }
 
