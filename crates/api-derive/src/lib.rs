@@ -90,6 +90,7 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
         read_fields.push(read);
         schema_fields.push(schema);
     }
+    let names: Vec<_> = fields.named.iter().filter_map(|field| field.ident.as_ref()).collect();
     let expecting = format!("struct {ident}");
     let mut extras = Tokens::new();
     if options.atomic {
@@ -106,12 +107,25 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     };
     Ok(quote! {
         #(#attrs)*
-        #[derive(Clone, Debug, Default, PartialEq, ::serde::Serialize)]
+        #[derive(Debug, Default, ::serde::Serialize)]
         #vis struct #ident {
             #(#codec_fields)*
             /// Fields that this version does not know, kept so that writing back loses nothing.
             #[serde(flatten)]
             pub extra: crate::codec::Extra,
+        }
+
+        // By hand: what is derived is compiled again into every crate that uses it.
+        impl Clone for #ident {
+            fn clone(&self) -> Self {
+                Self { #(#names: self.#names.clone(),)* extra: self.extra.clone() }
+            }
+        }
+
+        impl PartialEq for #ident {
+            fn eq(&self, other: &Self) -> bool {
+                #(self.#names == other.#names &&)* self.extra == other.extra
+            }
         }
 
         // By hand: the derived kind keeps every field twice on the way and moves the whole struct several times, which is

@@ -253,9 +253,26 @@ impl<S: Spec> Schema for Object<S> {
 macro_rules! resources {
     ($($variant:ident),+ $(,)?) => {
         /// One object of any kind.
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Debug)]
         pub enum Resource {
             $(#[doc = concat!("`", stringify!($variant), "`")] $variant(Box<crate::resources::$variant>),)+
+        }
+
+        // By hand: what is derived is compiled again into every crate that copies or compares, and this is the largest
+        // type there is.
+        impl Clone for Resource {
+            fn clone(&self) -> Self {
+                match self { $(Self::$variant(object) => Self::$variant(object.clone()),)+ }
+            }
+        }
+
+        impl PartialEq for Resource {
+            fn eq(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$variant(one), Self::$variant(other)) => one == other,)+
+                    _ => false,
+                }
+            }
         }
 
         $(impl From<crate::resources::$variant> for Resource {
