@@ -3,10 +3,7 @@
 use model::feed::{FeedEntry, Status};
 use std::sync::Arc;
 use std::time::Instant;
-use typha::cache::{Cache, Step};
-use typha::snapshot::{Snapshot, compressed};
-use typha::source::inputs;
-use typha::trail::Crumb;
+use typha::for_tests::{Cache, Crumb, Snapshot, Step, compressed, inputs};
 
 /// What no step of Typha exceeds, as its default is.
 const LARGEST_STEP: usize = 100;

@@ -6,7 +6,7 @@
 //! pages decoded, and there it stays as it is, too.
 
 use crate::cache::Failure;
-use crate::index::key_of;
+use crate::keys;
 use crate::processor::{Outputs, Pure};
 use crate::source::{self, Items, Part, Source, Stored};
 use datastore::{InvalidEntry, KvList, UndecodedPart, WatchEvent, look_ahead, own_revision};
@@ -98,7 +98,7 @@ impl<E: From<FeedEntry>> Looked<E> {
                 looked.faults.push((pair.key.to_string(), faults));
             }
             for output in outputs.entries.drain(..) {
-                key_of(output.entry.key(), &mut looked.keys);
+                keys::encode(output.entry.key(), &mut looked.keys);
                 looked.outputs.push(LookedOutput {
                     is_gone: output.entry.is_gone(),
                     is_readable: output.is_readable,

@@ -13,6 +13,7 @@
 //! - [`ahead`]: the first list of a kind, converted by the threads that decode it.
 //! - [`processor`]: from stored entries to entries of a feed; pure.
 //! - [`aggregate`]: many kinds, one status, one order of delivery; pure.
+//! - [`KeyTable`]: which keys have been told, in little memory.
 //! - [`feeds`]: which kinds each component follows.
 //! - [`follow()`], [`Follower`]: tasks and channels around all that; [`Events`]: their receiving end.
 //! - [`Snapshot`]: the entries of one list, for code that asks now and then.
@@ -31,7 +32,8 @@ pub mod cache;
 mod driver;
 mod events;
 pub mod feeds;
-mod index;
+mod key_table;
+mod keys;
 pub mod processor;
 pub mod refusals;
 mod shell;
@@ -42,6 +44,7 @@ pub mod unreadable;
 pub use driver::{Driver, Told};
 pub use events::{Events, Make};
 pub use feeds::{BgpOptions, FelixOptions, FollowedKind};
+pub use key_table::{KeyHash, KeyTable, Known, Place};
 pub use refusals::{Refusal, Refusals};
 pub use shell::{Follower, follow, follow_as};
 pub use snapshot::{Held, Snapshot};

@@ -5,7 +5,7 @@
 //!
 //! Nothing here knows what the feed has already told: an output that is told a second time is swallowed by the cache.
 
-use crate::index::stamp;
+use crate::keys::stamp;
 use api::{Kind, Resource};
 use model::convert::{self, Faults};
 use model::feed::{FeedEntry, FeedKey, NamespacedName, Policy};

@@ -6,15 +6,13 @@ mod aims;
 mod phases;
 mod run;
 
-pub use aims::{Aim, Goal};
-pub use phases::{Client, Layout, Phase, Reach, Server, phases};
-pub use run::{Choices, run};
+pub(crate) use run::{Choices, run};
 
 use std::collections::BTreeMap;
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// All of it arrived.
     Reached,
     /// The connection began, and full packets did not arrive.
@@ -25,7 +23,7 @@ pub enum Outcome {
 
 /// What the newest whole round of a client's log says about each target.
 #[must_use]
-pub fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, Outcome>) {
+pub(crate) fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, Outcome>) {
     let mut rounds: BTreeMap<u64, BTreeMap<String, Outcome>> = BTreeMap::new();
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -9,9 +9,10 @@ mod host_checks;
 mod host_facts;
 
 pub use cluster_checks::check_cluster;
-pub use cluster_facts::{ClusterFacts, gather_cluster};
-pub use host_checks::check_host;
-pub use host_facts::{HostFacts, Interface, gather_host};
+pub(crate) use cluster_facts::ClusterFacts;
+pub use cluster_facts::gather_cluster;
+pub(crate) use host_checks::check_host;
+pub(crate) use host_facts::{HostFacts, gather_host};
 
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -64,7 +65,7 @@ impl Finding {
 
 /// Findings for people.
 #[must_use]
-pub fn to_text(findings: &[Finding]) -> String {
+pub(crate) fn to_text(findings: &[Finding]) -> String {
     let mut out = String::new();
     for finding in findings {
         let mark = match finding.level {
@@ -93,6 +94,6 @@ pub fn to_text(findings: &[Finding]) -> String {
 
 /// Whether anything will not work.
 #[must_use]
-pub fn has_problems(findings: &[Finding]) -> bool {
+pub(crate) fn has_problems(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.level == Level::Problem)
 }

@@ -14,7 +14,7 @@ mod record;
 mod removal;
 
 pub(crate) use plan::images;
-pub use plan::{Existing, refusal};
+pub(crate) use plan::{Existing, refusal};
 pub use record::Record;
 pub use removal::{Removal, uninstall};
 

@@ -12,14 +12,27 @@
 //! refuses to change what it did not look at before, and never deletes Calico's data without being told to.
 
 pub mod cli;
-pub mod cluster;
-pub mod connectivity;
-pub mod doctor;
-pub mod install;
-pub mod migrate;
+mod cluster;
+mod connectivity;
+mod doctor;
+mod install;
+mod migrate;
 pub mod probe;
-pub mod rollout;
-pub mod status;
+mod rollout;
+mod status;
 
-/// Who the fields that we write belong to.
-pub const FIELD_MANAGER: &str = "tortie";
+/// The owner of the fields that we write.
+const FIELD_MANAGER: &str = "tortie";
+
+/// What tests reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::cluster::{Mode, Reference, Target};
+    pub use crate::doctor::{Level, check_cluster, gather_cluster};
+    pub use crate::install::{How, Record, Removal, install, uninstall, wait};
+    pub use crate::migrate::{
+        PREVIOUS_IMAGES, PREVIOUS_STRATEGY, Plan, Request, gather as gather_migration, plan,
+        run as run_migration,
+    };
+    pub use crate::status::{gather as gather_status, report};
+}

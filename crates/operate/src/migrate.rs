@@ -14,7 +14,7 @@ mod plan;
 mod run;
 
 pub use gather::gather;
-pub use plan::{Facts, Plan, Request, Step, plan};
+pub use plan::{Plan, Request, plan};
 pub use run::run;
 
 /// Where the images are kept that a workload had before.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// How far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Whether all that should run does.
     pub is_done: bool,
     /// What there is to say.
@@ -14,7 +14,7 @@ pub struct Progress {
 
 /// How far a workload is; `pods` are those that its selector finds.
 #[must_use]
-pub fn progress(workload: &Value, pods: &[Value]) -> Progress {
+pub(crate) fn progress(workload: &Value, pods: &[Value]) -> Progress {
     let is_daemon_set = workload["kind"] == "DaemonSet";
     let number = |place: &str| workload.pointer(place).and_then(Value::as_i64).unwrap_or_default();
     let name = workload.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -58,7 +58,7 @@ pub fn progress(workload: &Value, pods: &[Value]) -> Progress {
 
 /// Whether a pod is ready.
 #[must_use]
-pub fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
     let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
     pod.pointer("/metadata/deletionTimestamp").is_none() && conditions.into_iter().flatten().any(is_true)
@@ -66,7 +66,7 @@ pub fn is_ready(pod: &Value) -> bool {
 
 /// What keeps a pod from being ready.
 #[must_use]
-pub fn trouble(pod: &Value) -> Option<String> {
+pub(crate) fn trouble(pod: &Value) -> Option<String> {
     if is_ready(pod) || pod.pointer("/metadata/deletionTimestamp").is_some() {
         return None;
     }

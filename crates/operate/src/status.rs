@@ -7,7 +7,7 @@ mod report;
 pub use gather::gather;
 pub(crate) use gather::{proxy_mode, text};
 pub(crate) use report::parameter;
-pub use report::{Component, Report, report};
+pub use report::report;
 
 use serde_json::Value;
 

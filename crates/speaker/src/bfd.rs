@@ -6,11 +6,11 @@
 //! Asynchronous mode over one hop (RFC 5881) and over several (RFC 5883). Refused: authentication, echo and demand mode, which
 //! no BGP speaker needs; a peer that asks for demand mode still gets packets, as RFC 5880 allows.
 
-pub mod machine;
-pub mod packet;
+pub(crate) mod machine;
+pub(crate) mod packet;
 
 #[cfg(test)]
 mod tests;
 
-pub use machine::{Bfd, News, Settings};
-pub use packet::{Diagnostic, Packet, State};
+pub(crate) use machine::{Bfd, News, Settings};
+pub(crate) use packet::{Packet, State};

@@ -18,13 +18,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// What BIRD is called here. Calico's tools want the letter before the number.
 #[must_use]
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     format!("v{}+tortie", env!("CARGO_PKG_VERSION"))
 }
 
 /// What the shell knows beside the engine.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub(crate) struct Surroundings {
     /// The wall clock when the speaker began.
     pub began: Timestamp,
     /// Since then.
@@ -48,7 +48,7 @@ const DIRECT: &str = "direct1";
 
 /// The facts for a question to the daemon of one family.
 #[must_use]
-pub fn facts(engine: &Engine, family: Family, question: &Question, around: &Surroundings) -> Facts {
+pub(crate) fn facts(engine: &Engine, family: Family, question: &Question, around: &Surroundings) -> Facts {
     match question {
         Question::Nothing | Question::Restrict => Facts::None,
         Question::Status => Facts::Daemon(daemon(engine, family, around)),

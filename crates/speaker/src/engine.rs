@@ -15,9 +15,11 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use output::{LogLine, Output};
-pub use peer::{Endpoint, Ends, Tally, Watched};
-pub use status::{PeerStatus, Summary};
+pub(crate) use output::{LogLine, Output};
+pub(crate) use peer::{Endpoint, Ends, Tally, Watched};
+pub use status::PeerStatus;
+#[cfg(feature = "component")]
+pub(crate) use status::Summary;
 
 use crate::session::{Event, Moment, Random};
 use bgp::Intent;

@@ -48,7 +48,7 @@ const FIGURES: [(&str, FigureKind, &str, Value); 11] = [
 ];
 
 /// Shows the figures of a speaker for as long as it runs. It is asked when somebody looks.
-pub fn offer(handle: &Handle, metrics: &Metrics) {
+pub(crate) fn offer(handle: &Handle, metrics: &Metrics) {
     let handle = handle.clone();
     metrics.source(move |figures| {
         if let Some(summary) = handle.ask(|engine, _| engine.summary()) {
@@ -59,7 +59,7 @@ pub fn offer(handle: &Handle, metrics: &Metrics) {
 
 /// The figures of all sessions.
 #[must_use]
-pub fn of(summary: &Summary) -> Vec<Figure> {
+pub(crate) fn of(summary: &Summary) -> Vec<Figure> {
     let figures = FIGURES.into_iter().map(|(name, kind, help, value)| {
         let values = summary
             .peers

@@ -7,23 +7,35 @@
 //! - [`figures`]: figures for Prometheus.
 //! - [`control`]: what BIRD's clients are told. Pure.
 //! - [`run`]: the component: intent in, sessions and answers out.
-//! - [`simulation`]: speakers in one process, over a network that is told. For tests and benchmarks.
-
+//! - `simulation`: speakers in one process, over a network that is a list. With the feature `testing` only.
 //!
-//! Without the feature `component`, only [`session`], [`bfd`], [`engine`] and [`simulation`] are there.
+//! Without the feature `component`, only what is pure is built: [`session`], [`bfd`], [`engine`].
 
-pub mod bfd;
 #[cfg(feature = "component")]
-pub mod control;
-pub mod engine;
+mod bfd;
 #[cfg(feature = "component")]
-pub mod figures;
+mod control;
+mod engine;
+#[cfg(feature = "component")]
+mod figures;
 #[cfg(feature = "component")]
 mod run;
-pub mod session;
+mod session;
 #[cfg(feature = "component")]
-pub mod shell;
-pub mod simulation;
+mod shell;
+#[cfg(any(test, feature = "testing"))]
+mod simulation;
 
 #[cfg(feature = "component")]
 pub use run::{RunError, run};
+
+/// What tests and benchmarks reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::engine::{Engine, PeerStatus};
+    pub use crate::session::{Direction, StateName};
+    #[cfg(feature = "component")]
+    pub use crate::shell::{Handle, Speaker};
+    #[cfg(any(test, feature = "testing"))]
+    pub use crate::simulation::{Node, Simulation, address, adversary::play, block, intent, mesh, session};
+}

@@ -14,6 +14,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Action, Agreed, Direction, Event, Moment, Reason, StateName};
-pub use machine::{Admission, Session};
-pub use settings::{Random, Settings};
+pub(crate) use event::{Action, Agreed, Event, Moment, Reason};
+pub use event::{Direction, StateName};
+pub(crate) use machine::{Admission, Session};
+pub(crate) use settings::{Random, Settings};

@@ -1,7 +1,7 @@
 //! Speakers in one process, over a network that is a list of connections: real messages, time that is told. For tests and
 //! benchmarks.
 
-pub mod adversary;
+pub(crate) mod adversary;
 
 use crate::engine::{Endpoint, Ends, Engine, LogLine, Output};
 use crate::session::{Direction, Moment};

@@ -6,7 +6,7 @@
 //!     └──────── reconnect ◄────────┘ lost
 //! ```
 //!
-//! - [`machine`]: what the consumer knows, and what a new connection changes about it; pure. `known` keeps it small.
+//! - [`machine`]: what the consumer knows, and what a new connection changes about it; pure.
 //! - [`session`]: one connection, from the hello to its end.
 //! - [`discovery`]: where Typhas are, and which one to try first.
 //! - [`tls`], [`certificate`]: both sides' TLS, with the names that certificates must have.
@@ -25,7 +25,6 @@ pub mod certificate;
 pub mod discovery;
 pub mod environment;
 pub mod feed;
-mod known;
 pub mod machine;
 pub mod reconnect;
 pub mod session;

@@ -4,7 +4,7 @@
 //! that the snapshot was complete; what is the same is not told again. A connection that goes on where the last one ended
 //! brings only changes.
 
-use crate::known::{Known, Noted};
+use follow::{KeyTable, Known};
 use model::feed::Status;
 use std::collections::HashMap;
 use typha_wire::{Position, WireUpdate};
@@ -58,7 +58,7 @@ impl<T> Default for News<T> {
 /// What is known of the server's entries.
 pub struct Machine<D: Decoder> {
     decoder: D,
-    known: Known,
+    known: KeyTable,
     unreadable: HashMap<Box<str>, String>,
     phase: Phase,
     told: Option<Status>,
@@ -71,7 +71,7 @@ impl<D: Decoder> Machine<D> {
     pub fn new(decoder: D) -> Self {
         Self {
             decoder,
-            known: Known::default(),
+            known: KeyTable::default(),
             unreadable: HashMap::new(),
             phase: Phase::Lost,
             told: None,
@@ -124,7 +124,7 @@ impl<D: Decoder> Machine<D> {
     }
 
     fn there(&mut self, path: &str, value: &[u8], resource_version: &[u8]) -> Option<D::Item> {
-        if self.known.note(path, value) == Noted::Same {
+        if !self.is_news(path, value) {
             return None;
         }
         let resource_version = std::str::from_utf8(resource_version).unwrap_or_default();
@@ -143,10 +143,29 @@ impl<D: Decoder> Machine<D> {
         }
     }
 
-    fn gone(&mut self, path: &str) -> Option<D::Item> {
-        if !self.known.remove(path) {
-            return None;
+    /// Notes that an entry is there; whether it was not, or with another value.
+    fn is_news(&mut self, path: &str, value: &[u8]) -> bool {
+        let known = Known { stamp: self.known.fingerprint(value), degraded: false };
+        let (hash, place) = self.known.find(path.as_bytes());
+        match place {
+            None => self.known.insert(path.as_bytes(), hash, known),
+            Some(place) if self.known.known(place) == known => {
+                self.known.touch(place);
+                return false;
+            }
+            Some(place) => self.known.set(place, known),
         }
+        true
+    }
+
+    fn gone(&mut self, path: &str) -> Option<D::Item> {
+        let place = self.known.find(path.as_bytes()).1?;
+        self.known.remove(place);
+        self.forgotten(path)
+    }
+
+    /// An entry that was known is not any more.
+    fn forgotten(&mut self, path: &str) -> Option<D::Item> {
         self.unreadable.remove(path);
         self.decoder.gone(path)
     }
@@ -157,8 +176,8 @@ impl<D: Decoder> Machine<D> {
         let mut items = Vec::new();
         if status == Status::InSync && self.phase == Phase::Filling {
             self.phase = Phase::Complete;
-            let missing = self.known.missing();
-            items.extend(missing.iter().filter_map(|path| self.gone(path)));
+            let missing = self.known.take(false, |path| String::from_utf8(path.to_owned()).ok());
+            items.extend(missing.iter().filter_map(|path| self.forgotten(path)));
         }
         let changed = self.told != Some(status);
         self.told = Some(status);
@@ -179,7 +198,7 @@ impl<D: Decoder> Machine<D> {
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.known.len() == 0
+        self.known.is_empty()
     }
 
     /// How many entries cannot be read.

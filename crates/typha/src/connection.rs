@@ -7,8 +7,8 @@
 mod handshake;
 mod out;
 
-pub use handshake::{Refusal, Terms, judge};
-pub use out::Outlet;
+pub(crate) use handshake::{Refusal, Terms, judge};
+pub(crate) use out::Outlet;
 
 use out::Out;
 
@@ -30,7 +30,7 @@ use typha_wire::{
 };
 
 /// The longest message that a client may send. The longest honest one has some hundred bytes.
-pub const LONGEST_CLIENT_MESSAGE: usize = 1 << 20;
+pub(crate) const LONGEST_CLIENT_MESSAGE: usize = 1 << 20;
 /// How many bytes of changes are written before the client's age is looked at again.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 

@@ -150,7 +150,12 @@ impl ConnectionFigures {
 }
 
 /// Shows everything in the metrics of the process.
-pub fn register(metrics: &Metrics, figures: &Arc<ConnectionFigures>, feeds: &[Arc<Feed>], log: Arc<Losses>) {
+pub(crate) fn register(
+    metrics: &Metrics,
+    figures: &Arc<ConnectionFigures>,
+    feeds: &[Arc<Feed>],
+    log: Arc<Losses>,
+) {
     let (figures, feeds) = (Arc::clone(figures), feeds.to_vec());
     metrics.source(move |page| {
         connections(&figures, page);

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// A machine that clients come from. One with IPv6 has a whole /64 to connect from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Source(IpAddr);
+pub(crate) struct Source(IpAddr);
 
 impl From<IpAddr> for Source {
     fn from(address: IpAddr) -> Self {
@@ -24,7 +24,7 @@ impl From<IpAddr> for Source {
 
 /// What becomes of a connection that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Its handshake begins.
     Begin,
     /// It waits.
@@ -35,7 +35,7 @@ pub enum Verdict {
 
 /// What a new connection changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     /// What becomes of it.
     pub verdict: Verdict,
     /// Another one that is closed for it.
@@ -52,7 +52,7 @@ struct Held {
 
 /// Connections whose handshake goes on or has not begun.
 #[derive(Debug)]
-pub struct Handshakes {
+pub(crate) struct Handshakes {
     most: usize,
     most_waiting: usize,
     running: usize,
@@ -66,13 +66,13 @@ pub struct Handshakes {
 impl Handshakes {
     /// So many at once, and so many that wait.
     #[must_use]
-    pub fn new(most: usize, most_waiting: usize) -> Self {
+    pub(crate) fn new(most: usize, most_waiting: usize) -> Self {
         let (sources, places) = (HashMap::new(), HashMap::new());
         Self { most, most_waiting, running: 0, waiting: 0, events: 0, sources, places }
     }
 
     /// A connection has come; later ones have higher numbers.
-    pub fn arrive(&mut self, id: u64, source: Source) -> Arrival {
+    pub(crate) fn arrive(&mut self, id: u64, source: Source) -> Arrival {
         let own = self.sources.get(&source).map_or((0, 0), |held| (held.running.len(), held.waiting.len()));
         self.events += 1;
         let now = self.events;
@@ -143,7 +143,7 @@ impl Handshakes {
 
     /// A handshake is over, however it ended; the connection whose handshake begins now. The machine with the fewest comes
     /// first, and of several the one that has waited longest for a turn.
-    pub fn over(&mut self, id: u64) -> Option<u64> {
+    pub(crate) fn over(&mut self, id: u64) -> Option<u64> {
         if !self.forget(id) {
             return None;
         }
@@ -159,14 +159,14 @@ impl Handshakes {
     }
 
     /// One that waits goes, because the process cannot have more files: the newest of the machine that has most.
-    pub fn shed(&mut self) -> Option<u64> {
+    pub(crate) fn shed(&mut self) -> Option<u64> {
         let (source, _) = self.sources.iter().max_by_key(|(_, held)| held.waiting.len())?;
         self.remove(*source, |held| held.waiting.back().copied())
     }
 
     /// How many are in their handshake, and how many wait.
-    #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
+    #[cfg(test)]
+    fn counts(&self) -> (usize, usize) {
         (self.running, self.waiting)
     }
 }

@@ -17,24 +17,33 @@
 //!
 //! It refuses to know what an entry means, and to speak without TLS where TLS was asked for.
 
-pub mod cache;
+mod cache;
 pub mod cli;
 pub mod config;
-pub mod connection;
-pub mod feed;
-pub mod figures;
-pub mod handshakes;
+mod connection;
+mod feed;
+mod figures;
+mod handshakes;
 mod random;
-pub mod rebalance;
-pub mod run;
-pub mod server;
-pub mod settings;
-pub mod snapshot;
-pub mod source;
-pub mod trail;
+mod rebalance;
+mod run;
+mod server;
+mod settings;
+mod snapshot;
+mod source;
+mod trail;
 
-pub use cache::Input;
-pub use feed::{Feed, FeedOptions};
-pub use figures::ConnectionFigures;
-pub use server::{Server, ServerParts};
-pub use settings::ServerSettings;
+/// What tests, benchmarks and counts reach into, and nothing else may.
+#[doc(hidden)]
+pub mod for_tests {
+    pub use crate::cache::{Cache, Input, Step};
+    pub use crate::connection::Connection;
+    pub use crate::feed::{Feed, FeedOptions};
+    pub use crate::figures::ConnectionFigures;
+    pub use crate::rebalance::{Limits, Rebalancing};
+    pub use crate::server::{Server, ServerParts};
+    pub use crate::settings::ServerSettings;
+    pub use crate::snapshot::{Snapshot, compressed};
+    pub use crate::source::{Source, SourceOptions, follow as follow_store, inputs, kinds};
+    pub use crate::trail::Crumb;
+}

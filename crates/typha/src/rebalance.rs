@@ -16,7 +16,7 @@ pub struct Limits {
 /// The number for so many Typhas, nodes and types of clients: an equal share as if one Typha were gone, a fifth more than
 /// that, and one for each type. All in whole numbers, as Calico counts.
 #[must_use]
-pub fn most_connections(limits: Limits, typhas: usize, nodes: usize, types: usize) -> usize {
+pub(crate) fn most_connections(limits: Limits, typhas: usize, nodes: usize, types: usize) -> usize {
     if typhas <= 1 {
         return limits.upper;
     }

@@ -37,7 +37,7 @@ const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// When the configuration cannot be used, the store's address is wrong, or the port cannot be had.
-pub async fn run(file: &Path, version: &str, log: &Log, shutdown: &Shutdown) -> Result<()> {
+pub(crate) async fn run(file: &Path, version: &str, log: &Log, shutdown: &Shutdown) -> Result<()> {
     let config = read(file)?;
     set_log(log, &config);
     allow_many_files();

@@ -90,7 +90,7 @@ pub fn compressed(crumb: Arc<Crumb>, entries: &[EncodedUpdate], time: Instant) -
 
 /// Messages for a stream that has all definitions.
 #[must_use]
-pub fn plain(crumb: Arc<Crumb>, entries: &[EncodedUpdate], largest: usize, time: Instant) -> Snapshot {
+pub(crate) fn plain(crumb: Arc<Crumb>, entries: &[EncodedUpdate], largest: usize, time: Instant) -> Snapshot {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     for batch in entries.chunks(largest.max(1)) {

@@ -58,7 +58,7 @@ thread_local! {
 /// An entry as the cache takes it: what is sent for it, which are two keys for a profile. One that cannot be written is left
 /// out, and said so: what clients know of it stays.
 #[derive(Debug, Default)]
-pub struct Inputs([Option<Input>; 2]);
+pub(crate) struct Inputs([Option<Input>; 2]);
 
 impl Inputs {
     fn of(entry: &FeedEntry) -> Self {

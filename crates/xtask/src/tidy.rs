@@ -78,10 +78,12 @@ fn module_style(files: &[String]) -> Vec<String> {
     .collect()
 }
 
-/// Doubles for tests are behind the feature `testing`, and only dev-dependencies switch it on: a release has none of them.
+/// Doubles for tests are behind the feature `testing`, and only dev-dependencies and fuzzing switch it on: a release has
+/// none of them.
 fn doubles(root: &Path, files: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
-    for name in files.iter().filter(|name| name.starts_with("crates/") && name.ends_with("/Cargo.toml")) {
+    let manifests = files.iter().filter(|name| name.starts_with("crates/") && name.ends_with("/Cargo.toml"));
+    for name in manifests.filter(|name| !name.ends_with("/fuzz/Cargo.toml")) {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
         let mut section = "";
         for (number, line) in text.lines().enumerate() {

@@ -9,8 +9,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use testkit::{Etcd, Folder};
 use tokio::net::TcpListener;
-use typha::source::{self, Source, SourceOptions};
-use typha::{ConnectionFigures, Feed, FeedOptions, Server, ServerParts, ServerSettings};
+use typha::for_tests::{
+    ConnectionFigures, Feed, FeedOptions, Server, ServerParts, ServerSettings, Source, SourceOptions,
+    follow_store,
+};
 use typha_client::state_file;
 use typha_wire::SyncerType;
 
@@ -18,7 +20,7 @@ async fn start(client: &Client, address: SocketAddr, run: u64) -> Result<(Server
     let listener = TcpListener::bind(address).await?;
     let feed = Feed::new(SyncerType::Bgp, run, FeedOptions::default());
     let options = SourceOptions { kubernetes: false, use_pod_cidr: false };
-    let source = source::follow(client.backend(), &feed, options);
+    let source = follow_store(client.backend(), &feed, options);
     let parts = ServerParts {
         feeds: vec![feed],
         settings: ServerSettings::default(),

@@ -6,7 +6,8 @@
 
 use super::Contents;
 use crate::ahead::{FeedPart, Looked};
-use crate::index::{Index, Known, key_of};
+use crate::key_table::{KeyTable, Known};
+use crate::keys;
 use crate::processor::{Output, Outputs, Processor};
 use datastore::{InvalidEntry, WatchEvent, own_revision};
 use model::feed::{FeedEntry, FeedKey};
@@ -41,7 +42,7 @@ pub struct Note {
 
 /// What a feed has told about one kind, to a reader that wants this of each entry.
 pub struct Entries<E = FeedEntry> {
-    index: Index,
+    told: KeyTable,
     processor: Box<dyn Processor>,
     news: News<E>,
     /// Room for a key.
@@ -60,7 +61,7 @@ impl<E: From<FeedEntry>> Entries<E> {
     #[must_use]
     pub fn new(processor: Box<dyn Processor>) -> Self {
         Self {
-            index: Index::new(),
+            told: KeyTable::default(),
             processor,
             news: News::default(),
             key: Vec::new(),
@@ -81,19 +82,19 @@ impl<E: From<FeedEntry>> Entries<E> {
     /// How many keys the feed has told about.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.told.len()
     }
 
     /// Whether the feed has told about nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.index.len() == 0
+        self.told.is_empty()
     }
 
     /// How many bytes are kept for that.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.index.bytes()
+        self.told.bytes()
     }
 
     /// An entry is there.
@@ -130,9 +131,9 @@ impl<E: From<FeedEntry>> Entries<E> {
         self.processor.keep(&key);
         for known in self.processor.keys(&key) {
             self.key.clear();
-            key_of(known.borrow(), &mut self.key);
-            if let (_, Some(place)) = self.index.find(&self.key) {
-                self.index.touch(place);
+            keys::encode(known.borrow(), &mut self.key);
+            if let (_, Some(place)) = self.told.find(&self.key) {
+                self.told.touch(place);
             }
         }
         let mut reason = entry.reason;
@@ -161,7 +162,7 @@ impl<E: From<FeedEntry>> Entries<E> {
         let mut key = std::mem::take(&mut self.key);
         key.clear();
         let Output { entry, is_readable, revision, replaces } = output;
-        key_of(entry.key(), &mut key);
+        keys::encode(entry.key(), &mut key);
         let known = Known { stamp: revision, degraded: !is_readable };
         if self.is_news(&key, entry.is_gone(), known, replaces) {
             self.news.entries.push(entry.into());
@@ -171,21 +172,21 @@ impl<E: From<FeedEntry>> Entries<E> {
 
     /// Notes what is known about a key from now on; whether those who follow must hear of it.
     fn is_news(&mut self, key: &[u8], is_gone: bool, known: Known, replaces: bool) -> bool {
-        let (hash, place) = self.index.find(key);
+        let (hash, place) = self.told.find(key);
         match place {
             None if is_gone => return false,
-            None => self.index.insert(key, hash, known),
-            Some(place) if !known.degraded && is_gone => self.index.remove(place),
+            None => self.told.insert(key, hash, known),
+            Some(place) if !known.degraded && is_gone => self.told.remove(place),
             // What was reported, readable, is better than what can be read now.
-            Some(place) if known.degraded && (is_gone || !self.index.known(place).degraded) => {
-                self.index.touch(place);
+            Some(place) if known.degraded && (is_gone || !self.told.known(place).degraded) => {
+                self.told.touch(place);
                 return false;
             }
-            Some(place) if self.index.known(place) == known && !replaces => {
-                self.index.touch(place);
+            Some(place) if self.told.known(place) == known && !replaces => {
+                self.told.touch(place);
                 return false;
             }
-            Some(place) => self.index.set(place, known),
+            Some(place) => self.told.set(place, known),
         }
         true
     }
@@ -231,7 +232,7 @@ impl<E: From<FeedEntry>> Contents for Entries<E> {
     type News = News<E>;
 
     fn begin(&mut self) {
-        self.index.begin();
+        self.told.begin();
         self.processor.begin();
         self.unread.values_mut().for_each(|(_, seen)| *seen = false);
         self.nameless = false;
@@ -259,7 +260,9 @@ impl<E: From<FeedEntry>> Contents for Entries<E> {
         self.apply_all(outputs);
         self.owes_deletes = self.nameless;
         if !self.nameless {
-            self.news.entries.extend(self.index.take(false).into_iter().map(FeedKey::gone).map(E::from));
+            self.news
+                .entries
+                .extend(self.told.take(false, keys::decode).into_iter().map(FeedKey::gone).map(E::from));
         }
         let over: Vec<String> =
             self.unread.iter().filter(|(_, (_, seen))| !seen).map(|(key, _)| key.clone()).collect();
@@ -280,7 +283,9 @@ impl<E: From<FeedEntry>> Contents for Entries<E> {
     fn clear(&mut self) {
         self.processor.begin();
         self.processor.finish(&mut Outputs::default());
-        self.news.entries.extend(self.index.take(true).into_iter().map(FeedKey::gone).map(E::from));
+        self.news
+            .entries
+            .extend(self.told.take(true, keys::decode).into_iter().map(FeedKey::gone).map(E::from));
     }
 
     fn take_news(&mut self) -> Option<News<E>> {

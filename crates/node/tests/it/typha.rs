@@ -10,8 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use testkit::Etcd;
 use tokio::net::TcpListener;
-use typha::source::{self, Source, SourceOptions};
-use typha::{ConnectionFigures, Feed, FeedOptions, Server, ServerParts, ServerSettings};
+use typha::for_tests::{
+    ConnectionFigures, Feed, FeedOptions, Server, ServerParts, ServerSettings, Source, SourceOptions,
+    follow_store,
+};
 use typha_wire::SyncerType;
 
 /// A Typha on the node's store. Each run of one has a number of its own.
@@ -31,7 +33,7 @@ impl Typha {
         let feeds: Vec<Arc<Feed>> =
             SyncerType::ALL.iter().map(|kind| Feed::new(*kind, run, FeedOptions::default())).collect();
         let options = SourceOptions { kubernetes: false, use_pod_cidr: false };
-        let sources = feeds.iter().map(|feed| source::follow(client.backend(), feed, options)).collect();
+        let sources = feeds.iter().map(|feed| follow_store(client.backend(), feed, options)).collect();
         let parts = ServerParts {
             feeds,
             settings: ServerSettings::default(),

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 /// What kind of target it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Goal {
+pub(crate) enum Goal {
     /// A pod that answers.
     Server(Server),
     /// The service of all of them, by address or by name.
@@ -23,7 +23,7 @@ pub enum Goal {
 
 /// A target of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Aim {
+pub(crate) struct Aim {
     /// Its name for people.
     pub title: String,
     /// How it stands in clients' logs.
@@ -39,7 +39,7 @@ impl Aim {
 
     /// A pod that answers, once for each of its addresses.
     #[must_use]
-    pub fn at_server(server: &Server, addresses: &[IpAddr]) -> Vec<Self> {
+    pub(crate) fn at_server(server: &Server, addresses: &[IpAddr]) -> Vec<Self> {
         let aim = |address: &IpAddr| {
             let title = format!("{} ({})", server.name, version(*address));
             let address = join_host_port(&address.to_string(), &SERVER_PORT.to_string());
@@ -50,7 +50,7 @@ impl Aim {
 
     /// The service: its addresses, its name, and its port on the nodes that these are addresses of.
     #[must_use]
-    pub fn at_service(layout: &Layout, service: &Value, nodes: &[(String, IpAddr)]) -> Vec<Self> {
+    pub(crate) fn at_service(layout: &Layout, service: &Value, nodes: &[(String, IpAddr)]) -> Vec<Self> {
         let port = SERVICE_PORT.to_string();
         let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
         let addresses: Vec<IpAddr> =
@@ -78,20 +78,20 @@ impl Aim {
 
     /// Somebody outside of the cluster.
     #[must_use]
-    pub fn outside(target: &str) -> Self {
+    pub(crate) fn outside(target: &str) -> Self {
         Self::new(format!("outside: {target}"), target, Goal::Outside)
     }
 
     /// An interface that encrypts.
     #[must_use]
-    pub fn encryption(interface: &str) -> Self {
+    pub(crate) fn encryption(interface: &str) -> Self {
         let title = format!("other nodes by {interface}");
         Self::new(title, interface_target(interface), Goal::Encryption(interface.to_owned()))
     }
 
     /// What must come of a client's attempt in a phase.
     #[must_use]
-    pub fn reach(&self, layout: &Layout, phase: &Phase, client: Client) -> Reach {
+    pub(crate) fn reach(&self, layout: &Layout, phase: &Phase, client: Client) -> Reach {
         match &self.goal {
             Goal::Server(server) => layout.reach(phase, client, server),
             Goal::Service => {

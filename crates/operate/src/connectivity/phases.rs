@@ -9,7 +9,7 @@ pub(super) const SERVICE_PORT: u16 = 80;
 
 /// The machines and names that a test uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// The namespace of its own.
     pub namespace: String,
     /// The image of the probes.
@@ -20,7 +20,7 @@ pub struct Layout {
 
 /// A pod that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub(crate) struct Server {
     /// Its name.
     pub name: String,
     /// Its node.
@@ -29,7 +29,7 @@ pub struct Server {
 
 /// A pod that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Client {
+pub(crate) enum Client {
     /// One that policies let in.
     Friend,
     /// One that they do not.
@@ -40,11 +40,11 @@ pub enum Client {
 
 impl Client {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Friend, Self::Stranger, Self::Host];
+    pub(crate) const ALL: [Self; 3] = [Self::Friend, Self::Stranger, Self::Host];
 
     /// The name of its pod.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Friend => "friend",
             Self::Stranger => "stranger",
@@ -55,7 +55,7 @@ impl Client {
 
 /// What must come of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub(crate) enum Reach {
     /// It must arrive.
     Yes,
     /// It must not.
@@ -66,7 +66,7 @@ pub enum Reach {
 
 /// Some policies, and what must hold under them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// Its name.
     pub name: &'static str,
     /// The policies of this phase; those of the one before are deleted.
@@ -80,7 +80,7 @@ pub struct Phase {
 impl Layout {
     /// The pods that answer: one on each node.
     #[must_use]
-    pub fn servers(&self) -> Vec<Server> {
+    pub(crate) fn servers(&self) -> Vec<Server> {
         let server = |(index, node): (usize, &String)| Server {
             name: format!("server-{}", index + 1),
             node: node.clone(),
@@ -90,7 +90,7 @@ impl Layout {
 
     /// What a phase expects of a client and a server.
     #[must_use]
-    pub fn reach(&self, phase: &Phase, client: Client, server: &Server) -> Reach {
+    pub(crate) fn reach(&self, phase: &Phase, client: Client, server: &Server) -> Reach {
         // Clients are on the first node.
         let is_near = self.nodes.first() == Some(&server.node);
         let found = phase.expected.iter().find(|(known, _, _)| *known == client);
@@ -99,7 +99,7 @@ impl Layout {
 
     /// The namespace.
     #[must_use]
-    pub fn namespace_object(&self) -> Value {
+    pub(crate) fn namespace_object(&self) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {
@@ -112,7 +112,7 @@ impl Layout {
 
     /// The pods that answer.
     #[must_use]
-    pub fn server_objects(&self) -> Vec<Value> {
+    pub(crate) fn server_objects(&self) -> Vec<Value> {
         self.servers()
             .iter()
             .map(|server| {
@@ -126,7 +126,7 @@ impl Layout {
 
     /// Their service, with the IP versions that the pods have: services of a cluster may have more.
     #[must_use]
-    pub fn service_object(&self, versions: &[&str]) -> Value {
+    pub(crate) fn service_object(&self, versions: &[&str]) -> Value {
         let policy = if versions.len() > 1 { "RequireDualStack" } else { "SingleStack" };
         json!({
             "apiVersion": "v1", "kind": "Service",
@@ -141,7 +141,7 @@ impl Layout {
 
     /// A pod that asks for these targets.
     #[must_use]
-    pub fn client_object(&self, client: Client, targets: &[String]) -> Value {
+    pub(crate) fn client_object(&self, client: Client, targets: &[String]) -> Value {
         let node = self.nodes.first().map(String::as_str).unwrap_or_default();
         let mut words = vec!["probe", "watch"];
         words.extend(targets.iter().map(String::as_str));
@@ -173,7 +173,7 @@ impl Layout {
 
 /// What is tried, in this order.
 #[must_use]
-pub fn phases(namespace: &str) -> Vec<Phase> {
+pub(crate) fn phases(namespace: &str) -> Vec<Phase> {
     use Client::{Friend, Host, Stranger};
     use Reach::{Any, No, Yes};
     let policy = |name: &str, spec: Value| {

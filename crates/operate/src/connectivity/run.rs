@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// What was chosen.
 #[derive(Clone, Debug)]
-pub struct Choices {
+pub(crate) struct Choices {
     /// The image of the probes.
     pub image: String,
     /// Only one node.
@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// When the pods do not come up, or the cluster cannot be asked.
-pub async fn run(target: &Target, choices: &Choices, out: &mut dyn Write) -> Result<TestReport> {
+pub(crate) async fn run(target: &Target, choices: &Choices, out: &mut dyn Write) -> Result<TestReport> {
     let layout = layout(target, choices).await?;
     writeln!(out, "namespace {}, nodes {}", layout.namespace, layout.nodes.join(" and "))?;
     let outcome = inside(target, choices, &layout, out).await;

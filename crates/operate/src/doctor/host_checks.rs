@@ -15,7 +15,7 @@ const MODULES: [(&str, &str, bool); 7] = [
 
 /// Every check of a machine.
 #[must_use]
-pub fn check_host(facts: &HostFacts) -> Vec<Finding> {
+pub(crate) fn check_host(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![kernel(facts)];
     findings.extend(modules(facts));
     findings.push(rp_filter(facts));
@@ -353,7 +353,8 @@ fn peers(facts: &HostFacts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Interface, Level};
+    use super::super::Level;
+    use super::super::host_facts::Interface;
     use super::*;
 
     fn healthy() -> HostFacts {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// An interface with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub(crate) struct Interface {
     /// Its name.
     pub name: String,
     /// Its address, with the prefix.
@@ -21,7 +21,7 @@ pub struct Interface {
 
 /// The facts. `None` stands for what cannot be found out.
 #[derive(Clone, Debug, Default)]
-pub struct HostFacts {
+pub(crate) struct HostFacts {
     /// The kernel's version, such as `6.1.0-13-amd64`.
     pub kernel: String,
     /// Modules that are loaded, built in or can be loaded.
@@ -63,7 +63,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Looks at the machine below `root`; `peers` are addresses of other nodes with ports to try.
 #[must_use]
-pub fn gather_host(root: &Path, cni_conf_dir: &str, cni_bin_dir: &str, peers: &[SocketAddr]) -> HostFacts {
+pub(crate) fn gather_host(
+    root: &Path,
+    cni_conf_dir: &str,
+    cni_bin_dir: &str,
+    peers: &[SocketAddr],
+) -> HostFacts {
     let read = |path: &str| std::fs::read_to_string(root.join(path.trim_start_matches('/'))).ok();
     let number = |path: &str| read(path).and_then(|text| text.trim().parse().ok());
     let kernel = read("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Existing {
+pub(crate) struct Existing {
     /// Whether the record of an installation of ours is there.
     pub has_record: bool,
     /// The images of the daemon sets `calico-node` and `canal`, with their names.
@@ -21,7 +21,7 @@ impl Existing {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub async fn gather(target: &Target) -> Result<Self> {
+    pub(crate) async fn gather(target: &Target) -> Result<Self> {
         let mut daemon_sets = Vec::new();
         for name in ["calico-node", "canal"] {
             if let Some(set) = target.get(&Reference::new("DaemonSet", NAMESPACE, name)).await? {
@@ -48,7 +48,7 @@ pub(crate) fn images(workload: &Value) -> Vec<String> {
 
 /// Why installing must not go on.
 #[must_use]
-pub fn refusal(existing: &Existing, options: &Options, is_upgrade: bool) -> Option<String> {
+pub(crate) fn refusal(existing: &Existing, options: &Options, is_upgrade: bool) -> Option<String> {
     if existing.has_operator {
         return Some(
             "Calico's operator is on this cluster and would change everything back. Go on with `tortie migrate from-calico`, \

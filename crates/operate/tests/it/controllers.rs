@@ -3,7 +3,7 @@
 
 use crate::{Shared, World};
 use anyhow::{Context as _, Result};
-use operate::cluster::{Reference, Target};
+use operate::for_tests::{Reference, Target};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,10 +3,9 @@
 use crate::World;
 use anyhow::Result;
 use manifests::{Like, Options};
-use operate::cluster::{Mode, Target};
-use operate::doctor::{Level, check_cluster, gather_cluster};
-use operate::install::{How, install};
-use operate::status::{gather, report};
+use operate::for_tests::{
+    How, Level, Mode, Target, check_cluster, gather_cluster, gather_status, install, report,
+};
 use serde_json::json;
 
 async fn finding(target: &Target, check: &str) -> (Level, String) {
@@ -23,7 +22,7 @@ async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
     let world = World::start()?;
     let target = world.target().await?;
     assert_eq!(finding(&target, "definitions").await.0, Level::Warning);
-    assert!(report(&gather(&target).await).problems[0].contains("nothing is installed"));
+    assert!(report(&gather_status(&target).await).problems[0].contains("nothing is installed"));
 
     let options = Options::new(Like::CalicoTypha, "r", "v1");
     let how = How { mode: Mode::default(), wait: None, is_upgrade: false };
@@ -70,26 +69,26 @@ async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
         "{pools:?}"
     );
 
-    let report = report(&gather(&target).await);
+    let status = report(&gather_status(&target).await);
     assert!(
-        report.to_text().contains("Pool         pool 10.96.0.0/16: IPIP Never, VXLAN Always"),
+        status.to_text().contains("Pool         pool 10.96.0.0/16: IPIP Never, VXLAN Always"),
         "{}",
-        report.to_text()
+        status.to_text()
     );
     assert!(
-        report.problems.iter().any(|problem| problem == "node n1 has no pod of calico-node"),
+        status.problems.iter().any(|problem| problem == "node n1 has no pod of calico-node"),
         "{:?}",
-        report.problems
+        status.problems
     );
-    assert!(report.routing.starts_with("BGP where pools want it"), "{}", report.routing);
+    assert!(status.routing.starts_with("BGP where pools want it"), "{}", status.routing);
 
     // Somebody without rights is told what could not be read.
     let nobody = Target::open(Some(&world.api_server.kubeconfig_without_rights())).await?;
-    let report = operate::status::report(&gather(&nobody).await);
+    let status = report(&gather_status(&nobody).await);
     assert!(
-        report.problems.iter().any(|problem| problem.starts_with("could not be read")),
+        status.problems.iter().any(|problem| problem.starts_with("could not be read")),
         "{:?}",
-        report.problems
+        status.problems
     );
     assert_eq!(finding(&nobody, "rights").await.0, Level::Unknown);
     Ok(())

@@ -3,8 +3,7 @@
 use crate::{World, told};
 use anyhow::Result;
 use manifests::{Like, Options};
-use operate::cluster::{Mode, Target};
-use operate::install::{How, Record, Removal, install, uninstall, wait};
+use operate::for_tests::{How, Mode, Record, Removal, Target, install, uninstall, wait};
 use serde_json::json;
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ mod migrate;
 mod rights;
 
 use anyhow::{Context as _, Result};
-use operate::cluster::Target;
+use operate::for_tests::Target;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use testkit::{ApiServer, Etcd};

@@ -4,8 +4,9 @@ use crate::controllers::Controllers;
 use crate::{World, told};
 use anyhow::Result;
 use manifests::{Like, Options};
-use operate::cluster::Target;
-use operate::migrate::{PREVIOUS_IMAGES, PREVIOUS_STRATEGY, Plan, Request, gather, plan, run};
+use operate::for_tests::{
+    PREVIOUS_IMAGES, PREVIOUS_STRATEGY, Plan, Request, Target, gather_migration, plan, run_migration,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -33,14 +34,14 @@ fn calico(world: &World) -> Result<()> {
 }
 
 async fn planned(target: &Target, request: &Request) -> Result<Plan> {
-    Ok(plan(&gather(target).await?, request))
+    Ok(plan(&gather_migration(target).await?, request))
 }
 
 async fn carry_out(target: &Target, request: &Request) -> Result<String> {
     let plan = planned(target, request).await?;
     anyhow::ensure!(plan.refusals.is_empty(), "{:?}", plan.refusals);
     let mut out = Vec::new();
-    run(target, &plan, Duration::from_secs(60), &mut out).await?;
+    run_migration(target, &plan, Duration::from_secs(60), &mut out).await?;
     Ok(told(&out))
 }
 
@@ -90,7 +91,8 @@ async fn node_by_node_and_back() -> Result<()> {
     *controllers.broken.lock().unwrap() = Some("n1".into());
     let plan = planned(&target, &request(&[], false)).await?;
     let mut out = Vec::new();
-    let failed = format!("{:#}", run(&target, &plan, Duration::from_secs(2), &mut out).await.unwrap_err());
+    let failed =
+        format!("{:#}", run_migration(&target, &plan, Duration::from_secs(2), &mut out).await.unwrap_err());
     assert!(failed.contains("node n1 has no ready pod after 2 s") && failed.contains("--back"), "{failed}");
     assert_eq!(images(&world)?[2].1, theirs, "n3 was not touched");
     *controllers.broken.lock().unwrap() = None;

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|history: &[u8]| speaker::simulation::adversary::play(history));
+fuzz_target!(|history: &[u8]| speaker::for_tests::play(history));

@@ -9,7 +9,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// What a session is configured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The pause between packets that we send and the shortest one that we take.
     pub interval: Duration,
     /// After so many missing packets the session is down.
@@ -18,7 +18,7 @@ pub struct Settings {
 
 /// What became of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub(crate) enum News {
     /// Both ends hear each other.
     Up,
     /// The peer is not heard any more, or does not hear us.
@@ -38,7 +38,7 @@ struct Heard {
 
 /// One session.
 #[derive(Debug)]
-pub struct Bfd {
+pub(crate) struct Bfd {
     settings: Settings,
     discriminator: u32,
     state: State,
@@ -53,7 +53,7 @@ pub struct Bfd {
 impl Bfd {
     /// A session that has heard nothing yet. `discriminator` is our number of it: not zero, and different for each session.
     #[must_use]
-    pub fn new(settings: Settings, discriminator: u32, now: Moment) -> Self {
+    pub(crate) fn new(settings: Settings, discriminator: u32, now: Moment) -> Self {
         Self {
             settings,
             discriminator,
@@ -68,19 +68,19 @@ impl Bfd {
 
     /// Our number of the session.
     #[must_use]
-    pub fn discriminator(&self) -> u32 {
+    pub(crate) fn discriminator(&self) -> u32 {
         self.discriminator
     }
 
     /// Our state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.state
     }
 
     /// When [`Bfd::tick`] is due.
     #[must_use]
-    pub fn deadline(&self) -> Option<Moment> {
+    pub(crate) fn deadline(&self) -> Option<Moment> {
         let next = (!self.is_unwanted()).then_some(self.next);
         match (next, self.detect) {
             (Some(one), Some(other)) => Some(one.min(other)),
@@ -121,7 +121,7 @@ impl Bfd {
     }
 
     /// Takes a packet of the peer: an answer that is due at once, and what became of the session.
-    pub fn received(&mut self, packet: &Packet, now: Moment) -> (Option<Packet>, Option<News>) {
+    pub(crate) fn received(&mut self, packet: &Packet, now: Moment) -> (Option<Packet>, Option<News>) {
         self.heard = Some(Heard {
             discriminator: packet.mine,
             desired_transmit: packet.desired_transmit,
@@ -174,7 +174,7 @@ impl Bfd {
     }
 
     /// A deadline may have passed: a packet that is due, and what became of the session.
-    pub fn tick(&mut self, now: Moment, random: &mut Random) -> (Option<Packet>, Option<News>) {
+    pub(crate) fn tick(&mut self, now: Moment, random: &mut Random) -> (Option<Packet>, Option<News>) {
         let mut news = None;
         if self.detect.is_some_and(|detect| detect <= now) {
             self.detect = None;
@@ -194,7 +194,7 @@ impl Bfd {
 
     /// The last word: held down on purpose, so that the peer does not take it for a failure.
     #[must_use]
-    pub fn end(&mut self) -> Packet {
+    pub(crate) fn end(&mut self) -> Packet {
         self.state = State::AdminDown;
         self.diagnostic = Diagnostic::AdminDown;
         self.detect = None;

@@ -4,13 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long a packet without authentication is.
-pub const LENGTH: usize = 24;
+pub(crate) const LENGTH: usize = 24;
 const LENGTH_FIELD: u8 = 24;
 const VERSION: u8 = 1;
 
 /// The state of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum State {
+pub(crate) enum State {
     /// Held down on purpose; says nothing about forwarding.
     AdminDown,
     /// The other end has not been heard.
@@ -43,7 +43,7 @@ impl State {
 
 /// Why an end last went down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Diagnostic {
+pub(crate) enum Diagnostic {
     /// Not said.
     #[default]
     None,
@@ -93,7 +93,7 @@ impl fmt::Display for Diagnostic {
 
 /// A control packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
+pub(crate) struct Packet {
     /// Why the sender last went down.
     pub diagnostic: Diagnostic,
     /// The sender's state.
@@ -117,7 +117,7 @@ pub struct Packet {
 impl Packet {
     /// The packet's bytes.
     #[must_use]
-    pub fn encode(&self) -> [u8; LENGTH] {
+    pub(crate) fn encode(&self) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
         bytes[0] = VERSION << 5 | self.diagnostic.number();
         bytes[1] = self.state.number() << 6 | u8::from(self.poll) << 5 | u8::from(self.last) << 4;
@@ -133,7 +133,7 @@ impl Packet {
 
     /// Reads a packet; nothing of one that has to be thrown away (RFC 5880, 6.8.6).
     #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [first, flags, multiplier, length, rest @ ..] = bytes else { return None };
         let (words, _) = rest.as_chunks::<4>();
         let [mine, yours, transmit, receive, _echo, ..] = words else { return None };

@@ -1,7 +1,8 @@
 //! Tests of BFD: every transition of RFC 5880 as a row, packets byte for byte, and two ends over a network that loses packets.
 
+use super::packet::Diagnostic;
 use super::packet::LENGTH;
-use super::{Bfd, Diagnostic, News, Packet, Settings, State};
+use super::{Bfd, News, Packet, Settings, State};
 use crate::session::{Moment, Random};
 use proptest::prelude::*;
 use std::time::Duration;

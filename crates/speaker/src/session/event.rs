@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Time since the speaker began.
-pub type Moment = Duration;
+pub(crate) type Moment = Duration;
 
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ impl Direction {
 
 /// What happened.
 #[derive(Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// The session shall be.
     Start,
     /// The session shall not be any more: what to say to the peer.
@@ -56,7 +56,7 @@ pub enum Event {
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Begin to connect.
     Connect,
     /// Send a message.
@@ -97,7 +97,7 @@ pub enum Action {
 
 /// What both sides of a session agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub(crate) struct Agreed {
     /// What changes how messages are read and written.
     pub options: SessionOptions,
     /// After so much silence the peer is gone. 0 means never.

@@ -35,7 +35,7 @@ enum Outgoing {
 
 /// The session with one peer.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     settings: Settings,
     state: State,
     /// This speaker has restarted just now and forwards by the routes of before.
@@ -50,7 +50,7 @@ pub struct Session {
 
 /// What is to be done with a connection that the peer has made.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// It is the session's: say [`Event::Accepted`].
     Take,
     /// It is answered with this and closed.
@@ -62,7 +62,7 @@ pub enum Admission {
 impl Session {
     /// A session that has not been started.
     #[must_use]
-    pub fn new(settings: Settings, restarting: bool) -> Self {
+    pub(crate) fn new(settings: Settings, restarting: bool) -> Self {
         Self {
             settings,
             state: State::Idle { until: None },
@@ -76,18 +76,18 @@ impl Session {
 
     /// What it is configured with.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
     /// This speaker's restart is over: later OPENs do not speak of it.
-    pub fn end_restart(&mut self) {
+    pub(crate) fn end_restart(&mut self) {
         self.restarting = false;
     }
 
     /// The state that people see.
     #[must_use]
-    pub fn state(&self) -> StateName {
+    pub(crate) fn state(&self) -> StateName {
         match &self.state {
             State::Idle { .. } => StateName::Idle,
             State::Established(_) => StateName::Established,
@@ -109,13 +109,13 @@ impl Session {
 
     /// Why the last session or attempt ended. Forgotten when a session is up.
     #[must_use]
-    pub fn last_reason(&self) -> Option<&Reason> {
+    pub(crate) fn last_reason(&self) -> Option<&Reason> {
         self.last_reason.as_ref()
     }
 
     /// What was agreed on, while the session is up.
     #[must_use]
-    pub fn agreed(&self) -> Option<&Agreed> {
+    pub(crate) fn agreed(&self) -> Option<&Agreed> {
         match &self.state {
             State::Established(established) => Some(&established.agreed),
             _ => None,
@@ -124,7 +124,7 @@ impl Session {
 
     /// How messages on a connection are to be read and written.
     #[must_use]
-    pub fn options(&self, direction: Direction) -> SessionOptions {
+    pub(crate) fn options(&self, direction: Direction) -> SessionOptions {
         let of = |handshake: &Handshake| match handshake {
             Handshake::OpenSent { .. } => SessionOptions::default(),
             Handshake::Waiting { agreed, .. } | Handshake::OpenConfirm { agreed, .. } => agreed.options,
@@ -139,26 +139,26 @@ impl Session {
 
     /// Whether stale routes of a family are kept just now.
     #[must_use]
-    pub fn keeps_stale(&self, family: Family) -> bool {
+    pub(crate) fn keeps_stale(&self, family: Family) -> bool {
         self.stale[family.index()].is_some()
     }
 
     /// What waits to be sent on the session's connection is not taken just now.
-    pub fn blocked(&mut self, now: Moment) {
+    pub(crate) fn blocked(&mut self, now: Moment) {
         if let State::Established(established) = &mut self.state {
             established.blocked(now);
         }
     }
 
     /// The peer has taken something of what waited.
-    pub fn progressed(&mut self) {
+    pub(crate) fn progressed(&mut self) {
         if let State::Established(established) = &mut self.state {
             established.progressed();
         }
     }
 
     /// The peer has made a connection: whether the session takes it. What it replaces is closed by the actions.
-    pub fn admit(&mut self, now: Moment, random: &mut Random, out: &mut Vec<Action>) -> Admission {
+    pub(crate) fn admit(&mut self, now: Moment, random: &mut Random, out: &mut Vec<Action>) -> Admission {
         let refuse = |reason| Admission::Refuse(Cause::Cease(reason).into());
         match &self.state {
             // Two speakers that pause in turn must not count each other's refusal as the next error.
@@ -183,7 +183,7 @@ impl Session {
     }
 
     /// Takes what happened and adds what to do.
-    pub fn handle(&mut self, event: Event, now: Moment, random: &mut Random, out: &mut Vec<Action>) {
+    pub(crate) fn handle(&mut self, event: Event, now: Moment, random: &mut Random, out: &mut Vec<Action>) {
         let before = self.state();
         match event {
             Event::Start => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The settings of a session. A session whose settings change begins again; see [`super::Session`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Our system, towards this peer.
     pub local_as: Asn,
     /// The peer's system.
@@ -39,15 +39,15 @@ pub struct Settings {
 
 impl Settings {
     /// BIRD's hold time.
-    pub const HOLD_TIME: u16 = 240;
+    pub(crate) const HOLD_TIME: u16 = 240;
     /// BIRD's restart time.
-    pub const RESTART_TIME: u16 = 120;
+    pub(crate) const RESTART_TIME: u16 = 120;
     /// Of this many prefixes a peer can announce two full Internet tables; no cluster needs more.
-    pub const PREFIX_LIMIT: usize = 2_000_000;
+    pub(crate) const PREFIX_LIMIT: usize = 2_000_000;
 
     /// The settings of Calico's BIRD for a peer.
     #[must_use]
-    pub fn new(local_as: Asn, peer_as: Asn, router_id: RouterId, family: Family) -> Self {
+    pub(crate) fn new(local_as: Asn, peer_as: Asn, router_id: RouterId, family: Family) -> Self {
         let mut families = [false; 2];
         families[family.index()] = true;
         Self {
@@ -70,24 +70,24 @@ impl Settings {
 
     /// Whether the peer is of another system.
     #[must_use]
-    pub fn is_external(&self) -> bool {
+    pub(crate) fn is_external(&self) -> bool {
         self.local_as != self.peer_as
     }
 }
 
 /// Random numbers for jitter. Seeded from outside, so that a run can be repeated.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Numbers that depend on the seed alone.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
     /// The next number (xorshift64*).
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -95,7 +95,7 @@ impl Random {
     }
 
     /// A duration between three quarters of it and all of it (RFC 4271, 10).
-    pub fn jittered(&mut self, duration: Duration) -> Duration {
+    pub(crate) fn jittered(&mut self, duration: Duration) -> Duration {
         let share = u32::try_from(self.next_u64() >> 40 & 0xff).unwrap_or_default();
         duration * (768 + share) / 1024
     }

@@ -4,7 +4,7 @@ use crate::harness::{Bird, Running, Wire, intent, session, wait_for};
 use anyhow::Result;
 use bgp::IpVersion;
 use bgp::intent::Bfd;
-use speaker::session::StateName;
+use speaker::for_tests::StateName;
 use std::num::NonZeroU8;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use anyhow::Result;
 use bgp::intent::{Remote, Session, SessionName};
 use bgp::{IpVersion, Password};
 use rib::{Destination, Query};
-use speaker::session::StateName;
+use speaker::for_tests::StateName;
 
 fn both(change: impl Fn(&mut Session)) -> [Session; 2] {
     [IpVersion::V4, IpVersion::V6].map(|version| {

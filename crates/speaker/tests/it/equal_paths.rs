@@ -3,7 +3,7 @@
 use crate::harness::{OURS, Running, THEIRS, Wire, wait_for};
 use anyhow::Result;
 use bgp::intent::{Remote, Session, SessionKind, SessionName};
-use speaker::simulation;
+use speaker::for_tests as simulation;
 use std::net::IpAddr;
 use std::sync::Arc;
 use testkit::network::Namespace;

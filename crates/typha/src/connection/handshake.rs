@@ -15,7 +15,7 @@ pub enum Refusal {
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// The feed.
     pub kind: SyncerType,
     /// Whether streams are restarted with compression.
@@ -30,7 +30,7 @@ pub struct Terms {
 ///
 /// # Errors
 /// When the client is refused.
-pub fn judge(hello: &ClientHello) -> Result<Terms, Refusal> {
+pub(crate) fn judge(hello: &ClientHello) -> Result<Terms, Refusal> {
     let kind = SyncerType::from_name(&hello.syncer_type);
     let kind = kind.ok_or_else(|| Refusal::UnknownType(hello.syncer_type.clone()))?;
     if !hello.supports_modern_policy_keys {

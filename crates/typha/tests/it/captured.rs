@@ -7,7 +7,7 @@ use follow::processor::Outputs;
 use model::feed::{FeedEntry, Status};
 use model::{Key, ListOptions};
 use std::collections::BTreeMap;
-use typha::source::{self, SourceOptions};
+use typha::for_tests::{SourceOptions, inputs, kinds};
 use typha_wire::{Incoming, Message, SyncerType};
 
 /// Entries that the store's client makes and the store does not hold.
@@ -39,7 +39,7 @@ fn belongs(list: &ListOptions, key: &Key) -> bool {
 fn updates(kind: SyncerType) -> Vec<FeedEntry> {
     let options = SourceOptions { kubernetes: false, use_pod_cidr: false };
     let mut updates = Vec::new();
-    for mut followed in source::kinds(kind, options) {
+    for mut followed in kinds(kind, options) {
         let mut outputs = Outputs::default();
         for (key, value, revision) in stored().into_iter().filter(|(key, ..)| belongs(&followed.list, key)) {
             let value = model::value::decode(&key, value.as_bytes()).unwrap();
@@ -118,7 +118,7 @@ async fn every_value_is_calico_s() {
         assert!(!expected.is_empty());
         let world = World::start(quick(), None).await;
         let feed = world.feeds.iter().find(|feed| feed.kind() == kind).unwrap();
-        feed.publish(source::inputs(&updates(kind)));
+        feed.publish(inputs(&updates(kind)));
         feed.set_status(Status::InSync);
         let mut client = Raw::connect(world.address).await;
         client.say(&Message::ClientHello(hello(kind.as_str(), false, &[]))).await;

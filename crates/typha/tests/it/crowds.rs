@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpSocket, TcpStream};
-use typha::ServerSettings;
+use typha::for_tests::ServerSettings;
 use typha_wire::Message;
 
 /// Both ends of a thousand connections are in this process.

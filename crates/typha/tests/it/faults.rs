@@ -4,7 +4,7 @@ use crate::world::{Got, Raw, World, hello, input, quick, until};
 use model::feed::Status;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use typha::ServerSettings;
+use typha::for_tests::ServerSettings;
 use typha_wire::{Compression, Message};
 
 fn large(number: u64) -> String {

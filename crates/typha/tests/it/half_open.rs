@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use testkit::network::Namespace;
 use tokio::runtime::{Builder, Runtime};
-use typha::ServerSettings;
+use typha::for_tests::ServerSettings;
 use typha_client::ClientSettings;
 
 /// Whatever this side does, the other one is first.

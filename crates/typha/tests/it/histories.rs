@@ -96,7 +96,7 @@ async fn another_run_of_the_server_sends_everything_and_the_client_tells_the_dif
     let address = first.address;
     drop(first);
     let feeds = typha_wire::SyncerType::ALL
-        .map(|kind| typha::Feed::new(kind, 78, typha::FeedOptions::default()))
+        .map(|kind| typha::for_tests::Feed::new(kind, 78, typha::for_tests::FeedOptions::default()))
         .to_vec();
     feeds[0].publish((1..500).map(|number| input(&format!("/k{number:05}"), "v")));
     let listener = loop {
@@ -105,14 +105,14 @@ async fn another_run_of_the_server_sends_everything_and_the_client_tells_the_dif
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
-    let parts = typha::ServerParts {
+    let parts = typha::for_tests::ServerParts {
         feeds: feeds.clone(),
         settings: quick(),
         version: String::new(),
         tls: None,
         figures: std::sync::Arc::default(),
     };
-    let _server = typha::Server::start(listener, parts);
+    let _server = typha::for_tests::Server::start(listener, parts);
     feeds[0].set_status(Status::InSync);
     let wanted = crate::world::contents(&feeds[0]);
     until("in sync with the other", || client.has(&wanted)).await;

@@ -10,7 +10,7 @@ use telemetry::{Health, Pulse};
 use telemetry_server::Pages;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use typha::ServerSettings;
+use typha::for_tests::ServerSettings;
 use typha_client::ClientSettings;
 use typha_client::tls::ServerTls;
 use typha_wire::outgoing::{Outgoing, STREAM_HEAD, kvs_segment};

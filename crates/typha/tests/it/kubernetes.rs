@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;
 use testkit::{ApiServer, Etcd};
-use typha::rebalance::{Limits, Rebalancing};
+use typha::for_tests::{Limits, Rebalancing};
 use typha_client::Discovery;
 use typha_wire::Message;
 

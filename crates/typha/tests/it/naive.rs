@@ -300,9 +300,11 @@ async fn bytes_until(client: &mut Raw, last: &Got) -> Vec<u8> {
 async fn another_decoder_reads_the_same() {
     // No pings: what comes is what was asked for, and nothing comes after it.
     let hour = std::time::Duration::from_secs(3600);
-    let world =
-        World::start(typha::ServerSettings { ping_interval: hour, pong_timeout: hour * 6, ..quick() }, None)
-            .await;
+    let world = World::start(
+        typha::for_tests::ServerSettings { ping_interval: hour, pong_timeout: hour * 6, ..quick() },
+        None,
+    )
+    .await;
     let many = (0..2345).map(|number| {
         let value = format!("{{\"value\":{number},\"text\":\"{}\"}}", "ab".repeat(number % 97));
         input(&format!("/k{number:05}"), &value)

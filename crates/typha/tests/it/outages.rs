@@ -14,7 +14,7 @@ use testkit::{Etcd, Folder, Process, Signal};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use typha::source::{self, SourceOptions};
+use typha::for_tests::{SourceOptions, follow_store, kinds};
 use typha_client::{Discovery, follow_feed};
 use typha_wire::outgoing::Outgoing;
 use typha_wire::{GoTime, Message, ServerHello, SyncerType};
@@ -95,7 +95,7 @@ async fn a_store_that_was_compacted_while_it_could_not_be_reached() {
     put_sets(&near, 0..20, "10.0.0.0/8").await;
     let world = World::start(quick(), None).await;
     let far = open(&carried).await;
-    let _source = source::follow(&far, world.felix(), OPTIONS);
+    let _source = follow_store(&far, world.felix(), OPTIONS);
     let (_follower, events) =
         follow_feed(Discovery::Address(world.address.to_string()), settings(), telemetry::Pulse::new());
     let keeper = Keeper::of(events);
@@ -112,7 +112,7 @@ async fn a_store_that_was_compacted_while_it_could_not_be_reached() {
     let revision = answer["header"]["revision"].to_string();
     assert!(etcd.etcdctl(&["compact", "--physical", &revision]).unwrap().status.success());
     gate.send_replace(true);
-    let (_direct, events) = follow::follow(&near, source::kinds(SyncerType::Felix, OPTIONS));
+    let (_direct, events) = follow::follow(&near, kinds(SyncerType::Felix, OPTIONS));
     let direct = Keeper::of(events);
     until("what was missed has come", || {
         direct.is_in_sync() && sets(&keeper) == 25 && keeper.entries() == direct.entries()
@@ -190,7 +190,7 @@ async fn processes_that_are_killed_in_the_middle_of_a_snapshot() {
         server = process(&etcd, folder.path(), port);
         listening(address).await;
     }
-    let (_direct, events) = follow::follow(&backend, source::kinds(SyncerType::Felix, OPTIONS));
+    let (_direct, events) = follow::follow(&backend, kinds(SyncerType::Felix, OPTIONS));
     let direct = Keeper::of(events);
     until("everything has come in the end", || {
         direct.is_in_sync()

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use telemetry::Pulse;
 use testkit::{Etcd, Folder, Process};
-use typha::source::{self, SourceOptions};
+use typha::for_tests::{SourceOptions, kinds};
 use typha_client::{ClientSettings, Discovery, follow_feed};
 use typha_wire::SyncerType;
 
@@ -93,7 +93,7 @@ async fn every_client_is_told_the_same_by_every_server() {
     let (mut followers, mut directs) = (Vec::new(), Vec::new());
     let mut compared = Vec::new();
     for kind in SyncerType::ALL {
-        let (direct, events) = follow::follow(&backend, source::kinds(kind, options));
+        let (direct, events) = follow::follow(&backend, kinds(kind, options));
         let direct_keeper = Keeper::of(events);
         for server in &servers {
             let settings = ClientSettings::new(kind, "n1", "test", "");

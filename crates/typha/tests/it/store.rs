@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use telemetry::Pulse;
 use testkit::Etcd;
 use tokio::sync::mpsc;
-use typha::source::{self, SourceOptions};
+use typha::for_tests::{SourceOptions, follow_store, kinds};
 use typha_client::{Discovery, follow_feed};
 
 #[derive(Default)]
@@ -81,11 +81,11 @@ async fn through_typha_and_without_it_the_feed_is_the_same() {
     }
     let options = SourceOptions { kubernetes: false, use_pod_cidr: false };
     let world = World::start(quick(), None).await;
-    let _source = source::follow(&backend, world.felix(), options);
+    let _source = follow_store(&backend, world.felix(), options);
     let discovery = Discovery::Address(world.address.to_string());
     let (_follower, events) = follow_feed(discovery, settings(), Pulse::new());
     let through = Keeper::of(events);
-    let (_direct, events) = follow::follow(&backend, source::kinds(world.felix().kind(), options));
+    let (_direct, events) = follow::follow(&backend, kinds(world.felix().kind(), options));
     let direct = Keeper::of(events);
     until("both are in sync", || through.is_in_sync() && direct.is_in_sync()).await;
     until("both are the same", || through.entries() == direct.entries()).await;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use telemetry::Pulse;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use typha::{ConnectionFigures, Feed, FeedOptions, Input, Server, ServerParts, ServerSettings};
+use typha::for_tests::{ConnectionFigures, Feed, FeedOptions, Input, Server, ServerParts, ServerSettings};
 use typha_client::tls::ServerTls;
 use typha_client::{ClientSettings, Consumer, Decoder, Discovery, Follower, follow};
 use typha_wire::outgoing::Outgoing;

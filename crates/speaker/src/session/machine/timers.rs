@@ -10,7 +10,7 @@ use std::time::Duration;
 impl Session {
     /// When [`Event::Tick`] is due.
     #[must_use]
-    pub fn deadline(&self) -> Option<Moment> {
+    pub(crate) fn deadline(&self) -> Option<Moment> {
         let own = match &self.state {
             State::Idle { until } => *until,
             State::Trying { retry, outgoing, incoming } => {

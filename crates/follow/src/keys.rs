@@ -1,13 +1,18 @@
-//! Keys as short runs of bytes, both ways. Only for this process: nothing is stored or sent like this.
+//! Keys of a feed as short runs of bytes, both ways, and revisions as numbers: what a [`KeyTable`](crate::KeyTable) keeps.
+//! Only for this process: nothing is stored or sent like this.
 
 use api::Kind;
 use ipnet::IpNet;
 use model::feed::{FeedKey, FeedKeyRef, NamespacedName, ReadyFlag};
 use model::v1::{HostConfigKey, HostEndpointKey, PolicyKey, WorkloadEndpointKey};
 use model::{AffinityType, BlockAffinityKey, ResourceKey};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+#[cfg(test)]
+mod tests;
 
 /// Writes a key. Two keys are equal exactly when their bytes are.
-pub(super) fn encode(key: FeedKeyRef<'_>, out: &mut Vec<u8>) {
+pub(crate) fn encode(key: FeedKeyRef<'_>, out: &mut Vec<u8>) {
     use FeedKeyRef as Key;
     let mut put = |tag: u8, kind: Option<Kind>, texts: &[&str]| {
         out.push(tag);
@@ -50,7 +55,7 @@ pub(super) fn encode(key: FeedKeyRef<'_>, out: &mut Vec<u8>) {
 }
 
 /// Reads what [`encode`] wrote.
-pub(super) fn decode(mut bytes: &[u8]) -> Option<FeedKey> {
+pub(crate) fn decode(mut bytes: &[u8]) -> Option<FeedKey> {
     let input = &mut bytes;
     Some(match byte(input)? {
         0 => FeedKey::Ready(ReadyFlag),
@@ -135,4 +140,18 @@ fn text(input: &mut &[u8]) -> Option<String> {
 
 fn net(input: &mut &[u8]) -> Option<IpNet> {
     text(input)?.parse().ok()
+}
+
+/// A revision as a number: two revisions of one key that differ have different stamps. Stores count; where a revision
+/// is not a number, its hash stands for it.
+pub(crate) fn stamp(revision: &str) -> u64 {
+    const HASHED: u64 = 1 << 63;
+    match revision.parse::<u64>() {
+        Ok(number) if number < HASHED => number,
+        _ => {
+            let mut hasher = DefaultHasher::new();
+            revision.hash(&mut hasher);
+            hasher.finish() | HASHED
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The index against an ordinary map.
+//! Keys of every kind, there and back.
 
 use super::*;
 use api::Kind;
@@ -55,18 +55,8 @@ fn keys() -> Vec<FeedKey> {
 
 fn bytes(key: &FeedKey) -> Vec<u8> {
     let mut bytes = Vec::new();
-    key_of(key.borrow(), &mut bytes);
+    encode(key.borrow(), &mut bytes);
     bytes
-}
-
-fn find(index: &Index, key: &FeedKey) -> Option<Place> {
-    index.find(&bytes(key)).1
-}
-
-fn insert(index: &mut Index, key: &FeedKey, known: Known) {
-    let (hash, found) = index.find(&bytes(key));
-    assert!(found.is_none());
-    index.insert(&bytes(key), hash, known);
 }
 
 #[test]
@@ -74,56 +64,11 @@ fn every_key_survives_the_trip() {
     let mut seen = std::collections::BTreeSet::new();
     for key in keys() {
         let bytes = bytes(&key);
-        assert_eq!(codec::decode(&bytes).as_ref(), Some(&key));
+        assert_eq!(decode(&bytes).as_ref(), Some(&key));
         for length in 0..bytes.len() {
-            assert_ne!(codec::decode(&bytes[..length]).as_ref(), Some(&key), "cut at {length}");
+            assert_ne!(decode(&bytes[..length]).as_ref(), Some(&key), "cut at {length}");
         }
         assert!(seen.insert(bytes), "{key}");
-    }
-}
-
-#[test]
-fn entries_are_found_changed_and_taken() {
-    let mut index = Index::new();
-    for (number, key) in keys().iter().enumerate() {
-        insert(&mut index, key, Known { stamp: number as u64, degraded: number % 2 == 0 });
-    }
-    for (number, key) in keys().iter().enumerate() {
-        let place = find(&index, key).unwrap();
-        assert_eq!(index.known(place), Known { stamp: number as u64, degraded: number % 2 == 0 });
-    }
-    index.begin();
-    let kept = keys()[3].clone();
-    let place = find(&index, &kept).unwrap();
-    index.touch(place);
-    let gone = index.take(false);
-    let expected: Vec<FeedKey> = keys().into_iter().filter(|key| *key != kept).collect();
-    assert_eq!(gone, expected);
-    assert_eq!(index.len(), 1);
-    assert!(find(&index, &kept).is_some());
-    assert_eq!(index.take(true), [kept]);
-    assert_eq!(index.len(), 0);
-}
-
-#[test]
-fn gaps_are_closed() {
-    let mut index = Index::new();
-    let key = |number: usize| FeedKey::Tier(format!("tier-{number}"));
-    for number in 0..20_000 {
-        insert(&mut index, &key(number), Known { stamp: number as u64, degraded: false });
-    }
-    let full = index.buffer.len();
-    for number in 0..20_000 {
-        if number % 10 != 0 {
-            let place = find(&index, &key(number)).unwrap();
-            index.remove(place);
-        }
-    }
-    assert_eq!(index.len(), 2000);
-    assert!(index.buffer.len() < full / 2, "{} of {full}", index.buffer.len());
-    for number in 0..20_000 {
-        let found = find(&index, &key(number)).map(|place| index.known(place).stamp);
-        assert_eq!(found, (number % 10 == 0).then_some(number as u64));
     }
 }
 
