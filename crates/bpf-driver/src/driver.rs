@@ -2,6 +2,7 @@
 
 use crate::at_driver::AtDrivers;
 use crate::attachments::{Attachments, Way};
+use crate::denied::Denied;
 use crate::error::Error;
 use crate::files;
 use crate::import::Imported;
@@ -33,8 +34,6 @@ const COUNTERS: &str = "cali_counters6";
 const HOOKS: [u32; 2] = [0, 1];
 /// At drivers.
 const DRIVER_HOOK: u32 = 2;
-/// Where packets that policy denied are counted.
-const DENIED: usize = 4;
 
 /// What the driver is opened with.
 #[derive(Clone, Debug, Default)]
@@ -398,17 +397,11 @@ impl Driver {
         Ok(PerCpu::new(self.maps.get(COUNTERS).ok_or(Error::Missing("map of counters"))?)?)
     }
 
-    /// How many packets policy denied on the interfaces that have programs.
+    /// How many packets policy denied on the interfaces that have programs, for whoever asks.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn denied(&self) -> Result<u64, Error> {
-        let counters = self.counters()?;
-        let mut sum = 0;
-        let hooks = |index: &u32| [HOOKS[0], HOOKS[1], DRIVER_HOOK].map(|hook| (*index, hook));
-        for (device, hook) in self.counted.iter().flat_map(hooks) {
-            sum += counters.get(&CounterKey { device, hook })?.iter().map(|one| one.0[DENIED]).sum::<u64>();
-        }
-        Ok(sum)
+    pub fn denied(&self) -> Result<Denied, Error> {
+        Denied::of(self.maps.get(COUNTERS).ok_or(Error::Missing("map of counters"))?)
     }
 }

@@ -7,6 +7,7 @@
 //! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links; `at_driver`: those at
 //!   their drivers.
 //! - `services`, `serving`: services into the NAT maps; `sockets`: the programs by which sockets of the host get backends.
+//! - `denied`: packets that policy denied, counted by programs.
 //! - `logs`: lines about packets that met a rule that logs.
 //! - `import`: flows that Linux knew before programs did.
 //! - `sweeper`: connections that have ended leave their maps; `usage`: how full those are.
@@ -17,6 +18,7 @@
 
 mod at_driver;
 mod attachments;
+mod denied;
 mod driver;
 mod error;
 pub mod files;
@@ -39,6 +41,7 @@ mod sweeper;
 mod usage;
 
 pub use attachments::{Way, remove_filters};
+pub use denied::Denied;
 pub use driver::{Driver, Interface, Settings};
 pub use error::Error;
 pub use filter::Filters;

@@ -185,6 +185,15 @@ impl Map {
         Ok(Self { fd, definition })
     }
 
+    /// The same map by a descriptor of its own.
+    ///
+    /// # Errors
+    /// When there are no more descriptors.
+    pub fn try_clone(&self) -> Result<Self> {
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(self.refused("hold"))?;
+        Ok(Self { fd, definition: self.definition.clone() })
+    }
+
     /// What it was made with.
     #[must_use]
     pub fn definition(&self) -> &Definition {

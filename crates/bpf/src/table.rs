@@ -142,7 +142,20 @@ impl<'a, K: Layout, V: Layout> PerCpu<'a, K, V> {
     /// When the kernel refuses.
     pub fn get(&self, key: &K) -> Result<Vec<V>> {
         let Some(value) = self.map.get(&key.bytes())? else { return Ok(Vec::new()) };
-        Ok(value.chunks_exact(V::SIZE.next_multiple_of(8)).map(|one| V::read(&one[..V::SIZE])).collect())
+        Ok(Self::values(&value))
+    }
+
+    /// Everything in it: the values of each key, one for each processor.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn entries(&self) -> Result<Vec<(K, Vec<V>)>> {
+        let all = self.map.entries()?;
+        Ok(all.iter().map(|(key, value)| (K::read(key), Self::values(value))).collect())
+    }
+
+    fn values(bytes: &[u8]) -> Vec<V> {
+        bytes.chunks_exact(V::SIZE.next_multiple_of(8)).map(|one| V::read(&one[..V::SIZE])).collect()
     }
 
     /// Sets the same value for every processor.

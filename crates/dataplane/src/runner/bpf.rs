@@ -10,6 +10,7 @@
 
 mod connections;
 mod controls;
+mod figures;
 mod hardening;
 mod health;
 mod host_path;
@@ -28,6 +29,7 @@ use bpf_driver::{Driver, Error, Interface};
 use bpf_policy::{Policies, RuleTexts};
 use connections::Connections;
 use controls::Controls;
+use figures::Figures;
 use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
 use netlink::Kernel;
@@ -74,6 +76,7 @@ pub(super) struct Bpf {
     limits: Limits,
     controls: Controls,
     connections: Connections,
+    figures: Figures,
     /// Whether policy was complete with the last attempt.
     is_complete: bool,
     is_on: bool,
@@ -113,11 +116,15 @@ impl Bpf {
             }
             path
         });
-        let opened = Driver::open(&wanted);
-        let driver = match opened {
+        let figures = Figures::default();
+        let driver = match Driver::open(&wanted) {
             Ok(mut driver) => {
                 tracing::info!(way = ?driver.way(), "policy will be enforced by eBPF programs");
                 connections.follow(driver.connections(), &settings.metrics);
+                match driver.denied() {
+                    Ok(denied) => figures.show(denied, &settings.metrics),
+                    Err(error) => tracing::warn!(%error, "packets that eBPF programs deny are not shown"),
+                }
                 if let Err(error) = driver.write_failsafes(wanted::failsafes(config)) {
                     tracing::error!(%error, "ports that always work");
                     limits.refuse(format!("ports that always work cannot be written: {error}"));
@@ -148,6 +155,7 @@ impl Bpf {
             limits,
             controls: Controls::default(),
             connections,
+            figures,
             is_complete: false,
             is_on: false,
             attached: BTreeSet::new(),
@@ -327,11 +335,8 @@ impl Bpf {
                 tracing::warn!(%error, "flows of UDP to services may wait until Linux has forgotten them");
             }
         }
-    }
-
-    /// How many interfaces of workloads have their programs, and how many packets policy denied so far.
-    pub(super) fn figures(&self) -> Option<(usize, u64)> {
-        let driver = self.driver.as_ref().filter(|_| self.is_on)?;
-        Some((self.attached.len(), driver.denied().unwrap_or_default()))
+        if self.is_on {
+            self.figures.set(self.attached.len());
+        }
     }
 }

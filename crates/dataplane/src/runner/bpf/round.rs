@@ -3,7 +3,6 @@
 use super::Owners;
 use crate::managers::{Judge, News};
 use crate::runner::Loop;
-use crate::runner::backend::number;
 use crate::runner::phases::Round;
 use std::time::Instant;
 
@@ -26,19 +25,6 @@ impl Loop {
         );
         if bpf.is_possible() {
             self.world.judge = if bpf.is_on() { Judge::Programs } else { Judge::RulesBeforePrograms };
-        }
-        if let Some((workloads, denied)) = bpf.figures() {
-            let metrics = &self.settings.metrics;
-            metrics.set(
-                "felix_bpf_happy_dataplane_endpoints",
-                "Number of BPF endpoints that are successfully programmed.",
-                number(workloads),
-            );
-            metrics.set(
-                "felix_bpf_denied_packets",
-                "Number of packets that policy denied on the interfaces that have eBPF programs now.",
-                number(usize::try_from(denied).unwrap_or(usize::MAX)),
-            );
         }
         round.again(outcome.again_in);
         round.failures.extend(outcome.failures);

@@ -1,0 +1,47 @@
+//! Figures of the programs, read from the kernel when somebody asks for them: a round pays for none.
+
+use bpf_driver::Denied;
+use std::sync::{Arc, Mutex, PoisonError};
+use telemetry::{Figure, FigureKind, Metrics};
+
+/// How many interfaces of workloads have their programs; none until programs judge packets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures(Arc<Mutex<Option<usize>>>);
+
+impl Figures {
+    /// Shows them with other figures.
+    pub(super) fn show(&self, denied: Denied, metrics: &Metrics) {
+        let workloads = Arc::clone(&self.0);
+        metrics.source(move |figures| {
+            let workloads = *workloads.lock().unwrap_or_else(PoisonError::into_inner);
+            figures.extend(workloads.into_iter().flat_map(|workloads| figures_of(workloads, &denied)));
+        });
+    }
+
+    /// So many have them now.
+    pub(super) fn set(&self, workloads: usize) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(workloads);
+    }
+}
+
+fn figures_of(workloads: usize, denied: &Denied) -> [Figure; 2] {
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let one = |name, help, value: u64| Figure {
+        name,
+        kind: FigureKind::Gauge,
+        help,
+        values: vec![(String::new(), value as f64)],
+    };
+    [
+        one(
+            "felix_bpf_happy_dataplane_endpoints",
+            "Number of BPF endpoints that are successfully programmed.",
+            u64::try_from(workloads).unwrap_or(u64::MAX),
+        ),
+        one(
+            "felix_bpf_denied_packets",
+            "Number of packets that policy denied on the interfaces that have eBPF programs now.",
+            denied.packets().unwrap_or_default(),
+        ),
+    ]
+}
