@@ -6,6 +6,7 @@ ARCH ?= amd64
 TARGET := $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
 # Debian's cross-linker knows no folding, and was never tried without tables for unwinding.
 SMALLER := $(if $(filter arm64,$(ARCH)),,-C link-arg=-Wl,--icf=all -C link-arg=-Wl,-T,$(CURDIR)/scripts/no-unwinding.ld)
+SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/
 DIST := $(if $(filter arm64,$(ARCH)),dist/arm64,dist)
 # Where cargo puts what it builds; CARGO_TARGET_DIR is honoured.
 OUT := $(or $(CARGO_TARGET_DIR),target)
@@ -28,10 +29,11 @@ define put_into
 endef
 
 # At a fixed address: a plugin lives for milliseconds, and moving a program of this size elsewhere takes two of them. A panic
-# ends the program, so tables for unwinding are of no use. Functions that are equal to the byte are kept once.
+# ends the program, so tables for unwinding are of no use. Functions that are equal to the byte are kept once. Where this machine
+# keeps the sources of dependencies is nobody's business.
 build: ## Build the release binary and its links into dist/ (about a quarter of an hour on two cores).
 	$(if $(filter arm64,$(ARCH)),@scripts/cross-arm64.sh)
-	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no $(SMALLER)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
+	RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static -C force-unwind-tables=no --remap-path-prefix=$(SOURCES)= $(SMALLER)" $(CARGO) build --release --locked --target $(TARGET) -p tortie
 	$(call put_into,$(DIST),$(OUT)/$(TARGET)/release/tortie)
 	@ls -l $(DIST)
 

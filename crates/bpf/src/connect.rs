@@ -10,6 +10,7 @@ use crate::interface::Version;
 use crate::link::{CgroupHook, Link};
 use crate::map::Map;
 use crate::object::{Loaded, Object};
+use crate::packed::{self, packed};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -46,10 +47,10 @@ impl Connect {
     /// # Errors
     /// When this program was built from a broken one.
     pub fn object(version: Version) -> Result<Object> {
-        match version {
-            Version::V4 => Object::parse("connect_v4.o", include_bytes!("../../../bpf/objects/connect_v4.o")),
-            Version::V6 => Object::parse("connect_v6.o", include_bytes!("../../../bpf/objects/connect_v6.o")),
-        }
+        packed::object(match version {
+            Version::V4 => packed!("connect_v4.o"),
+            Version::V6 => packed!("connect_v6.o"),
+        })
     }
 
     /// Loads the programs of an object.

@@ -6,6 +6,7 @@ mod options;
 use crate::error::Result;
 use crate::map::Map;
 use crate::object::{Loaded, Object};
+use crate::packed::{self, packed};
 use crate::table::{Layout, ProgramArray};
 use std::collections::BTreeMap;
 
@@ -35,25 +36,15 @@ pub enum Version {
 }
 
 impl Version {
-    /// The name of the file under `bpf/objects`.
-    #[must_use]
-    pub fn file(self) -> &'static str {
-        match self {
-            Self::V4 => "tc_v4.o",
-            Self::V6 => "tc_v6.o",
-        }
-    }
-
     /// The object, as it is part of this program.
     ///
     /// # Errors
     /// When this program was built from a broken one.
     pub fn object(self) -> Result<Object> {
-        let bytes: &[u8] = match self {
-            Self::V4 => include_bytes!("../../../bpf/objects/tc_v4.o"),
-            Self::V6 => include_bytes!("../../../bpf/objects/tc_v6.o"),
-        };
-        Object::parse(self.file(), bytes)
+        packed::object(match self {
+            Self::V4 => packed!("tc_v4.o"),
+            Self::V6 => packed!("tc_v6.o"),
+        })
     }
 }
 

@@ -26,6 +26,7 @@ pub mod layout;
 mod link;
 mod map;
 mod object;
+mod packed;
 pub mod probe;
 mod program;
 mod system;

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::interface::{Interface, Options, Version};
 use crate::map::Map;
 use crate::object::{Loaded, Object};
+use crate::packed::{self, packed};
 use crate::program::Program;
 use crate::table::{Layout as _, ProgramArray};
 use std::collections::BTreeMap;
@@ -23,10 +24,10 @@ pub const ARRAY: &str = "cali_xdp_progs";
 /// # Errors
 /// When this program was built from a broken one.
 pub fn object(version: Version) -> Result<Object> {
-    match version {
-        Version::V4 => Object::parse("xdp_v4.o", include_bytes!("../../../bpf/objects/xdp_v4.o")),
-        Version::V6 => Object::parse("xdp_v6.o", include_bytes!("../../../bpf/objects/xdp_v6.o")),
-    }
+    packed::object(match version {
+        Version::V4 => packed!("xdp_v4.o"),
+        Version::V6 => packed!("xdp_v6.o"),
+    })
 }
 
 /// Programs in the kernel.
