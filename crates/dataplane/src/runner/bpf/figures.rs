@@ -26,19 +26,19 @@ impl Figures {
 
 fn figures_of(workloads: usize, denied: &Denied) -> [Figure; 2] {
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    let one = |name, help, value: u64| Figure {
+    let gauge = |name, help, value: u64| Figure {
         name,
         kind: FigureKind::Gauge,
         help,
         values: vec![(String::new(), value as f64)],
     };
     [
-        one(
+        gauge(
             "felix_bpf_happy_dataplane_endpoints",
             "Number of BPF endpoints that are successfully programmed.",
             u64::try_from(workloads).unwrap_or(u64::MAX),
         ),
-        one(
+        gauge(
             "felix_bpf_denied_packets",
             "Number of packets that policy denied on the interfaces that have eBPF programs now.",
             denied.packets().unwrap_or_default(),
