@@ -9,6 +9,8 @@ use crate::config::{ClientConfig, DEFAULT_CONFIG_PATH, DatastoreType, EtcdSettin
 use datastore::Backend;
 use datastore::etcd::{EtcdBackend, EtcdConfig, TlsFiles, TlsInline};
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig, KubernetesObjects};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -86,18 +88,23 @@ pub enum Purpose {
 ///
 /// # Errors
 /// When the settings contradict themselves, or the embedded store cannot be opened.
-pub async fn open_backend(config: &ClientConfig) -> Result<Arc<dyn Backend>, OpenError> {
-    open_backend_for(config, Purpose::Component).await
+pub fn open_backend(config: &ClientConfig) -> BoxFuture<'_, Result<Arc<dyn Backend>, OpenError>> {
+    open_backend_for(config, Purpose::Component)
 }
 
 /// Opens the datastore of this configuration. etcd and Kubernetes are connected to when first used.
 ///
 /// # Errors
 /// When the settings contradict themselves, or the embedded store cannot be opened.
-pub async fn open_backend_for(
+pub fn open_backend_for(
     config: &ClientConfig,
     purpose: Purpose,
-) -> Result<Arc<dyn Backend>, OpenError> {
+) -> BoxFuture<'_, Result<Arc<dyn Backend>, OpenError>> {
+    // Boxed: an async function is compiled again into every crate that awaits it, and every component opens a datastore.
+    open_store(config, purpose).boxed()
+}
+
+async fn open_store(config: &ClientConfig, purpose: Purpose) -> Result<Arc<dyn Backend>, OpenError> {
     let datastore_type = config.datastore_type;
     let failed = |source| OpenError::Backend { datastore_type, source };
     Ok(match datastore_type {

@@ -1,4 +1,6 @@
 //! [`Ipam`]: the operations of address management.
+//!
+//! Their futures are boxed: an async function is compiled again into every crate that awaits it, with all that it awaits.
 
 use crate::auto::AnyAddress;
 use crate::clock::{Clock, SystemClock};
@@ -12,6 +14,8 @@ use crate::{
 };
 use api::AllocationAttribute;
 use datastore::Backend;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use ipam_core::{IntendedUse, PoolUsage};
 use ipnet::IpNet;
 use model::{HandleId, IpVersion, IpamConfig};
@@ -56,8 +60,8 @@ impl Ipam {
     ///
     /// # Errors
     /// When no pool fits, the host may not own more blocks, or the datastore fails.
-    pub async fn auto_assign(&self, request: &AutoAssign) -> Result<Assigned> {
-        AnyAddress(&self.store).auto_assign(request, None).await
+    pub fn auto_assign<'a>(&'a self, request: &'a AutoAssign) -> BoxFuture<'a, Result<Assigned>> {
+        async move { AnyAddress(&self.store).auto_assign(request, None).await }.boxed()
     }
 
     /// Reads what an assignment for a workload of this host will be decided from, so that a short-lived process can read
@@ -65,9 +69,16 @@ impl Ipam {
     ///
     /// # Errors
     /// Those of the datastore. An assignment without it reads for itself.
-    pub async fn look_ahead(&self, host: &str, versions: &[IpVersion]) -> Result<Ahead> {
-        let owner = IntendedUse::Workload.owner(host);
-        Ok(Ahead(self.store.facts(&owner, versions).await?.early()))
+    pub fn look_ahead<'a>(
+        &'a self,
+        host: &'a str,
+        versions: &'a [IpVersion],
+    ) -> BoxFuture<'a, Result<Ahead>> {
+        async move {
+            let owner = IntendedUse::Workload.owner(host);
+            Ok(Ahead(self.store.facts(&owner, versions).await?.early()))
+        }
+        .boxed()
     }
 
     /// As [`Ipam::auto_assign`], from what was read ahead. Who else has claimed blocks since then is found out before
@@ -75,16 +86,21 @@ impl Ipam {
     ///
     /// # Errors
     /// As [`Ipam::auto_assign`].
-    pub async fn auto_assign_after(&self, ahead: Option<Ahead>, request: &AutoAssign) -> Result<Assigned> {
-        AnyAddress(&self.store).auto_assign(request, ahead.map(|Ahead(facts)| facts)).await
+    pub fn auto_assign_after<'a>(
+        &'a self,
+        ahead: Option<Ahead>,
+        request: &'a AutoAssign,
+    ) -> BoxFuture<'a, Result<Assigned>> {
+        async move { AnyAddress(&self.store).auto_assign(request, ahead.map(|Ahead(facts)| facts)).await }
+            .boxed()
     }
 
     /// Takes this address.
     ///
     /// # Errors
     /// [`crate::Error::is_already_exists`] when it is taken; others when it is in no pool or in somebody else's block.
-    pub async fn assign_ip(&self, request: &AssignIp) -> Result<()> {
-        OneAddress(&self.store).assign_ip(request).await
+    pub fn assign_ip<'a>(&'a self, request: &'a AssignIp) -> BoxFuture<'a, Result<()>> {
+        async move { OneAddress(&self.store).assign_ip(request).await }.boxed()
     }
 
     /// Gives addresses back. Addresses of one block are released together or, when one request is based on an older state,
@@ -92,118 +108,136 @@ impl Ipam {
     ///
     /// # Errors
     /// When pools or settings cannot be read; then nothing was released.
-    pub async fn release_ips(&self, releases: &[Release]) -> Result<Released> {
-        Releases(&self.store).release_ips(releases).await
+    pub fn release_ips<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Result<Released>> {
+        async move { Releases(&self.store).release_ips(releases).await }.boxed()
     }
 
     /// Gives back all addresses of a handle.
     ///
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
-    pub async fn release_by_handle(&self, handle: &HandleId) -> Result<()> {
-        Releases(&self.store).release_by_handle(handle).await
+    pub fn release_by_handle<'a>(&'a self, handle: &'a HandleId) -> BoxFuture<'a, Result<()>> {
+        async move { Releases(&self.store).release_by_handle(handle).await }.boxed()
     }
 
     /// The addresses of a handle.
     ///
     /// # Errors
     /// [`crate::Error::DoesNotExist`] when there is no such handle.
-    pub async fn ips_by_handle(&self, handle: &HandleId) -> Result<Vec<IpAddr>> {
-        Releases(&self.store).ips_by_handle(handle).await
+    pub fn ips_by_handle<'a>(&'a self, handle: &'a HandleId) -> BoxFuture<'a, Result<Vec<IpAddr>>> {
+        async move { Releases(&self.store).ips_by_handle(handle).await }.boxed()
     }
 
     /// Who holds an address: its handle and owner attributes. `None` when it is free or rests after its release.
     ///
     /// # Errors
     /// Those of the datastore.
-    pub async fn allocation(&self, address: IpAddr) -> Result<Option<AllocationAttribute>> {
-        Releases(&self.store).allocation(address).await
+    pub fn allocation<'a>(&'a self, address: IpAddr) -> BoxFuture<'a, Result<Option<AllocationAttribute>>> {
+        async move { Releases(&self.store).allocation(address).await }.boxed()
     }
 
     /// Changes who is recorded as owner of an address of a handle (KubeVirt's live migration).
     ///
     /// # Errors
     /// [`crate::Error::OwnerRefused`] when the expected owner is not the present one.
-    pub async fn set_owner_attributes(
-        &self,
+    pub fn set_owner_attributes<'a>(
+        &'a self,
         address: IpAddr,
-        handle: &HandleId,
-        update: &OwnerUpdate,
-        check: &OwnerCheck,
-    ) -> Result<()> {
-        OneAddress(&self.store).set_owner_attributes(address, handle, update, check).await
+        handle: &'a HandleId,
+        update: &'a OwnerUpdate,
+        check: &'a OwnerCheck,
+    ) -> BoxFuture<'a, Result<()>> {
+        async move { OneAddress(&self.store).set_owner_attributes(address, handle, update, check).await }
+            .boxed()
     }
 
     /// Claims all blocks of a range. Returns those that were claimed and those that somebody else has.
     ///
     /// # Errors
     /// When the range is in no pool or smaller than a block.
-    pub async fn claim_affinity(&self, range: IpNet, owner: &Owner) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
-        Upkeep(&self.store).claim_affinity(range, owner).await
+    pub fn claim_affinity<'a>(
+        &'a self,
+        range: IpNet,
+        owner: &'a Owner,
+    ) -> BoxFuture<'a, Result<(Vec<IpNet>, Vec<IpNet>)>> {
+        async move { Upkeep(&self.store).claim_affinity(range, owner).await }.boxed()
     }
 
     /// Gives up a host's claims on the blocks of a range.
     ///
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
-    pub async fn release_affinity(&self, range: IpNet, host: &str, must_be_empty: bool) -> Result<()> {
-        Upkeep(&self.store).release_affinity(range, host, must_be_empty).await
+    pub fn release_affinity<'a>(
+        &'a self,
+        range: IpNet,
+        host: &'a str,
+        must_be_empty: bool,
+    ) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).release_affinity(range, host, must_be_empty).await }.boxed()
     }
 
     /// Gives up the claim on exactly this block, whosever it is.
     ///
     /// # Errors
     /// [`crate::Error::KeepRefused`] when it must be empty and is not.
-    pub async fn release_block_affinity(&self, block: IpNet, must_be_empty: bool) -> Result<()> {
-        Upkeep(&self.store).release_block_affinity(block, must_be_empty).await
+    pub fn release_block_affinity<'a>(
+        &'a self,
+        block: IpNet,
+        must_be_empty: bool,
+    ) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).release_block_affinity(block, must_be_empty).await }.boxed()
     }
 
     /// Gives up all claims of an owner. Goes on after a failure and tells the last one.
     ///
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
-    pub async fn release_host_affinities(&self, owner: &Owner, must_be_empty: bool) -> Result<()> {
-        Upkeep(&self.store).release_host_affinities(owner, must_be_empty).await
+    pub fn release_host_affinities<'a>(
+        &'a self,
+        owner: &'a Owner,
+        must_be_empty: bool,
+    ) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).release_host_affinities(owner, must_be_empty).await }.boxed()
     }
 
     /// Gives up all claims on the blocks of a pool.
     ///
     /// # Errors
     /// Those of the datastore.
-    pub async fn release_pool_affinities(&self, pool: IpNet) -> Result<()> {
-        Upkeep(&self.store).release_pool_affinities(pool).await
+    pub fn release_pool_affinities<'a>(&'a self, pool: IpNet) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).release_pool_affinities(pool).await }.boxed()
     }
 
     /// Gives up all claims of a host and forgets the host. Its addresses stay taken.
     ///
     /// # Errors
     /// Those of the datastore.
-    pub async fn remove_ipam_host(&self, host: &str) -> Result<()> {
-        Upkeep(&self.store).remove_ipam_host(host).await
+    pub fn remove_ipam_host<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).remove_ipam_host(host).await }.boxed()
     }
 
     /// The settings; what holds when there are none. Never writes.
     ///
     /// # Errors
     /// Those of the datastore.
-    pub async fn config(&self) -> Result<IpamConfig> {
-        Ok(self.store.read_settings().await?.config)
+    pub fn config<'a>(&'a self) -> BoxFuture<'a, Result<IpamConfig>> {
+        async move { Ok(self.store.read_settings().await?.config) }.boxed()
     }
 
     /// Replaces the settings.
     ///
     /// # Errors
     /// [`crate::Error::BadConfig`] when they contradict themselves.
-    pub async fn set_config(&self, config: &IpamConfig) -> Result<()> {
-        Upkeep(&self.store).set_config(config).await
+    pub fn set_config<'a>(&'a self, config: &'a IpamConfig) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).set_config(config).await }.boxed()
     }
 
     /// How full pools are: these (by name or range), or all of them and the blocks without a pool.
     ///
     /// # Errors
     /// Those of the datastore.
-    pub async fn utilization(&self, pools: &[String]) -> Result<Vec<PoolUsage>> {
-        Upkeep(&self.store).utilization(pools).await
+    pub fn utilization<'a>(&'a self, pools: &'a [String]) -> BoxFuture<'a, Result<Vec<PoolUsage>>> {
+        async move { Upkeep(&self.store).utilization(pools).await }.boxed()
     }
 
     /// Has a block of each IP version that is asked for, claiming one where the host has none. Returns the IPv4 and the
@@ -211,24 +245,27 @@ impl Ipam {
     ///
     /// # Errors
     /// As [`Ipam::auto_assign`].
-    pub async fn ensure_block(&self, request: &EnsureBlock) -> Result<(Option<IpNet>, Option<IpNet>)> {
-        AnyAddress(&self.store).ensure_block(request).await
+    pub fn ensure_block<'a>(
+        &'a self,
+        request: &'a EnsureBlock,
+    ) -> BoxFuture<'a, Result<(Option<IpNet>, Option<IpNet>)>> {
+        async move { AnyAddress(&self.store).ensure_block(request).await }.boxed()
     }
 
     /// Brings the host's claims into the form of this version (Kubernetes: labels on BlockAffinity objects).
     ///
     /// # Errors
     /// Those of the datastore.
-    pub async fn upgrade_host(&self, host: &str) -> Result<()> {
-        Upkeep(&self.store).upgrade_host(host).await
+    pub fn upgrade_host<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<()>> {
+        async move { Upkeep(&self.store).upgrade_host(host).await }.boxed()
     }
 
     /// Frees addresses of a block that have rested for the whole cool-down. Returns whether there were any.
     ///
     /// # Errors
     /// Those of the datastore, a conflict among them: the block will be looked at again.
-    pub async fn collect_rested(&self, block: IpNet) -> Result<bool> {
-        Releases(&self.store).collect_rested(block).await
+    pub fn collect_rested<'a>(&'a self, block: IpNet) -> BoxFuture<'a, Result<bool>> {
+        async move { Releases(&self.store).collect_rested(block).await }.boxed()
     }
 }
 

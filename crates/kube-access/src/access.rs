@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use daemon::Environment;
 use datastore::kubernetes::repeating::{self, WaitLimit};
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::{Method, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde::Deserialize;
@@ -135,17 +136,21 @@ impl KubeAccess {
     ///
     /// # Errors
     /// When it names none, or one that cannot be used.
-    pub async fn open(
-        environment: &(dyn Environment + Send + Sync),
-        service_account: &Path,
-    ) -> Result<Self, OpenError> {
-        match variable(environment, "KUBECONFIG") {
-            Some(path) => {
-                let file = path.clone();
-                Self::from_kubeconfig(&path, move || Kubeconfig::read_from(&file)).await
+    pub fn open<'a>(
+        environment: &'a (dyn Environment + Send + Sync),
+        service_account: &'a Path,
+    ) -> BoxFuture<'a, Result<Self, OpenError>> {
+        // Boxed: an async function is compiled again into every crate that awaits it.
+        async move {
+            match variable(environment, "KUBECONFIG") {
+                Some(path) => {
+                    let file = path.clone();
+                    Self::from_kubeconfig(&path, move || Kubeconfig::read_from(&file)).await
+                }
+                None => Self::in_cluster(environment, service_account).await,
             }
-            None => Self::in_cluster(environment, service_account).await,
         }
+        .boxed()
     }
 
     /// The API of the cluster that this pod runs in.
