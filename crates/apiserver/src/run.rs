@@ -4,6 +4,7 @@ use crate::access::authorities::{Authorities, NAME, NAMESPACE};
 use crate::access::reviews::{Reviews, Times};
 use crate::app::{Access, App};
 use crate::cli::Arguments;
+use crate::handler::handle;
 use crate::hooks::Hooks;
 use crate::namespaces::Namespaces;
 use crate::serve::serve;
@@ -79,7 +80,11 @@ pub async fn run(
     if arguments.authentication_skip_lookup != Some(true) {
         tokio::spawn(follow_authorities(Arc::clone(&app), arguments.clone(), authentication));
     }
-    serve(listener, certificates, app, shutdown).await;
+    serve(listener, certificates, shutdown, move |chain, request| {
+        let app = Arc::clone(&app);
+        async move { handle(&app, &chain, request).await }
+    })
+    .await;
     Ok(())
 }
 

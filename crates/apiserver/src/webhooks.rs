@@ -11,6 +11,7 @@ pub mod reviews;
 use crate::access::User;
 use crate::access::reviews::{Reviews, Subject, Times};
 use crate::respond::{Answer, answer, json_answer};
+use crate::serve::serve;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,16 +21,13 @@ use daemon::log::{Log, level};
 use daemon::{Environment, Shutdown, SystemEnvironment};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Body, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::body::Body;
 use kube_access::KubeAccess;
 use kube_access::access::SERVICE_ACCOUNT_DIR;
 use kube_access::cluster::{Cluster, encode};
 use manifests::webhooks::{mutating_policies, service, validating_policies, webhook_configuration};
 use reviews::{TierReview, Verdict, cluster_information};
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,8 +37,6 @@ use tokio::net::TcpListener;
 
 /// The longest review: what holds the largest object that Kubernetes stores.
 const LIMIT: usize = 3 << 20;
-/// How long a client may take to say hello and what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How long one review may take.
 const REVIEW: Duration = Duration::from_secs(10);
 
@@ -176,35 +172,12 @@ pub async fn run(
     };
     let listener = listener.with_context(|| format!("cannot listen on port {}", arguments.port))?;
     tracing::info!(port = arguments.port, namespace = judge.namespace, "serving admission webhooks");
-    loop {
-        let (stream, _) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            () = shutdown.requested() => return Ok(()),
-        };
-        let Ok((acceptor, _)) = certificates.current_or_last() else { continue };
+    serve(listener, certificates, shutdown, move |_, request| {
         let judge = Arc::clone(&judge);
-        tokio::spawn(async move {
-            let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else {
-                return;
-            };
-            let service = service_fn(move |request: Request<Incoming>| {
-                let judge = Arc::clone(&judge);
-                async move { Ok::<_, Infallible>(judge.respond(request).await) }
-            });
-            let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-            if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!(%error, "a connection ended early");
-            }
-        });
-    }
+        async move { judge.respond(request).await }
+    })
+    .await;
+    Ok(())
 }
 
 fn text(code: StatusCode, text: &str) -> Answer {

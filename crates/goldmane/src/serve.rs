@@ -12,19 +12,15 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tls::Renewing;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tls::{Door, Renewing, Stream};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service as _;
 
-/// How long a client may take to say hello.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long answers may take to finish when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How much a client may send ahead of what was read: a sender of flows is not held up by the way.
@@ -42,48 +38,17 @@ pub async fn serve(
         .add_service(StatisticsServer::new(services.clone()))
         .add_service(LossesServer::new(services))
         .prepare();
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shutdown.requested() => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        // Receipts are small, and senders wait for them.
-        let _ = stream.set_nodelay(true);
-        let shutdown = shutdown.clone();
+    let door = Door { listener, certificates, most: usize::MAX, farewell: FAREWELL };
+    let ending = shutdown.clone();
+    let answer = move |stream, address: SocketAddr| {
         let paths = Paths {
             aggregator: Arc::clone(&aggregator),
             routes: routes.clone(),
             remote: address.ip().to_canonical(),
         };
-        match certificates.as_ref().map(Renewing::current_or_last) {
-            None => drop(connections.spawn(answer(stream, paths, shutdown))),
-            Some(Ok((acceptor, problem))) => {
-                if let Some(problem) = problem {
-                    tracing::warn!(error = %problem, "the new certificate cannot be used; the last one stays");
-                }
-                connections.spawn(async move {
-                    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-                        Ok(Ok(stream)) => answer(stream, paths, shutdown).await,
-                        Ok(Err(error)) => tracing::debug!(%error, "no connection over TLS came about"),
-                        Err(_) => tracing::debug!("a client does not say hello"),
-                    }
-                });
-            }
-            Some(Err(error)) => tracing::error!(%error, "nothing can be served"),
-        }
-    }
-    let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(FAREWELL, all).await.is_err() {
+        answer(stream, paths, ending.clone())
+    };
+    if !door.serve(&shutdown, answer).await {
         tracing::info!("some answers did not finish in time");
     }
 }
@@ -95,10 +60,7 @@ struct Paths {
     remote: IpAddr,
 }
 
-async fn answer<S>(stream: S, paths: Paths, shutdown: Shutdown)
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+async fn answer(stream: Stream, paths: Paths, shutdown: Shutdown) {
     let Paths { aggregator, routes, remote } = paths;
     let service = service_fn(move |request: Request<Incoming>| {
         let receipts = (request.uri().path() == collecting::PATH)
