@@ -2,7 +2,7 @@
 //!
 //! - [`environment`]: variables and files, injected, so that tests bring their own.
 //! - [`log`]: one log, with Calico's names for levels; its outlets can change while it runs.
-//! - [`signals`] and [`shutdown`]: who asks for the end, and who is asked.
+//! - [`signals`] and [`shutdown`]: who asks for the end, and who is asked. [`dumps`]: what a process writes about itself on a signal.
 //! - [`backoff`]: growing pauses between attempts.
 //! - [`files`]: files that appear whole; [`folder`]: folders that change.
 //! - [`errors`]: an error with its causes, each once; [`exit`]: the last words of a command.
@@ -11,6 +11,7 @@
 //! It refuses to know what a component does: no Calico data, no Kubernetes, no settings.
 
 pub mod backoff;
+pub mod dumps;
 pub mod environment;
 pub mod errors;
 pub mod exit;

@@ -11,10 +11,10 @@
 //! - [`log`], [`servers`]: what it says about itself, and where.
 //! - [`startup`]: the configuration it starts with, from environment, file and datastore.
 //! - [`calculation`]: the thread between feed and dataplane.
-//! - [`figures`], [`process_figures`]: what the calculation and the kernel count, for Prometheus.
+//! - [`figures`]: what the calculation counts, for Prometheus.
 //! - [`reports`]: what the dataplane says, written down where others look.
 //! - [`flows`]: flow logs, from the kernel's reports to a Goldmane.
-//! - [`policysync`]: policies for proxies inside workloads. [`dumps`]: what Felix says about itself on a signal.
+//! - [`policysync`]: policies for proxies inside workloads.
 //! - [`run`]: all of it together, until a signal or a change of the configuration ends it.
 //!
 //! Queues between the threads are bounded: a slow kernel slows down the calculation, and that the feed. Nothing is written
@@ -23,12 +23,10 @@
 
 mod calculation;
 pub mod cli;
-mod dumps;
 mod figures;
 mod flows;
 mod log;
 mod policysync;
-mod process_figures;
 mod reports;
 mod run;
 mod servers;

@@ -1,7 +1,6 @@
 //! The pages that others look at: health and figures. They are served beside a working Felix and never keep it from
 //! working: a port that somebody else has is waited for.
 
-use crate::process_figures;
 use felix_config::Config;
 use telemetry::{Health, Metrics};
 use telemetry_server::Address;
@@ -41,7 +40,7 @@ impl Servers {
             return;
         }
         if config.prometheus_process_metrics_enabled {
-            process_figures::watch(metrics);
+            telemetry::process::watch(metrics);
         }
         let pages = Pages { health: None, metrics: Some(metrics.clone()) };
         let address = address("metrics", &config.prometheus_metrics_host, config.prometheus_metrics_port);

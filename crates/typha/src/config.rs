@@ -112,13 +112,14 @@ impl Config {
         }
     }
 
-    /// How many connections are kept.
+    /// How many connections are kept. An upper limit that is turned off is none.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        Limits {
-            lower: self.parameters.max_connections_lower_limit,
-            upper: self.parameters.max_connections_upper_limit,
-        }
+        let upper = match self.parameters.max_connections_upper_limit {
+            0 => usize::MAX,
+            upper => upper,
+        };
+        Limits { lower: self.parameters.max_connections_lower_limit, upper }
     }
 
     /// How often to look how many they should be.
@@ -211,6 +212,8 @@ mod tests {
         assert_eq!(config.parameters.log_severity_screen, None);
         assert_eq!(config.parameters.log_severity_file, Some(LevelFilter::ERROR));
         assert_eq!(config.notices.len(), 3, "{:?}", config.notices);
+        let unlimited = read(&[("TYPHA_MAXCONNECTIONSUPPERLIMIT", "none")], &[]).unwrap();
+        assert_eq!(unlimited.limits().upper, usize::MAX);
         assert!(read(&[("TYPHA_CLIENTCN", "felix")], &[]).is_err(), "half of TLS is none");
         let both = read(&[("TYPHA_DATASTORETYPE", "mongo"), ("TYPHA_CAFILE", "/nowhere")], &[]);
         let both = both.unwrap_err().to_string();
@@ -240,6 +243,7 @@ mod tests {
             "K8sNamespace",
             "K8sServiceName",
             "K8sPortName",
+            "DebugMemoryProfilePath",
         ];
         let strict = [
             "DatastoreType",
@@ -274,7 +278,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(idle.len(), 7, "{idle:?}");
+        assert_eq!(idle.len(), 5, "{idle:?}");
         let mut names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         names.sort_unstable();
         names.dedup();

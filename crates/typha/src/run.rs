@@ -8,10 +8,10 @@ use crate::rebalance::Rebalancing;
 use crate::server::{Server, ServerParts};
 use crate::source::{self, SourceOptions};
 use anyhow::{Context as _, Result};
-use client::DatastoreType;
 use client::config::ClientConfig;
+use client::{Client, DatastoreType};
 use daemon::log::{LevelFilter, Log, Outlets};
-use daemon::{Shutdown, SystemEnvironment};
+use daemon::{Backoff, Shutdown, SystemEnvironment};
 use model::feed::Status;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ const BACKLOG: u32 = 8192;
 /// How often health looks at a feed that is in sync at most, and at any feed at least.
 const HEALTH_PAUSE: Duration = Duration::from_millis(10);
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
+/// The pauses between attempts to make the datastore ready. What is missing may be a right, which nobody gives within seconds.
+const READY_PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
 /// Runs Typha until it is asked to end.
 ///
@@ -53,6 +55,7 @@ pub(crate) async fn run(file: &Path, version: &str, log: &Log, shutdown: &Shutdo
     let mut tasks = Tasks::default();
     tasks.watch_health(&health, &feeds);
     tasks.give_memory_back(&feeds);
+    tasks.write_dumps(&config);
     tasks.serve_pages(&config, &health, &metrics);
 
     let tls = config.tls()?.map(|(files, peer)| ServerTls::new(files, peer));
@@ -66,11 +69,13 @@ pub(crate) async fn run(file: &Path, version: &str, log: &Log, shutdown: &Shutdo
         use_pod_cidr: settings.kubernetes.use_pod_cidr,
     };
     let backend = client::open_backend(&settings).await?;
+    tasks.make_ready(Client::new(Arc::clone(&backend)));
     let _sources: Vec<_> = feeds.iter().map(|feed| source::follow(&backend, feed, options)).collect();
 
     let listener = listen(&config).await?;
     let parts = ServerParts { feeds, settings: config.server(), version: version.to_owned(), tls, figures };
     let server = Server::start(listener, parts);
+    server.set_most_connections(config.limits().upper);
     let rebalancing = rebalancing(&config).await?;
     let types = SyncerType::ALL.len();
     match &rebalancing {
@@ -261,6 +266,23 @@ impl Tasks {
         }));
     }
 
+    /// Calico's agents wait for a datastore that somebody has made ready, and Typha may be the first who comes. Nothing here
+    /// waits for that: what the store has is sent meanwhile.
+    fn make_ready(&mut self, client: Client) {
+        self.0.push(tokio::spawn(async move {
+            let mut pauses = READY_PAUSES;
+            while let Err(error) = client.ensure_initialized("", "typha").await {
+                tracing::warn!(error = %daemon::causes(&error), "cannot make the datastore ready; trying again");
+                tokio::time::sleep(pauses.pause()).await;
+            }
+        }));
+    }
+
+    fn write_dumps(&mut self, config: &Config) {
+        let memory = config.parameters.debug_memory_profile_path.clone();
+        self.0.push(tokio::spawn(daemon::dumps::on_signals(memory, String::new())));
+    }
+
     fn serve_pages(&mut self, config: &Config, health: &Health, metrics: &Metrics) {
         let given = &config.parameters;
         if given.health_enabled {
@@ -269,6 +291,9 @@ impl Tasks {
             self.0.push(tokio::spawn(serve_at(place, pages, None)));
         }
         if given.prometheus_metrics_enabled {
+            if given.prometheus_process_metrics_enabled {
+                telemetry::process::watch(metrics);
+            }
             let pages = Pages { health: None, metrics: Some(metrics.clone()) };
             let (host, port) = (given.prometheus_metrics_host.clone(), given.prometheus_metrics_port);
             let place = Address { what: "metrics", host, port };

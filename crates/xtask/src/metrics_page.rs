@@ -15,7 +15,7 @@ use std::path::Path;
 const COMPONENTS: [(&str, &[&str], &str); 6] = [
     (
         "Felix",
-        &["crates/felix/src", "crates/dataplane/src", "crates/netfilter/src"],
+        &["crates/felix/src", "crates/dataplane/src", "crates/netfilter/src", "crates/telemetry/src"],
         "Port `PrometheusMetricsPort` (9091), with `PrometheusMetricsEnabled`.",
     ),
     (
@@ -23,7 +23,11 @@ const COMPONENTS: [(&str, &[&str], &str); 6] = [
         &["crates/kube-controllers/src"],
         "Port `prometheusMetricsPort` of the KubeControllersConfiguration (9094).",
     ),
-    ("Typha", &["crates/typha/src"], "Port `PrometheusMetricsPort` (9093), with `PrometheusMetricsEnabled`."),
+    (
+        "Typha",
+        &["crates/typha/src", "crates/telemetry/src"],
+        "Port `PrometheusMetricsPort` (9093), with `PrometheusMetricsEnabled`.",
+    ),
     (
         "BGP",
         &["crates/speaker/src"],

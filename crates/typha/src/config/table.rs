@@ -52,8 +52,8 @@ settings::settings! {
         prometheus_metrics_port: u16 = lenient(number), "PrometheusMetricsPort", "9093";
         /// Figures of Go's runtime: this is not a Go program. Without effect; a warning says so.
         _prometheus_go_metrics_enabled: () = Idle, "PrometheusGoMetricsEnabled", "true";
-        /// Figures of the process. Without effect; a warning says so.
-        _prometheus_process_metrics_enabled: () = Idle, "PrometheusProcessMetricsEnabled", "true";
+        /// Whether figures of the process are among them: CPU, memory, open files.
+        prometheus_process_metrics_enabled: bool = lenient(flag), "PrometheusProcessMetricsEnabled", "true";
         /// The authority of clients that may see them.
         prometheus_metrics_ca_file: String = lenient(plain), "PrometheusMetricsCAFile", "";
         /// The certificate for them.
@@ -97,8 +97,8 @@ settings::settings! {
         client_cn: String = lenient(plain), "ClientCN", "";
         /// The URI of clients; this or `ClientCN` is needed with TLS.
         client_uri_san: String = lenient(plain), "ClientURISAN", "";
-        /// Where memory profiles go. Without effect; a warning says so.
-        _debug_memory_profile_path: () = Idle, "DebugMemoryProfilePath", "";
+        /// The file that SIGUSR1 has the process's memory written into; `<timestamp>` in it becomes the time.
+        debug_memory_profile_path: String = lenient(plain), "DebugMemoryProfilePath", "";
         /// Whether the log waits: it always does. Without effect; a warning says so.
         _debug_disable_log_dropping: () = Idle, "DebugDisableLogDropping", "false";
         /// Where Go's profiler is served. Without effect; a warning says so.

@@ -12,6 +12,7 @@ mod naive;
 mod names;
 mod outages;
 mod peers;
+mod process;
 mod secure;
 mod store;
 mod wire;

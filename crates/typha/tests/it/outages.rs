@@ -136,12 +136,12 @@ fn sets(keeper: &Keeper) -> usize {
     keeper.entries().keys().filter(|key| matches!(key, model::feed::FeedKey::NetworkSet(_))).count()
 }
 
-/// Starts Typha on this store as a process of its own.
-fn process(etcd: &Etcd, folder: &Path, port: u16) -> Process {
+/// Starts Typha on this store as a process of its own, with more parameters.
+pub(crate) fn process(etcd: &Etcd, folder: &Path, port: u16, more: &str) -> Process {
     let file = folder.join("typha.cfg");
     let text = format!(
         "[global]\nDatastoreType = etcdv3\nEtcdEndpoints = {}\nServerHost = 127.0.0.1\nServerPort = {port}\n\
-         LogSeverityScreen = info\nLogSeverityFile = none\nLogSeveritySys = none\n",
+         LogSeverityScreen = info\nLogSeverityFile = none\nLogSeveritySys = none\n{more}",
         etcd.endpoint()
     );
     std::fs::write(&file, text).unwrap();
@@ -150,7 +150,7 @@ fn process(etcd: &Etcd, folder: &Path, port: u16) -> Process {
 }
 
 /// Waits until something listens.
-async fn listening(address: SocketAddr) {
+pub(crate) async fn listening(address: SocketAddr) {
     let begin = std::time::Instant::now();
     while TcpStream::connect(address).await.is_err() {
         assert!(begin.elapsed() < crate::world::PATIENCE, "nothing listens at {address}");
@@ -173,7 +173,7 @@ async fn processes_that_are_killed_in_the_middle_of_a_snapshot() {
     let folder = Folder::new("typha-killed").unwrap();
     let port = testkit::free_port().unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let mut server = process(&etcd, folder.path(), port);
+    let mut server = process(&etcd, folder.path(), port, "");
     listening(address).await;
     let (_follower, events) =
         follow_feed(Discovery::Address(address.to_string()), settings(), telemetry::Pulse::new());
@@ -187,7 +187,7 @@ async fn processes_that_are_killed_in_the_middle_of_a_snapshot() {
         testkit::signal(client.id(), Signal::KILL).unwrap();
         drop(client);
         server.kill().unwrap();
-        server = process(&etcd, folder.path(), port);
+        server = process(&etcd, folder.path(), port, "");
         listening(address).await;
     }
     let (_direct, events) = follow::follow(&backend, kinds(SyncerType::Felix, OPTIONS));

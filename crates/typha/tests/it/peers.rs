@@ -8,6 +8,7 @@ use model::KvPair;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use telemetry::Pulse;
 use testkit::{Etcd, Folder, Process};
 use typha::for_tests::{SourceOptions, kinds};
@@ -87,6 +88,8 @@ async fn every_client_is_told_the_same_by_every_server() {
         let value = model::decode(key, value.as_bytes()).unwrap();
         backend.apply(&KvPair::new(key.clone(), value)).await.unwrap();
     }
+    // Every Typha would do it, one after the other, while entries are compared.
+    client::Client::new(Arc::clone(&backend)).ensure_initialized("", "typha").await.unwrap();
     let folder = Folder::new("typha-peers").unwrap();
     let servers = servers(&etcd, &folder);
     let options = SourceOptions { kubernetes: false, use_pod_cidr: false };
@@ -125,7 +128,7 @@ async fn every_client_is_told_the_same_by_every_server() {
     for (server, kind, through, direct) in compared.iter().filter(|(_, kind, ..)| *kind == SyncerType::Felix)
     {
         let has = |keeper: &Keeper| keeper.entries().keys().any(|key| key.to_string().contains("bad-guys"));
-        until(&format!("{server} {kind} tells the deletion"), || !has(through) && !has(direct)).await;
+        until(&format!("{server} {kind} reports the deletion"), || !has(through) && !has(direct)).await;
     }
     same("after a deletion");
 

@@ -1,7 +1,7 @@
-//! What Felix writes down about itself on a signal, as Calico's does: memory on SIGUSR1 (`DebugMemoryProfilePath`), CPU time
-//! of ten seconds on SIGUSR2 (`DebugCPUProfilePath`). `<timestamp>` in a path becomes the time, in UTC.
+//! What a component writes down about itself on a signal, as Calico's do: memory on SIGUSR1 (`DebugMemoryProfilePath`), CPU
+//! time of ten seconds on SIGUSR2 (Felix' `DebugCPUProfilePath`). `<timestamp>` in a path becomes the time, in UTC.
 //!
-//! Calico's Felix writes profiles of Go's runtime. There is no such runtime here: these are texts with what the kernel
+//! Calico's components write profiles of Go's runtime. There is no such runtime here: these are texts with what the kernel
 //! knows about the process, by mapping and by thread.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const LENGTH: Duration = Duration::from_secs(10);
 const TIMESTAMP: &str = "<timestamp>";
 
 /// Writes dumps on signals for as long as it is polled. Empty paths are for no dumps.
-pub(crate) async fn on_signals(memory: String, cpu: String) {
+pub async fn on_signals(memory: String, cpu: String) {
     tokio::join!(
         on(SignalKind::user_defined1(), &memory, async || memory_dump()),
         on(SignalKind::user_defined2(), &cpu, cpu_dump),

@@ -1,14 +1,14 @@
 //! What the kernel says about this process, under the names that Prometheus' client libraries use
 //! (`PrometheusProcessMetricsEnabled`).
 
+use crate::{Figure, FigureKind, Metrics};
 use std::path::Path;
-use telemetry::{Figure, FigureKind, Metrics};
 
-/// Units of time in `/proc`: the same on every architecture that Linux runs Felix on.
+/// Units of time in `/proc`: the same on every architecture that Linux runs us on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Shows the figures with others.
-pub(crate) fn watch(metrics: &Metrics) {
+pub fn watch(metrics: &Metrics) {
     metrics.source(|figures| figures.extend(of_process(Path::new("/proc")).unwrap_or_default()));
 }
 
