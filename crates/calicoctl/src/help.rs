@@ -11,7 +11,7 @@ const BELOW: usize = 10;
 
 /// The text with no line longer than `width`, as far as its words allow.
 #[must_use]
-pub(crate) fn wrap(text: &str, width: usize) -> String {
+pub fn wrap(text: &str, width: usize) -> String {
     if width < NARROWEST {
         return text.to_owned();
     }

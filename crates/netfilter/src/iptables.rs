@@ -43,6 +43,24 @@ pub struct Settings {
     pub refresh: Option<Duration>,
     /// How soon after a write the table is looked at, to find what another program wrote over it.
     pub post_write_check: Duration,
+    /// How much is written at once, and how failures are waited out.
+    pub portions: Portions,
+}
+
+/// How work is cut into pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portions {
+    /// How many lines a transaction of new chains has, or a few more.
+    pub lines: usize,
+    /// How long the first pause is before a batch is tried again; the next ones are longer.
+    pub pause: Duration,
+}
+
+impl Default for Portions {
+    fn default() -> Self {
+        // The nft variant is fastest with 250 to 1,000 lines.
+        Self { lines: 500, pause: Duration::from_millis(2) }
+    }
 }
 
 /// A driver that removes what is ours from a variant that is not used (any more); apply it once. `None` where there can be
@@ -57,6 +75,7 @@ pub fn cleaner(version: IpVersion, backend: Backend, lock: Option<Duration>) -> 
         insert_mode: ChainInsert::Insert,
         refresh: None,
         post_write_check: Duration::from_secs(5),
+        portions: Portions::default(),
     };
     Some(Driver::new(Programs::new(version, backend, lock), version, &settings))
 }

@@ -3,6 +3,7 @@
 //! Only dispatch lives here: [`names`] decides, the components do. A name that belongs to a component which is not built
 //! yet is refused with a sentence that says so, never with silence or a stub that pretends.
 
+mod help;
 #[cfg(test)]
 mod installed;
 mod names;
@@ -119,6 +120,13 @@ enum Command {
     Health(HealthArguments),
     /// Print the version.
     Version,
+    /// Print a script that completes commands and flags in a shell.
+    #[command(after_help = "Examples:\n  source <(tortie completion bash)\n  tortie completion fish > \
+                            ~/.config/fish/completions/tortie.fish")]
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Print a page of the reference.
     #[command(hide = true)]
     Reference {
@@ -270,7 +278,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[OsString]) -> Result<ExitCode> {
-    match Arguments::parse_from(arguments).command {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => return Ok(help::answer(&error)),
+    };
+    match arguments.command {
         Command::Datastore(arguments) => kvstore::cli::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Crds { group } => {
             let text = match group {
@@ -337,6 +349,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         }
         Command::Health(arguments) => health(&arguments),
         Command::Version => print(&format!("{}\n", version())),
+        Command::Completion { shell } => print(&help::completion(Arguments::command(), shell)),
         Command::Reference { page } => print(&reference::write(page, Arguments::command())),
     }
 }

@@ -213,6 +213,7 @@ impl Opened {
             insert_mode: config.chain_insert_mode.unwrap_or(ChainInsert::Insert),
             refresh: config.iptables_refresh_interval.positive(),
             post_write_check: config.iptables_post_write_check_interval.or_zero(),
+            portions: iptables::Portions::default(),
         };
         for version in versions {
             let programs = Programs::new(*version, variant, lock);

@@ -5,7 +5,7 @@ use super::scenario::{ACCEPT, Policy, hook, net, passing, scenario, when};
 use crate::PacketFilter;
 use crate::ipsets::tests::{Ranges, Sets};
 use crate::ipsets::{KernelSets, NftSets};
-use crate::iptables;
+use crate::iptables::{self, Portions};
 use crate::nftables::{self, expressions};
 use ipnet::IpNet;
 use messages::{IpSetMember, IpSetType};
@@ -48,6 +48,8 @@ impl World {
             insert_mode: api::ChainInsert::Insert,
             refresh: None,
             post_write_check: Duration::from_secs(5),
+            // Few chains fill a transaction, and there are no other programs to wait for.
+            portions: Portions { lines: 4, pause: Duration::ZERO },
         };
         macro_rules! faulty {
             ($kernel:expr, $is_rules:expr) => {

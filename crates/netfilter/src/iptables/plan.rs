@@ -21,10 +21,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many lines a transaction of new chains has, or a few more: the nft variant is fastest from 250 to 1,000. Tests have
-/// fewer chains.
-const SECTION: usize = if cfg!(test) { 4 } else { 500 };
-
 /// What a line is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -40,6 +36,8 @@ pub(super) enum Origin {
 pub(super) struct View<'a> {
     pub(super) layer: Table,
     pub(super) backend: Backend,
+    /// How many lines a transaction of new chains has, or a few more.
+    pub(super) section: usize,
     pub(super) insert_mode: ChainInsert,
     pub(super) chains: &'a Chains<Arc<[Rule]>>,
     pub(super) hooks: &'a BTreeMap<ChainName, KernelChain>,
@@ -146,7 +144,7 @@ impl<'a> View<'a> {
 
     /// Whether there is so much to do that it is begun with before it is planned to the end.
     pub(super) fn is_large(&self) -> bool {
-        self.backend == Backend::Nft && self.chains.dirty().len() >= SECTION / 2
+        self.backend == Backend::Nft && self.chains.dirty().len() >= self.section / 2
     }
 
     /// Sends the input that brings the table to its desired state, in pieces; nothing when it is there.
@@ -221,7 +219,7 @@ impl<'a> View<'a> {
             done.insert(name.clone());
             lines += 1 + target.len();
             section.push((name, target));
-            if lines >= SECTION {
+            if lines >= self.section {
                 plan.make(&std::mem::take(&mut section), send);
                 lines = 0;
             }

@@ -2,11 +2,11 @@
 
 mod refusals;
 
-use super::Settings;
 use super::backend::Backend;
 use super::commands::{CommandFailed, Commands};
 use super::plan::{Plan, View, hooked_chains, same_marks};
 use super::save::{Mark, Saved, is_ours, parse};
+use super::{Portions, Settings};
 use crate::chains::{Chains, Content, Wanted};
 use crate::driver::ApplyError;
 use crate::refused::{Closed, NOT_DEFINED, Part, Refused, SetFaults};
@@ -33,8 +33,6 @@ const fn kernel_chains(layer: Table) -> &'static [&'static str] {
 const LONGEST_CHECK: Duration = Duration::from_secs(3600);
 /// How often a batch is tried again before its parts are suspected: another program may have got in between.
 const ATTEMPTS: u32 = 3;
-/// How long the first pause between them is; the next ones are longer. Tests have no other programs.
-const PAUSE: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 2 });
 
 /// Counters of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +61,7 @@ pub(super) struct TableDriver {
     insert_mode: ChainInsert,
     refresh: Option<Duration>,
     first_check: Duration,
+    portions: Portions,
     chains: Chains<Arc<[Rule]>>,
     hooks: BTreeMap<ChainName, KernelChain>,
     dirty_hooks: BTreeSet<ChainName>,
@@ -89,6 +88,7 @@ impl TableDriver {
             insert_mode: settings.insert_mode,
             refresh: settings.refresh,
             first_check: settings.post_write_check,
+            portions: settings.portions,
             chains: Chains::default(),
             hooks: BTreeMap::new(),
             dirty_hooks: kernel_chains(layer).iter().map(|name| (*name).into()).collect(),
@@ -282,6 +282,7 @@ impl TableDriver {
         View {
             layer: self.layer,
             backend: self.backend,
+            section: self.portions.lines,
             insert_mode: self.insert_mode,
             chains: &self.chains,
             hooks: &self.hooks,
@@ -358,7 +359,7 @@ impl TableDriver {
             }
             last_reason.clone_from(&failed.reason);
             if attempts < ATTEMPTS {
-                std::thread::sleep(PAUSE * attempts);
+                std::thread::sleep(self.portions.pause * attempts);
             } else if tried_apart {
                 return Err(failed.into());
             } else {

@@ -1,6 +1,6 @@
 //! The driver against programs of plain maps that refuse what the real ones refuse, and some things more.
 
-use super::{Backend, CommandFailed, Commands, Driver, Settings};
+use super::{Backend, CommandFailed, Commands, Driver, Portions, Settings};
 use crate::driver::RuleDriver;
 use api::ChainInsert;
 use proptest::prelude::*;
@@ -154,6 +154,8 @@ fn settings(backend: Backend, insert_mode: ChainInsert) -> Settings {
         insert_mode,
         refresh: Some(Duration::from_secs(180)),
         post_write_check: Duration::from_secs(5),
+        // Few chains fill a transaction, and there are no other programs to wait for.
+        portions: Portions { lines: 4, pause: Duration::ZERO },
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::captured::{CALICO_IPSETS, saved};
 use crate::host::Host;
 use crate::takeover::{iptables_driver, want_shop};
-use netfilter::iptables::{Backend as Variant, Driver, Found, Programs, Settings, choose, probe};
+use netfilter::iptables::{Backend as Variant, Driver, Found, Portions, Programs, Settings, choose, probe};
 use netfilter::{Part, RuleDriver};
 use netlink::netfilter::watch::Watch;
 use rules::Backend;
@@ -239,6 +239,7 @@ fn rules_at_the_end_and_of_old_versions() {
             insert_mode: api::ChainInsert::Append,
             refresh: None,
             post_write_check: Duration::from_secs(5),
+            portions: Portions::default(),
         };
         let programs = Programs::new(IpVersion::V4, variant, None);
         let mut driver = Driver::new(programs, IpVersion::V4, &settings);
@@ -331,6 +332,7 @@ fn a_missing_program_is_an_error_that_says_so() {
         insert_mode: api::ChainInsert::Insert,
         refresh: None,
         post_write_check: Duration::from_secs(5),
+        portions: Portions::default(),
     };
     struct Nothing;
     impl netfilter::iptables::Commands for Nothing {

@@ -7,7 +7,7 @@ use crate::meaning::Meaning;
 use crate::shop;
 use netfilter::RuleDriver;
 use netfilter::ipsets::{IpSetDriver, KernelSets, NftSets};
-use netfilter::iptables::{self, Backend as Variant, Programs, Settings};
+use netfilter::iptables::{self, Backend as Variant, Portions, Programs, Settings};
 use netfilter::nftables::{Driver, Kernel};
 use netlink::netfilter::{ipset, nft};
 use rules::nftables::Family;
@@ -139,6 +139,7 @@ pub(crate) fn iptables_driver(variant: Variant, version: IpVersion) -> iptables:
         insert_mode: api::ChainInsert::Insert,
         refresh: Some(Duration::from_secs(180)),
         post_write_check: Duration::from_secs(5),
+        portions: Portions::default(),
     };
     let programs = Programs::new(version, variant, Some(Duration::from_millis(50)));
     iptables::Driver::new(programs, version, &settings)
