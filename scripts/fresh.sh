@@ -10,7 +10,8 @@
 #
 # Needs root. The root file system is made once (mmdebstrap or debootstrap, from the mirror that this machine uses) and kept
 # beside the other caches of the tests. Nothing is left behind: every mount lives in a mount namespace that ends with this
-# script. It refuses to bind-mount the host's /usr: what is installed here must not be seen in there.
+# script. It refuses to bind-mount the host's /usr, where a toolchain of the distribution may be: what is installed here
+# must not be seen in there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout="$PWD"
@@ -58,11 +59,19 @@ tar -C "$root" -xf "$archive"
 # 3. The toolchains at places of their own, by their real folders; what cargo and go have downloaded is shared, so that the
 #    network is asked for nothing twice. Build results are not shared.
 bind() { mkdir -p "$root$2" && mount --rbind "$1" "$root$2"; }
+# $1: what it is, $2: its folder, $3: where it goes.
+bind_toolchain() {
+  case "$(realpath -e "$2")" in
+    / | /usr | /usr/local)
+      fail "the $1 toolchain is in $2 with all that this machine has: install one that has a folder of its own" ;;
+  esac
+  bind "$2" "$3"
+}
 bind /proc /proc
 bind /sys /sys
 bind /dev /dev
 command -v cargo >/dev/null || fail "no Rust toolchain on PATH; install Rust 1.95 (rustup)"
-bind "$(rustc --print sysroot)" /opt/rust
+bind_toolchain Rust "$(rustc --print sysroot)" /opt/rust
 registry="${CARGO_HOME:-$HOME/.cargo}/registry"
 mkdir -p "$registry" "$root/opt/cargo"
 bind "$registry" /opt/cargo/registry
@@ -71,7 +80,7 @@ for file in config config.toml; do
 done
 path=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 if command -v go >/dev/null; then
-  bind "$(go env GOROOT)" /opt/go
+  bind_toolchain Go "$(go env GOROOT)" /opt/go
   modules="$(go env GOMODCACHE)"
   mkdir -p "$modules" && bind "$modules" /opt/gomodules
   path="/opt/go/bin:$path"
