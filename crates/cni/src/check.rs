@@ -48,7 +48,7 @@ pub(crate) async fn check(context: &Context, request: &Request) -> Result<()> {
     }
     Err(CniError::new(
         code::CHECK,
-        format!("{} is not attached as it was: {}", identity.describe(), findings.join("; ")),
+        format!("the attachment of {} has changed: {}", identity.describe(), findings.join("; ")),
     )
     .with_details("the runtime can repair it by DEL and ADD, which recreating the pod does"))
 }
@@ -133,7 +133,7 @@ async fn check_addresses(
         let found = found
             .map_err(|error| CniError::address(&format!("reading the allocation of {address}"), &error))?;
         match found.map(|it| HandleId::from(it.handle_id.unwrap_or_default())) {
-            None => findings.push(format!("address {address} is not assigned to anybody")),
+            None => findings.push(format!("address {address} is not assigned")),
             // A virtual machine's addresses are held under a handle of the machine.
             Some(other) if other != handle && !other.contains(".vmi.") => {
                 findings.push(format!("address {address} is assigned to {other}"));

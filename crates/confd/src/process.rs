@@ -107,7 +107,7 @@ pub(crate) async fn tell(name: &str, version: IpVersion, socket: &Path, changes:
             match bird_control::reload(version, &[socket]).await {
                 Ok(words) => tracing::info!(bird = name, "BIRD was told that its files changed: {words}"),
                 Err(error @ BirdError::Refused { .. }) => {
-                    tracing::error!(bird = name, %error, "BIRD goes on with its former files");
+                    tracing::error!(bird = name, %error, "BIRD keeps its previous configuration");
                 }
                 Err(error) => {
                     tracing::debug!(bird = name, %error, "BIRD could not be told that its files changed");

@@ -1,4 +1,4 @@
-//! When what failed is tried again: after ever longer pauses. Time is an argument.
+//! When to retry what failed: after growing pauses. Time is an argument.
 
 use std::time::{Duration, Instant};
 

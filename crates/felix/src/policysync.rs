@@ -101,7 +101,7 @@ impl Hub {
 /// Starts to serve sockets under this folder.
 pub(crate) fn start(prefix: PathBuf) -> (Sender, JoinHandle<()>) {
     let hub = Hub::default();
-    tracing::info!(folder = %prefix.display(), "proxies of workloads are told about policies");
+    tracing::info!(folder = %prefix.display(), "serving policy to the workloads' proxies");
     (Sender(hub.clone()), tokio::spawn(sockets::serve(prefix, hub)))
 }
 

@@ -55,7 +55,7 @@ pub enum CalicoError {
         blocks: String,
     },
     /// The address of flannel's tunnel device is somebody else's.
-    #[error("the tunnel address {address} of node {node} is in use by somebody else")]
+    #[error("the tunnel address {address} of node {node} is already in use")]
     Occupied {
         /// The node.
         node: String,

@@ -230,7 +230,7 @@ impl FlannelMigration {
             let Err(source) = self.step(kubernetes, name, step, calico_node).await else { continue };
             let is_stopped = matches!(source, MigrationError::Kubernetes(KubernetesError::Stopped));
             if !is_stopped && kubernetes.node(name).await?.is_none() {
-                tracing::info!(node = name, "the node went away meanwhile");
+                tracing::info!(node = name, "the node was deleted in the meantime");
                 return Ok(());
             }
             return Err(MigrationError::Node { node: name.to_owned(), step, source: Box::new(source) });
@@ -318,7 +318,7 @@ impl FlannelMigration {
             Ok(true) => tracing::info!("the whole cluster is Calico's"),
             Ok(false) => tracing::info!("no migration"),
             Err(error) => {
-                tracing::error!(%error, "the migration stopped; it goes on from here when it is started again");
+                tracing::error!(%error, "the migration stopped; start it again to continue");
             }
         }
         shutdown.sleep(Duration::from_secs(self.config.wait_before_exit)).await;

@@ -212,11 +212,11 @@ fn show(aggregator: &Aggregator, page: &mut Vec<Figure>) {
         "Flows that senders sent again after a reconnect, and that were not counted again.",
         count(&figures.repeated),
     );
-    push("goldmane_aggr_seen_flows", Gauge, "Flows that are remembered for that.", kept.seen as f64);
+    push("goldmane_aggr_seen_flows", Gauge, "Flows remembered to recognise repetitions.", kept.seen as f64);
     push(
         "goldmane_aggr_seen_flows_forgotten_total",
         Counter,
-        "Flows that were forgotten too early for that, because there were too many.",
+        "Remembered flows that were dropped early because there were too many.",
         kept.forgotten as f64,
     );
     push(

@@ -84,7 +84,7 @@ impl Claims<'_> {
                     // Failing here leaves a stale claim; whoever uses it next finds that out.
                     let deleted = self.0.backend.delete_entry(entry).await;
                     if let Err(error) = existing(deleted) {
-                        tracing::warn!(%cidr, %owner, %error, "a claim on somebody else's block was not deleted");
+                        tracing::warn!(%cidr, %owner, %error, "could not delete a stale claim on another owner's block");
                     }
                     self.forget_claim(owner, cidr);
                     return Ok(Secured::Lost);
@@ -189,7 +189,7 @@ impl Claims<'_> {
             Ok(disposal) => disposal,
             Err(refused @ KeepRefused::Claimed { .. }) => {
                 if let Err(error) = existing(self.0.backend.delete_entry(&claim).await) {
-                    tracing::warn!(%cidr, %owner, %error, "a claim on somebody else's block was not deleted");
+                    tracing::warn!(%cidr, %owner, %error, "could not delete a stale claim on another owner's block");
                 }
                 self.forget_claim(owner, cidr);
                 return Err(refused.into());

@@ -35,7 +35,7 @@ pub(crate) struct Handles {
     limits: BTreeMap<HandleId, usize>,
     /// What is counted in the store and was not taken.
     surplus: BTreeMap<HandleId, Changes>,
-    /// Handles of which the surplus may be off already, or may be taken after all.
+    /// Handles whose surplus may already be subtracted, or may still be used.
     doubtful: BTreeSet<HandleId>,
 }
 

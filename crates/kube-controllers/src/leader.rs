@@ -142,7 +142,7 @@ impl Candidate {
         match tokio::time::timeout(RELEASE_PATIENCE, sent).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if error.is_conflict() || error.is_not_found() => {
-                tracing::info!(lease = self.settings.name, "the lease was not ours any more");
+                tracing::info!(lease = self.settings.name, "the lease was no longer ours");
             }
             Ok(Err(error)) => tracing::warn!(%error, "the lease stays until it ends"),
             Err(_) => tracing::warn!(lease = self.settings.name, "no answer: the lease stays until it ends"),

@@ -296,7 +296,10 @@ impl Inner {
             return Ok(());
         }
         match nodes.delete("", name, &DeleteOptions::at(&node.metadata.resource_version)).await {
-            Ok(_) => tracing::info!(node = name, "its Kubernetes node is gone: deleted with all that is its"),
+            Ok(_) => tracing::info!(
+                node = name,
+                "its Kubernetes node no longer exists: deleted with everything that belonged to it"
+            ),
             Err(error) if error.is_does_not_exist() => {}
             Err(error) => return Err(error.into()),
         }

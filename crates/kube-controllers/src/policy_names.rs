@@ -176,7 +176,7 @@ impl PolicyNames {
                 },
                 Err(error) => {
                     let pause = backoff.pause();
-                    tracing::warn!(%error, retry_in = ?pause, "names of policies stay as they are: cannot tell whether calico-node is rolled out");
+                    tracing::warn!(%error, retry_in = ?pause, "names of policies stay unchanged: cannot determine whether calico-node is rolled out");
                     if !shutdown.sleep(pause).await {
                         return false;
                     }

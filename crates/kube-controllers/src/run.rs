@@ -184,7 +184,7 @@ async fn work(
             current = config.wait_for(Option::is_some) => current.ok().and_then(|config| config.clone()),
             () = shutdown.requested() => return Ok(()),
         };
-        let Some(current) = current else { bail!("nobody follows the configuration any more") };
+        let Some(current) = current else { bail!("the task that follows the configuration has ended") };
         (surroundings.set_log_level)(current.log_level);
         config.mark_unchanged();
         let generation = Generation::start(base, &current).await;

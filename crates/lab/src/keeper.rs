@@ -142,7 +142,7 @@ impl Keeper {
         let name = self.folder.name();
         let mut stream = UnixStream::connect(self.folder.file("keeper.sock")).with_context(|| {
             let remedy = called::command(name, "down");
-            format!("lab '{name}' is not running any more; `{remedy}` removes it")
+            format!("lab '{name}' is no longer running; `{remedy}` removes it")
         })?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');

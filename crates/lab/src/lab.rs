@@ -57,7 +57,7 @@ impl Lab {
         if folder.is_dead() {
             remove(&folder)?;
             screen.done(&format!(
-                "what was left of a lab '{}' that is not running any more is removed",
+                "removed the remains of lab '{}', which was no longer running",
                 topology.name
             ));
         }
@@ -117,7 +117,7 @@ impl Lab {
         folder.load()?;
         let known = folder.keeper().filter(crate::state::KeeperState::is_alive).ok_or_else(|| {
             let remedy = called::command(name, "down");
-            anyhow!("lab '{name}' is not running any more: `{remedy}` removes what is left")
+            anyhow!("lab '{name}' is no longer running: `{remedy}` removes what is left")
         })?;
         rights::join(&known)?;
         let lock = folder.lock()?;

@@ -115,7 +115,7 @@ pub const ALERTS: &[Alert] = &[
     ),
     alert("CalicoIpsetErrors", "critical", "5m", "increase(felix_ipset_errors[10m]) > 0").says(
         "Changes of IP sets fail on a node.",
-        "The node's log has the kernel's words; a set that is full says so. Rules that use it stay closed.",
+        "The node's log contains the kernel's error message, which says if a set is full. Rules that use it stay closed.",
     ),
     alert("CalicoIptablesErrors", "critical", "5m", "increase(felix_iptables_restore_errors[10m]) + increase(felix_iptables_save_errors[10m]) > 0").says(
         "iptables refuses to be read or written on a node.",
@@ -126,7 +126,7 @@ pub const ALERTS: &[Alert] = &[
         "The node's log names each with its policy. Traffic that such a policy allows does not pass until it is changed.",
     ),
     alert("CalicoLeakedAddresses", "warning", "1h", "sum by (node) (ipam_allocations_gc_candidates) > 50").says(
-        "Many addresses are in use by nobody and were not released yet.",
+        "Many unused addresses have not been released yet.",
         "`calicoctl ipam check` lists them; look at kube-controllers' log for what keeps it from releasing them.",
     ),
     alert("CalicoMemoryHigh", "warning", "30m", "process_resident_memory_bytes{job=~\".*(calico|canal|felix|typha).*\"} > 500e6").says(
@@ -135,7 +135,7 @@ pub const ALERTS: &[Alert] = &[
     ),
     alert("CalicoNftErrors", "critical", "5m", "increase(felix_nft_errors[10m]) + increase(felix_nft_set_errors[10m]) > 0").says(
         "nftables refuses transactions on a node.",
-        "The node's log has the kernel's words and the rule that they are about.",
+        "The node's log contains the kernel's error message and the rule that it is about.",
     ),
     alert("CalicoNodeUnready", "critical", "10m", "kube_daemonset_status_number_unavailable{daemonset=~\"calico-node|canal\"} > 0").says(
         "Nodes are without a ready calico-node (a figure of kube-state-metrics).",

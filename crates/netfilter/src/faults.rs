@@ -25,7 +25,7 @@ fn run(
     known: &Known,
 ) -> usize {
     let what = format!("{backend:?} {variant:?}: calls {failing:?} fail: {way:?} (only rules: {rules_only})");
-    let scenario = scenario();
+    let scenario = scenario(backend);
     let mut world = World::new(backend, variant);
     world.tell(&Policy::default(), &scenario[0]);
     assert!(world.round().0, "{what}");

@@ -146,7 +146,7 @@ impl<K: Kernel> Driver<K> {
     /// table away finds its way by maps that have no entries any more, and would be dropped at the end of a dispatch.
     ///
     /// # Errors
-    /// When the kernel refuses. That there is no table is none.
+    /// When the kernel refuses. A missing table is not an error.
     pub fn detach_table(&mut self) -> Result<bool, ApplyError> {
         self.in_sync = false;
         let snapshot = self.kernel.read(&self.table)?;
@@ -167,7 +167,7 @@ impl<K: Kernel> Driver<K> {
     /// Removes the whole table, at the end of its use or when another backend takes over.
     ///
     /// # Errors
-    /// When the kernel refuses. That there is no table is none.
+    /// When the kernel refuses. A missing table is not an error.
     pub fn remove_table(&mut self) -> Result<(), ApplyError> {
         self.in_sync = false;
         match self.kernel.commit(&self.table, &[nft::Change::DeleteTable])? {
@@ -192,7 +192,7 @@ impl<K: Kernel> Driver<K> {
                 != now.map(|chain| (&chain.hashes, &chain.base))
             {
                 if self.read_at.is_some() {
-                    tracing::info!(table = %self.table, chain = %name, "a chain was changed by somebody else");
+                    tracing::info!(table = %self.table, chain = %name, "another program changed a chain");
                 }
                 self.chains.mark(name.clone());
             }

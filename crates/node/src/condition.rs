@@ -102,7 +102,7 @@ async fn wait_until_ready(context: &Context, patience: Duration, shutdown: &Shut
         match health::check(context, checks, READY_PATIENCE).await {
             Ok(()) => return,
             Err(wrong) if Instant::now() >= deadline => {
-                tracing::error!(?wrong, "not ready in time; going on");
+                tracing::error!(?wrong, "not ready in time; continuing");
                 return;
             }
             Err(wrong) => {

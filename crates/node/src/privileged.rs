@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context, best_effort: bool) -> Result<(), InitError>
             if !best_effort {
                 return Err(error);
             }
-            tracing::error!(%error, "going on all the same");
+            tracing::error!(%error, "a step failed; continuing (best effort)");
         }
     }
     Ok(())

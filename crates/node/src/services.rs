@@ -54,7 +54,7 @@ impl std::fmt::Debug for Service {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServicesError {
     /// One of them failed.
-    #[error("node services are ending because {service} failed: {source}")]
+    #[error("node services are stopping because {service} failed: {source}")]
     Failed {
         /// Which one.
         service: &'static str,
@@ -63,7 +63,7 @@ pub(crate) enum ServicesError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// One of them ended though nobody asked.
-    #[error("node services are ending because {0} ended by itself")]
+    #[error("node services are stopping because {0} ended unexpectedly")]
     Ended(&'static str),
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
@@ -176,7 +176,7 @@ mod tests {
         let failing = Service::new("failing", |_| async { Err(std::io::Error::other("out of luck")) });
         let outcome = run_until(vec![obedient(&ended), failing], std::future::pending()).await;
         let error = outcome.expect_err("a failure").to_string();
-        assert_eq!(error, "node services are ending because failing failed: out of luck");
+        assert_eq!(error, "node services are stopping because failing failed: out of luck");
         assert!(ended.load(Ordering::SeqCst), "the other service was not asked to end");
     }
 

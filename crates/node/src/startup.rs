@@ -270,7 +270,7 @@ async fn ensure_defaults(
         Err(StartupError::Unauthorized(reason)) => {
             tracing::warn!(
                 reason,
-                "not allowed to read or create the settings of address management: going on without them"
+                "not allowed to read or create the settings of address management: continuing without them"
             );
             Ok(())
         }

@@ -125,7 +125,7 @@ impl Target {
             None => KubeAccess::from_environment(&system).await?,
         };
         let access = access.context(
-            "no cluster: neither --kubeconfig, KUBECONFIG nor ~/.kube/config names one, and this is no pod",
+            "no cluster: none of --kubeconfig, KUBECONFIG and ~/.kube/config names one, and this process is not in a pod",
         )?;
         Ok(Self { cluster: Cluster::new(&access), access })
     }
@@ -198,7 +198,7 @@ impl Target {
             Err(error) if mode.dry_run && error.is_not_found() => return Ok(Done::Created),
             Err(error) if error.is_conflict() => {
                 return Err(error).context(
-                    "somebody else owns fields of it; look who with `kubectl get -o yaml --show-managed-fields`, and take \
+                    "another manager owns some of its fields: `kubectl get -o yaml --show-managed-fields` shows which; take \
                      them over with --force-conflicts",
                 );
             }

@@ -137,7 +137,7 @@ async fn served(target: &Target, object: &Object) -> Result<()> {
     let reference = Reference::of(&object.value);
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let now = target.get(&reference).await?.with_context(|| format!("{reference} is gone again"))?;
+        let now = target.get(&reference).await?.with_context(|| format!("{reference} disappeared again"))?;
         if condition(&now, "Established") {
             return Ok(());
         }

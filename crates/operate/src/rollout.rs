@@ -20,7 +20,7 @@ pub(crate) fn progress(workload: &Value, pods: &[Value]) -> Progress {
     let name = workload.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let generation = number("/metadata/generation");
     if number("/status/observedGeneration") < generation {
-        let text = format!("{name}: nobody looked at it yet (is the controller manager running?)");
+        let text = format!("{name}: no controller has processed it yet (is the controller manager running?)");
         return Progress { is_done: false, text };
     }
     let (wanted, updated, ready, what) = match is_daemon_set {

@@ -88,7 +88,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
                 Ok(()) => {}
                 // It went away meanwhile; its event comes.
                 Err(error) if error.is_missing() => {
-                    tracing::debug!(%error, %interface, "an interface is gone");
+                    tracing::debug!(%error, %interface, "an interface has disappeared");
                 }
                 Err(error) if error.is_unsupported() => {
                     if !std::mem::replace(&mut self.is_unsupported, true) {

@@ -89,7 +89,7 @@ impl RouteClass {
 /// The device of a route, by name; none for routes that drop.
 pub type Device = Option<InterfaceName>;
 
-/// What tells two routes of a table apart.
+/// The identity of a route within its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey {
     /// Where to.

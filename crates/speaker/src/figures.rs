@@ -47,7 +47,7 @@ const FIGURES: [(&str, FigureKind, &str, Value); 11] = [
     ("bgp_bytes_sent", FigureKind::Counter, "Bytes sent.", |peer| number(peer.tally.bytes_sent)),
 ];
 
-/// Shows the figures of a speaker for as long as it runs. It is asked when somebody looks.
+/// Shows the figures of a speaker for as long as it runs. The speaker is queried on each scrape.
 pub(crate) fn offer(handle: &Handle, metrics: &Metrics) {
     let handle = handle.clone();
     metrics.source(move |figures| {

@@ -1,4 +1,4 @@
-//! The C library and the kernel, told that resident memory counts on every node of a cluster.
+//! Settings of the C library and the kernel that keep resident memory small, because it counts on every node of a cluster.
 //!
 //! Left alone the allocator gives each thread a heap of its own, up to eight for each processor, and keeps in all of them
 //! what a burst of work has freed; and the kernel keeps every page of the program that ever ran among the process's pages. A

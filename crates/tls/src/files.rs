@@ -48,7 +48,7 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// What tells one content of a file from another: time, size and inode; nothing for a file that is not there.
+/// Identifies a version of a file: time, size and inode; nothing for a missing file.
 pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
 
 impl TlsFiles {

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 /// Serve the page that shows flows, and the API of Calico's whisker-backend.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Arguments {
-    /// Where to listen, in the place of HOST and PORT.
+    /// Where to listen, instead of HOST and PORT.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Where Goldmane is, in the place of GOLDMANE_HOST.
+    /// Where Goldmane is, instead of GOLDMANE_HOST.
     #[arg(long, value_name = "HOST:PORT")]
     pub goldmane: Option<String>,
     /// Show made-up flows: to see the page without a cluster.

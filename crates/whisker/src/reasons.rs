@@ -86,7 +86,7 @@ async fn policy(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query)
         let found = stored_policy(&cluster, &kind, &namespace, &name)
             .or_else(|| stored_policy(&cluster, &kind, &namespace, &in_tier));
         let Some(found) = found else {
-            return Err(error(StatusCode::NOT_FOUND, "this policy is not in the datastore any more"));
+            return Err(error(StatusCode::NOT_FOUND, "this policy is no longer in the datastore"));
         };
         Ok(json(&headers, found))
     };

@@ -47,7 +47,7 @@ impl Passthrough {
     }
 }
 
-/// A node's WireGuard devices are now these, or gone. A device without a key is none.
+/// A node's WireGuard devices are now these, or gone. A device without a key counts as absent.
 pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequencer) {
     let node = NodeName::from(node);
     match value.filter(|value| !value.public_key.is_empty()) {

@@ -83,7 +83,7 @@ mod tests {
         knowledge.pods.insert(("shop".to_owned(), "web".to_owned()), facts);
         // Pod, node, type, handle; the beginning of the reason.
         for (pod, node, kind, handle, reason) in [
-            ("gone", "n1", "", "h", "pod shop/gone does not exist any more"),
+            ("gone", "n1", "", "h", "pod shop/gone no longer exists"),
             ("web", "n1", "", "h", "pod shop/web uses 10.0.0.9"),
             ("web", "n2", "", "h", "pod shop/web now runs on node n1"),
             ("", "n1", "vxlanTunnelAddress", "h", "node n1 has another tunnel address"),

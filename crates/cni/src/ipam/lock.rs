@@ -34,7 +34,7 @@ impl IpamLock {
         match outcome {
             Ok(file) => Self { _file: Some(file) },
             Err(error) => {
-                tracing::warn!(%error, "no host-wide IPAM lock; going on without it");
+                tracing::warn!(%error, "no host-wide IPAM lock; continuing without it");
                 Self::none()
             }
         }

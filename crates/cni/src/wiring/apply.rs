@@ -277,7 +277,7 @@ pub(super) fn write_settings(settings: &[Setting]) -> Result<()> {
         match sysctl::write(&setting.path, &setting.value) {
             Ok(()) => {}
             Err(error) if !setting.is_needed => {
-                tracing::warn!(%error, "a setting could not be made; going on");
+                tracing::warn!(%error, "could not write a kernel setting; continuing");
             }
             Err(error) => return Err(CniError::wiring(error)),
         }

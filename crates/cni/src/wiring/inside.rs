@@ -31,7 +31,7 @@ impl Waiting {
             let ready = Ready::new(&plan, plan.expected)?;
             match later.recv() {
                 Ok(plan) => ready.wire(&plan),
-                Err(_) => Err(CniError::wiring("nobody wants the pod's device any more")),
+                Err(_) => Err(CniError::wiring("the pod's device is no longer needed")),
             }
         });
         let thread = Some(thread.map_err(CniError::wiring)?);

@@ -43,7 +43,7 @@ impl Arrivals {
                 Some(Ok(true)) => heard.push(id.clone()),
                 Some(Ok(false)) | None => {}
                 Some(Err(error)) => {
-                    tracing::warn!(?id, %error, "cannot listen any more for a machine that moves here");
+                    tracing::warn!(?id, %error, "can no longer listen for the arrival of a migrating machine");
                     *listener = None;
                 }
             }

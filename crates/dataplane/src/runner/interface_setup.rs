@@ -78,7 +78,7 @@ impl InterfaceSetup {
             let reverse_path = if any_source { "0" } else { &self.reverse_path };
             match configure(name, &versions, reverse_path) {
                 // It went away; its event comes, or the next look finds it gone.
-                Err(error) if error.is_missing() => tracing::debug!(%error, "an interface is gone"),
+                Err(error) if error.is_missing() => tracing::debug!(%error, "an interface has disappeared"),
                 Err(error) => failures.push(format!("interface of a workload: {error}")),
                 Ok(()) => match wanted.map_or(Ok(()), |wanted| set_peering(name, wanted, planes)) {
                     Ok(()) => done.push(name.clone()),

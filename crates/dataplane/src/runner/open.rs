@@ -80,7 +80,7 @@ impl Loop {
         let connections = match conntrack::Client::open() {
             Ok(client) => Background::start(client)?,
             Err(error) => {
-                tracing::warn!(%error, "connections of addresses that are gone cannot be forgotten");
+                tracing::warn!(%error, "cannot remove the connections of deleted addresses");
                 Background::start(NoConnections)?
             }
         };
@@ -180,7 +180,8 @@ fn write_mtu(file: &Path, mtu: u32, is_required: bool) -> Result<(), StartError>
         if let Some(directory) = file.parent() {
             std::fs::create_dir_all(directory)?;
         }
-        std::fs::write(file, mtu.to_string())
+        // Plugins read it at any moment, and one that finds it empty refuses its pod.
+        daemon::files::write(file, mtu.to_string().as_bytes(), 0o644)
     };
     match write() {
         Ok(()) => Ok(()),
@@ -189,5 +190,32 @@ fn write_mtu(file: &Path, mtu: u32, is_required: bool) -> Result<(), StartError>
             tracing::error!(%reason, file = %file.display(), "the MTU of pods is not written and may be wrong");
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write_mtu;
+
+    #[test]
+    fn a_reader_of_the_mtu_never_finds_it_half_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, reader) = (folder.path().join("below/mtu"), folder.path().join("reader"));
+        write_mtu(&file, 1450, true).unwrap();
+        // Whoever opened the old file still reads all of it.
+        std::fs::hard_link(&file, &reader).unwrap();
+        write_mtu(&file, 9000, true).unwrap();
+        assert_eq!(std::fs::read_to_string(&reader).unwrap(), "1450");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "9000");
+        assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_mtu_that_cannot_be_written_ends_the_start_only_if_it_is_required() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mtu");
+        std::fs::create_dir(&file).unwrap();
+        assert!(write_mtu(&file, 1450, true).is_err());
+        assert!(write_mtu(&file, 1450, false).is_ok());
     }
 }

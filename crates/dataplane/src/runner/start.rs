@@ -41,7 +41,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
     /// Only a new start can follow what changed on the host.
-    #[error("a new start is needed: {0}")]
+    #[error("Felix must restart: {0}")]
     Restart(String),
     /// The kernel cannot be listened to any more.
     #[error("{0}")]
@@ -151,7 +151,7 @@ pub fn start_on(
     }
     if !config.use_internal_dataplane_driver {
         return Err(StartError::Unsupported(
-            "UseInternalDataplaneDriver=false: there are no external drivers any more",
+            "UseInternalDataplaneDriver=false: external drivers are no longer supported",
         ));
     }
     let work = Loop::open(settings, machine, Box::new(reports))?;

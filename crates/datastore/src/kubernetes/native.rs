@@ -367,7 +367,7 @@ fn pod_name(key: &Key) -> Result<String> {
     match WorkloadEndpointIdentifiers::parse(&resource.name) {
         Some(ids) if !ids.pod.is_empty() => Ok(ids.pod),
         _ => {
-            let reason = "the name of the pod cannot be told from the endpoint's name".to_owned();
+            let reason = "cannot derive the pod's name from the endpoint's name".to_owned();
             Err(Error::DoesNotExist { key: key.to_string(), reason })
         }
     }

@@ -213,7 +213,7 @@ impl Counts {
             one(
                 "felix_collector_connections_full",
                 counter,
-                "Number of connections for which there was no room.",
+                "Number of connections not tracked because the table was full.",
                 number(&self.full),
             ),
             one(

@@ -96,7 +96,7 @@ fn read(shared: &Shared) {
             let error = error.to_string();
             // It is not there before the dataplane is, and that is said once.
             if error != last_error {
-                tracing::info!(%error, "what eBPF programs tell of packets cannot be read yet");
+                tracing::info!(%error, "cannot read the packet events of eBPF programs yet");
                 last_error = error;
             }
             std::thread::sleep(SEARCH);

@@ -47,7 +47,7 @@ impl Drop for Listening {
 #[derive(Clone)]
 struct Collector(mpsc::Sender<Heard>);
 
-const NOBODY: &str = "nobody watches any more";
+const NOBODY: &str = "the watcher has disconnected";
 
 #[tonic::async_trait]
 impl FlowCollector for Collector {
@@ -90,7 +90,7 @@ impl Losses for Collector {
     }
 
     async fn list(&self, _: Request<LossesRequest>) -> Result<Response<LossesResult>, Status> {
-        Err(Status::unimplemented("whoever watches a node keeps no account of it"))
+        Err(Status::unimplemented("a watcher of a node keeps no loss counts"))
     }
 }
 
@@ -101,7 +101,10 @@ impl Losses for Collector {
 pub async fn listen(path: &Path) -> Result<Listening, String> {
     let failed = |error: std::io::Error| format!("cannot listen at {}: {error}", path.display());
     if UnixStream::connect(path).await.is_ok() {
-        return Err(format!("cannot listen at {}: somebody watches this node already", path.display()));
+        return Err(format!(
+            "cannot listen at {}: another command is already watching this node",
+            path.display()
+        ));
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;

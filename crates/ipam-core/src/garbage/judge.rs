@@ -128,7 +128,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PodGone { namespace, name } => write!(f, "pod {namespace}/{name} does not exist any more"),
+            Self::PodGone { namespace, name } => write!(f, "pod {namespace}/{name} no longer exists"),
             Self::PodElsewhere { namespace, name, from, to } => write!(
                 f,
                 "pod {namespace}/{name} now runs on node {to}; this address is left from node {from}"
@@ -137,7 +137,7 @@ impl fmt::Display for Reason {
                 write!(f, "pod {namespace}/{name} was evicted and never runs again")
             }
             Self::PodHasOthers { namespace, name, addresses } if addresses.is_empty() => {
-                write!(f, "pod {namespace}/{name} has finished and has no address any more")
+                write!(f, "pod {namespace}/{name} has finished and no longer has an address")
             }
             Self::PodHasOthers { namespace, name, addresses } => {
                 let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -150,10 +150,10 @@ impl fmt::Display for Reason {
             Self::MachineGone { namespace, name } => {
                 write!(
                     f,
-                    "neither virtual machine {namespace}/{name} nor an instance of its own exists any more"
+                    "neither virtual machine {namespace}/{name} nor an instance of it exists any longer"
                 )
             }
-            Self::NodeGone { node } => write!(f, "node {node} does not exist any more"),
+            Self::NodeGone { node } => write!(f, "node {node} no longer exists"),
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
             PodFact::Present(PodState { node: node.to_owned(), has_reported, is_evicted, addresses })
         };
         for (pod, node, expected) in [
-            (PodFact::Absent, "n1", Some("pod shop/web does not exist any more")),
+            (PodFact::Absent, "n1", Some("pod shop/web no longer exists")),
             (PodFact::Unknown, "n1", None),
             (state("n1", true, false, Some(&["10.0.0.1"])), "n1", None),
             (
@@ -259,7 +259,7 @@ mod tests {
             (
                 state("n1", true, false, Some(&[])),
                 "n1",
-                Some("pod shop/web has finished and has no address any more"),
+                Some("pod shop/web has finished and no longer has an address"),
             ),
             (state("n1", true, false, None), "n1", None),
         ] {

@@ -289,7 +289,7 @@ impl IpamGc {
                 true
             }
             Err(error) => {
-                tracing::warn!(node = name, %error, "blocks of a node that is gone were not given up");
+                tracing::warn!(node = name, %error, "could not release the blocks of a deleted node");
                 false
             }
         }

@@ -150,7 +150,7 @@ impl Generation {
         self.feeds.clear();
         let ended = async { while self.controllers.join_next().await.is_some() {} };
         if tokio::time::timeout(END_PATIENCE, ended).await.is_err() {
-            tracing::warn!("a controller does not stop; going on without it");
+            tracing::warn!("a controller did not stop in time; continuing without it");
         }
         self.controllers.shutdown().await;
         self.helpers.shutdown().await;

@@ -154,7 +154,10 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket"));
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody is listening there"));
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another process is already listening there",
+            ));
         }
         _ => {}
     }

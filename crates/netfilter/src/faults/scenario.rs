@@ -5,12 +5,14 @@ use messages::IpSetMember;
 use rules::Backend;
 use rules::names::ip_set;
 use rules::simulate::{self, Packet, Simulation};
-use rules::tree::{Action, Chain, End, IpVersion, KernelChain, Match, Rule};
+use rules::tree::{Action, Chain, End, IpVersion, KernelChain, Match, Rule, Side, VerdictMap};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The mark by which a policy lets pass.
 pub(super) const ACCEPT: u32 = 0x8;
-/// What a packet's last byte may be.
+/// The dispatch map.
+pub(super) const MAP: &str = "cali-from";
+/// What a packet's last byte may be; it comes in by the interface of that number.
 const SOURCES: std::ops::Range<u8> = 1..12;
 
 /// What is wanted at one moment.
@@ -18,6 +20,8 @@ const SOURCES: std::ops::Range<u8> = 1..12;
 pub(super) struct Policy {
     pub(super) chains: BTreeMap<&'static str, Vec<Rule>>,
     pub(super) sets: BTreeMap<&'static str, BTreeSet<u8>>,
+    /// The chain of each interface in the dispatch map, where there is one.
+    pub(super) map: Option<BTreeMap<&'static str, &'static str>>,
 }
 
 pub(super) fn when(matches: Vec<Match>, action: Action) -> Rule {
@@ -60,7 +64,7 @@ pub(super) fn endpoint(policies: &[&'static str]) -> Vec<Rule> {
 }
 
 /// The scenario: what is wanted, moment by moment.
-pub(super) fn scenario() -> Vec<Policy> {
+pub(super) fn scenario(backend: Backend) -> Vec<Policy> {
     let mut all = Vec::new();
     let mut now = Policy::default();
     let mut moment = |change: &mut dyn FnMut(&mut Policy)| {
@@ -111,13 +115,66 @@ pub(super) fn scenario() -> Vec<Policy> {
         now.sets.clear();
         now.chains.insert("cali-pi-b", allow(from(5)));
     });
+    if backend == Backend::Nftables {
+        dispatched(&mut moment);
+    }
     all
+}
+
+/// A packet goes to the chain that the map has for its interface; one of an unknown interface is dropped.
+fn lookup() -> Vec<Rule> {
+    let lookup = Match::InterfaceMap { side: Side::In, map: MAP.into() };
+    vec![Rule { matches: vec![lookup], action: None, comments: vec![] }, when(vec![], Action::Drop)]
+}
+
+/// Moments with a dispatch map, which only nftables has.
+fn dispatched(moment: &mut dyn FnMut(&mut dyn FnMut(&mut Policy))) {
+    // The first endpoint comes, and with it the map.
+    moment(&mut |now| {
+        now.chains.insert("cali-pi-c", allow(from(4)));
+        now.chains.insert("cali-tw-x", endpoint(&["cali-pi-c"]));
+        now.map = Some([("cali4", "cali-tw-x")].into());
+        now.chains.insert("cali-fw", lookup());
+    });
+    // Another one, which lets everybody pass, has two interfaces.
+    moment(&mut |now| {
+        now.chains.insert("cali-tw-y", endpoint(&["cali-pi-all"]));
+        now.chains.insert("cali-pi-all", allow(vec![]));
+        now.map = Some([("cali4", "cali-tw-x"), ("cali5", "cali-tw-y"), ("cali6", "cali-tw-y")].into());
+    });
+    // Interfaces get each other's chains: neither may keep what only the other has.
+    moment(&mut |now| {
+        now.chains.insert("cali-tw-z", deny(vec![]));
+        now.map = Some([("cali4", "cali-tw-y"), ("cali5", "cali-tw-x"), ("cali6", "cali-tw-z")].into());
+    });
+    // An endpoint goes with its chain, and its interface's name is taken by another one.
+    moment(&mut |now| {
+        now.chains.remove("cali-tw-y");
+        now.chains.remove("cali-pi-all");
+        now.map = Some([("cali4", "cali-tw-z"), ("cali5", "cali-tw-x")].into());
+    });
+    moment(&mut |now| now.map = Some(BTreeMap::new()));
+    // The map goes.
+    moment(&mut |now| {
+        now.chains.insert("cali-fw", endpoint(&["cali-pi-b"]));
+        now.map = None;
+        now.chains.remove("cali-tw-x");
+        now.chains.remove("cali-tw-z");
+        now.chains.remove("cali-pi-c");
+    });
+}
+
+/// The map as drivers are told of it.
+pub(super) fn verdicts<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> VerdictMap {
+    let entries = entries.into_iter().map(|(interface, chain)| (interface.into(), chain.into())).collect();
+    VerdictMap { name: MAP.into(), entries }
 }
 
 /// Who gets through.
 pub(super) fn passing(simulation: &mut Simulation) -> BTreeSet<u8> {
     let passes = |last: &u8| {
         let mut packet = Packet::new([10, 0, 0, *last].into(), [10, 1, 0, 1].into(), 6);
+        packet.in_interface = format!("cali{last}").into();
         match simulation.run("FORWARD", &mut packet) {
             Ok(simulate::Verdict::Accept | simulate::Verdict::Continue) => true,
             Ok(simulate::Verdict::Drop | simulate::Verdict::Reject) => false,
@@ -144,6 +201,8 @@ impl Policy {
             let members = members.iter().map(|last| IpSetMember::Net(net(*last))).collect();
             simulation.add_set(ip_set(IpVersion::V4, id), members);
         }
+        simulation
+            .add_maps(self.map.iter().map(|map| verdicts(map.iter().map(|(one, chain)| (*one, *chain)))));
         passing(&mut simulation)
     }
 }

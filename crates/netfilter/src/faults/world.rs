@@ -1,7 +1,7 @@
 //! A packet filter over kernels of plain maps, told and carried out as the runner does, and what is in the kernel.
 
 use super::kernels::{Faulty, Plan, lock};
-use super::scenario::{ACCEPT, Policy, hook, net, passing, scenario, when};
+use super::scenario::{ACCEPT, MAP, Policy, hook, net, passing, scenario, verdicts, when};
 use crate::PacketFilter;
 use crate::ipsets::tests::{Ranges, Sets};
 use crate::ipsets::{KernelSets, NftSets};
@@ -100,11 +100,35 @@ impl World {
             self.filter.rules.update_chain(Table::Filter, Chain::new(*name, rules.clone()));
         }
         self.filter.rules.set_kernel_chain(Table::Filter, hook());
+        self.tell_map(before, next);
         for name in before.chains.keys().filter(|name| !next.chains.contains_key(*name)) {
             self.filter.rules.remove_chain(Table::Filter, &(*name).into());
         }
         for id in before.sets.keys().filter(|id| !next.sets.contains_key(*id)) {
             self.filter.sets.remove_set(id);
+        }
+    }
+
+    /// A map comes and goes whole; its entries change one by one.
+    fn tell_map(&mut self, before: &Policy, next: &Policy) {
+        match (&before.map, &next.map) {
+            (None, None) => {}
+            (None, Some(map)) => {
+                let map = verdicts(map.iter().map(|(interface, chain)| (*interface, *chain)));
+                self.filter.rules.update_map(Table::Filter, map);
+            }
+            (Some(_), None) => self.filter.rules.remove_map(Table::Filter, MAP),
+            (Some(old), Some(map)) => {
+                for interface in old.keys().filter(|interface| !map.contains_key(*interface)) {
+                    self.filter.rules.set_map_entry(Table::Filter, MAP, &(*interface).into(), None);
+                }
+                for (interface, chain) in
+                    map.iter().filter(|(interface, chain)| old.get(*interface) != Some(chain))
+                {
+                    let chain = (*chain).into();
+                    self.filter.rules.set_map_entry(Table::Filter, MAP, &(*interface).into(), Some(&chain));
+                }
+            }
         }
     }
 
@@ -153,6 +177,16 @@ impl World {
                     let Some(name) = name.strip_prefix("filter-") else { continue };
                     simulation.add_chains([Chain::new(name, rules.iter().map(read).collect())]);
                 }
+                for (name, entries) in &lock(&self.nft).tables.maps {
+                    let Some(name) = name.strip_prefix("filter-") else { continue };
+                    assert_eq!(name, MAP);
+                    let layer = |chain: &'_ String| {
+                        chain.strip_prefix("filter-").expect("a chain of the layer").to_owned()
+                    };
+                    let entries: Vec<_> =
+                        entries.iter().map(|(one, chain)| (one.clone(), layer(chain))).collect();
+                    simulation.add_maps([verdicts(entries.iter().map(|(one, chain)| (&**one, &**chain)))]);
+                }
                 for id in ["s:a", "s:d"] {
                     let name = ip_set(IpVersion::V4, id);
                     let ranges = lock(&self.ranges);
@@ -186,7 +220,7 @@ impl Known {
             }
             Backend::Nftables => format!("{:?}", expressions(Table::Filter, Family::Ip, rule)),
         };
-        let rules = scenario().into_iter().flat_map(|policy| policy.chains.into_values().flatten());
+        let rules = scenario(backend).into_iter().flat_map(|policy| policy.chains.into_values().flatten());
         Self(rules.chain(hook().inserted).map(|rule| (text(&rule), rule)).collect())
     }
 

@@ -108,7 +108,7 @@ pub fn probe() -> (Found, Found) {
     let legacy = probe_legacy();
     // The kernel knows at once what the program takes seconds to print.
     let nft = probe_nft(legacy.rules).unwrap_or_else(|error| {
-        tracing::debug!(%error, "no nftables, so nobody's rules are there");
+        tracing::debug!(%error, "cannot query nftables; assuming that it holds no rules");
         Found::default()
     });
     (legacy, nft)

@@ -193,7 +193,9 @@ impl Commands for Programs {
                     commits += piece.lines().filter(|line| *line == COMMIT).count();
                 }
             }
-            listener.join().unwrap_or_else(|_| Err(std::io::Error::other("nobody listened to it")))
+            listener
+                .join()
+                .unwrap_or_else(|_| Err(std::io::Error::other("the thread that reads its output panicked")))
         });
         let output = output.map_err(|error| not_started(&self.restore, &error))?;
         if output.status.success() {

@@ -234,7 +234,7 @@ impl TableDriver {
             };
             if marks(&self.actual) != marks(&saved) {
                 if !first {
-                    tracing::info!(table = %self.layer, chain = %name, "a chain was changed by somebody else");
+                    tracing::info!(table = %self.layer, chain = %name, "another program changed a chain");
                 }
                 self.chains.mark(name.clone());
             }

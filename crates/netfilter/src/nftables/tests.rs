@@ -27,7 +27,7 @@ pub(crate) type FakeChain = (Option<(u32, i32, String)>, Vec<FakeRule>);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tables {
     pub(crate) chains: BTreeMap<String, FakeChain>,
-    maps: BTreeMap<String, BTreeMap<String, String>>,
+    pub(crate) maps: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 /// A kernel of plain maps.

@@ -103,7 +103,7 @@ fn bgp_is_spoken_by_this_program_unless_bird_is_asked_for() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_together() {
     let variables = Variables::new([("AS", "1.2.3"), ("FELIX_HEALTHPORT", "70000"), ("NODE_USER_ID", "me")]);
     let mistakes = Settings::read(&variables).expect_err("mistakes");
     let text = mistakes.to_string();

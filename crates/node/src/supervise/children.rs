@@ -223,7 +223,7 @@ impl ServiceFiles {
 
     fn write(&self, name: &str, text: &str) {
         // Only probes look at these; a full disk must not stop the node.
-        if let Err(error) = std::fs::write(self.folder.join(name), text) {
+        if let Err(error) = daemon::files::publish(&self.folder.join(name), text.as_bytes(), 0o644) {
             tracing::warn!(part = name, %error, "could not note the state of this part");
         }
     }

@@ -147,11 +147,11 @@ fn preflight(facts: &Facts, set: &Value, request: &Request, plan: &mut Plan) {
     if bpf.or_else(|| variable(set, "FELIX_BPFENABLED").map(|value| value == "true")) == Some(true) {
         let text = match request.is_back {
             false => {
-                "eBPF: our programs take the places of Calico's, link by link, and connections go on in its maps. This was tried with \
+                "eBPF: our programs replace Calico's, link by link, and connections continue in its maps. This was tried with \
                  stand-ins for Calico's programs, not with its own: begin with one node (--node)"
             }
             true => {
-                "eBPF: Calico's programs take the places of ours. Maps of ours alone stay pinned on nodes until they start anew, or \
+                "eBPF: Calico's programs replace ours. Our own maps stay pinned on nodes until they restart, or \
                  until `cd /sys/fs/bpf && rm -rf tc/globals/bpfp_* tc/globals/generation_* cali_xdp`; the last are programs of untracked policy"
             }
         };

@@ -21,7 +21,7 @@ pub async fn run(target: &Target, plan: &Plan, patience: Duration, out: &mut dyn
         writeln!(out, "[{}/{count}] {step}", index + 1)?;
         one(target, step, patience, out).await.with_context(|| {
             format!(
-                "step {} of {count} failed ({step}). What was done stays; the same command goes on from here, and with --back it \
+                "step {} of {count} failed ({step}). Completed steps stay in place; the same command continues from here, and with --back it \
                  goes back",
                 index + 1
             )

@@ -71,7 +71,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     let references: Vec<&manifests::Object> = objects.iter().collect();
     let mut out = Vec::new();
     let late = wait(&target, &references, Duration::ZERO, &mut out).await.unwrap_err().to_string();
-    assert!(late.contains("nobody looked at it yet"), "{late}");
+    assert!(late.contains("no controller has processed it yet"), "{late}");
     come_up(&world)?;
     out.clear();
     wait(&target, &references, Duration::from_secs(60), &mut out).await?;
@@ -133,7 +133,7 @@ async fn uninstalls(world: &World, target: &Target) -> Result<()> {
 
     let mut out = Vec::new();
     uninstall(target, Removal { dry_run: true, delete_data: true, is_agreed: true }, &mut out).await?;
-    assert!(told(&out).contains("ippools.crd.projectcalico.org, with 1 objects"), "{}", told(&out));
+    assert!(told(&out).contains("ippools.crd.projectcalico.org, with 1 object\n"), "{}", told(&out));
     let refused = uninstall(target, Removal::default(), &mut out).await.unwrap_err().to_string();
     assert!(refused.contains("--yes"), "{refused}");
     assert!(world.json(&["get", "daemonset", "calico-node", "-n", "kube-system"]).is_ok());

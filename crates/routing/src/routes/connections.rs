@@ -71,7 +71,7 @@ fn forget(cleaner: &mut Cleaner<impl Connections>, addresses: &BTreeSet<IpAddr>)
             }
             // The addresses stay with the cleaner, and are tried again with the next ones.
             Err(error) => {
-                tracing::warn!(%error, ?addresses, "connections of addresses that are gone may live on");
+                tracing::warn!(%error, ?addresses, "connections of removed addresses may persist");
             }
         }
     }

@@ -134,7 +134,7 @@ impl TunnelDevice {
             return Err(Error::Refused {
                 what: format!("make {name}"),
                 errno: netlink::Errno::NODEV,
-                message: "it is gone again, or another device has its network identifier".to_owned(),
+                message: "it disappeared again, or another device has its network identifier".to_owned(),
             });
         };
         let addresses = kernel.addresses(Some(Family::of(&self.address)), Some(found.index))?;
@@ -253,7 +253,7 @@ pub fn remove(kernel: &mut dyn Kernel, name: &str, kind: &str) -> Result<(), Err
             match first_failure(kernel.apply(&[Operation::DeleteLink(link.index.into())])) {
                 Err(error) if !error.is_missing() => Err(error),
                 _ => {
-                    tracing::info!(device = name, "removed a tunnel device that is not used any more");
+                    tracing::info!(device = name, "removed a tunnel device that is no longer used");
                     Ok(())
                 }
             }

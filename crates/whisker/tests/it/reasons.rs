@@ -22,7 +22,7 @@ async fn a_rule_in_its_own_words() {
     assert_eq!(policy["spec"]["ingress"][0]["source"]["selector"], "app == 'api'");
     let (status, gone) = world.json("/api/v1/policy?kind=GlobalNetworkPolicy&name=gone").await;
     assert_eq!(status, StatusCode::NOT_FOUND);
-    assert!(gone["error"].as_str().unwrap().contains("not in the datastore any more"));
+    assert!(gone["error"].as_str().unwrap().contains("no longer in the datastore"));
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ impl Devices {
         find(kernel)?.ok_or_else(|| Error::Refused {
             what: format!("make {SERVICES_DEVICE}"),
             errno: netlink::Errno::NODEV,
-            message: "it is gone again".to_owned(),
+            message: "it disappeared again".to_owned(),
         })
     }
 }

@@ -110,7 +110,7 @@ fn a_pod_that_is_gone_leaks_after_the_grace_period() {
     let verdicts = collector.examine(&cluster, at(901), &settings());
     assert_eq!(addresses(&verdicts), [left.to_string()]);
     let leak = &verdicts.leaks[0];
-    assert_eq!(leak.reason.to_string(), "pod shop/old does not exist any more");
+    assert_eq!(leak.reason.to_string(), "pod shop/old no longer exists");
     assert_eq!(leak.release().handle.as_deref(), Some("h2"));
     assert_eq!(leak.since, at(0));
     // Nothing was done about it: it comes again. Then it was.
@@ -208,7 +208,7 @@ fn a_node_goes_when_nothing_on_it_is_in_use_and_its_tunnels_go_last() {
     let verdicts = collector.examine(&cluster, at(2), &settings());
     assert_eq!(addresses(&verdicts), [tunnel, web, old].map(|address| address.to_string()));
     assert_eq!(verdicts.gone_nodes, [GoneNode { name: "n1".to_owned() }]);
-    assert_eq!(verdicts.leaks[0].reason.to_string(), "node n1 does not exist any more");
+    assert_eq!(verdicts.leaks[0].reason.to_string(), "node n1 no longer exists");
     // It comes back before anything was done.
     let mut back = cluster.clone();
     back.nodes = Cluster::with(&["n1"]).nodes;
@@ -286,7 +286,7 @@ fn machines_have_five_minutes_at_least() {
         assert!(collector.examine(&cluster, at(wait), &settings).is_empty());
         let verdicts = collector.examine(&cluster, at(wait + 1), &settings);
         assert_eq!(verdicts.leaks.len(), 1);
-        let expected = "neither virtual machine shop/db nor an instance of its own exists any more";
+        let expected = "neither virtual machine shop/db nor an instance of it exists any longer";
         assert_eq!(verdicts.leaks[0].reason.to_string(), expected);
     }
 }

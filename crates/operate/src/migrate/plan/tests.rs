@@ -229,7 +229,9 @@ fn the_image_of_all_components_runs_as_root_where_it_must() {
 fn a_cluster_with_ebpf_is_swapped_with_a_word_about_it() {
     let mut facts = calico("v3.32.1");
     facts.felix = Some(json!({"spec": {"bpfEnabled": true}}));
-    for (is_back, expected) in [(false, "the places of Calico's"), (true, "the places of ours")] {
+    for (is_back, expected) in
+        [(false, "our programs replace Calico's"), (true, "Calico's programs replace ours")]
+    {
         let found = plan(&facts, &Request { is_back, ..request() });
         assert!(is_back || found.refusals.is_empty(), "{:?}", found.refusals);
         assert!(found.warnings.iter().any(|text| text.contains(expected)), "{:?}", found.warnings);

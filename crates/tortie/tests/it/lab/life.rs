@@ -56,7 +56,7 @@ fn a_killed_lab_is_removed() {
     assert!(list.contains("not running"), "{list}");
     // It can be removed, or made again.
     let again = lab.succeed(&["up", "--nodes", "1", "--pods", "0"]);
-    assert!(again.contains("is not running any more is removed"), "{again}");
+    assert!(again.contains("which was no longer running"), "{again}");
     lab.succeed(&["status"]);
     lab.succeed(&["down"]);
     lab.assert_gone();
