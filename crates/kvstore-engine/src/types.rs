@@ -447,3 +447,28 @@ pub fn prefix_range(prefix: Bytes) -> (Bytes, Bytes) {
     }
     (prefix, Bytes::from_static(b"\0"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{RangeRequest, SortOrder, SortTarget};
+
+    #[test]
+    fn a_limit_bounds_what_is_read_unless_an_order_or_a_filter_looks_at_everything() {
+        let plain = || RangeRequest { limit: 5, ..RangeRequest::prefix("/a/") };
+        for (name, request, expected) in [
+            ("a limit", plain(), true),
+            ("no limit", RangeRequest::prefix("/a/"), true),
+            ("as of a revision", RangeRequest { revision: 7, ..plain() }, true),
+            ("without values", RangeRequest { keys_only: true, ..plain() }, true),
+            ("a target without an order", RangeRequest { sort_target: SortTarget::Mod, ..plain() }, true),
+            ("smallest first", RangeRequest { sort_order: SortOrder::Ascend, ..plain() }, false),
+            ("largest first", RangeRequest { sort_order: SortOrder::Descend, ..plain() }, false),
+            ("values that are new enough", RangeRequest { min_mod_revision: 1, ..plain() }, false),
+            ("values that are old enough", RangeRequest { max_mod_revision: 9, ..plain() }, false),
+            ("keys that are new enough", RangeRequest { min_create_revision: 1, ..plain() }, false),
+            ("keys that are old enough", RangeRequest { max_create_revision: 9, ..plain() }, false),
+        ] {
+            assert_eq!(request.reads_only_its_limit(), expected, "{name}");
+        }
+    }
+}
