@@ -208,12 +208,6 @@ fn whole(answers: &[Answer]) -> Result<serde_json::Value> {
     Ok(serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
-/// A number and a noun, in the right number.
-#[must_use]
-pub(crate) fn counted(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
-}
-
 /// An object as `kind/name`.
 #[must_use]
 pub(crate) fn name_line(resource: &Resource) -> String {

@@ -16,6 +16,7 @@ pub use pools::{Addresses, PoolRoom};
 
 use crate::Cluster;
 use crate::cluster::Identity;
+use crate::counted::counted;
 use crate::world::{ItemKind, World};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -125,13 +126,11 @@ impl Analysis {
         }
         let count =
             |wanted: Severity| self.findings.iter().filter(|finding| finding.severity == wanted).count();
-        let plural = |count: usize, word: &str| match count {
-            1 => format!("1 {word}"),
-            _ => format!("{count} {word}s"),
-        };
         let _ = match (count(Severity::Warning), count(Severity::Note)) {
             (0, 0) => writeln!(out, "nothing found"),
-            (warnings, notes) => writeln!(out, "{}, {}", plural(warnings, "warning"), plural(notes, "note")),
+            (warnings, notes) => {
+                writeln!(out, "{}, {}", counted(warnings, "warning"), counted(notes, "note"))
+            }
         };
         out
     }

@@ -19,6 +19,7 @@
 mod analyze;
 mod clauses;
 mod cluster;
+mod counted;
 mod junit;
 mod kubernetes_policy;
 mod manifest;
@@ -37,6 +38,7 @@ mod world;
 
 pub use analyze::{Addresses, Analysis, Finding, PoolRoom, Severity, analyze};
 pub use cluster::Cluster;
+pub use counted::counted;
 pub use junit::to_junit;
 pub use kubernetes_policy::strict_kubernetes_policy;
 pub use manifest::ManifestError;

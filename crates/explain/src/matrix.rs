@@ -1,13 +1,16 @@
 //! Everybody to everybody: which cells are refused, and by what.
 
+mod ports;
+
 use crate::clauses::Packet;
+use crate::counted::counted;
 use crate::page::{Page, PageCell, PageColumn, PageRow, Sign};
 use crate::party::{Protocol, QueryError};
-use crate::report::{Direction, Verdict};
+use crate::report::Verdict;
 use crate::route::{Flow, Who};
-use crate::world::{Item, ItemKind, World, known_protocol};
+use crate::world::{Item, ItemKind, World};
 use crate::{Cluster, Query};
-use api::scalars::Port;
+use ports::PortsByReceiver;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,7 +25,8 @@ pub struct MatrixOptions {
     pub more_senders: Vec<String>,
     /// The protocol; TCP if none.
     pub protocol: Option<Protocol>,
-    /// The port; if none, each receiver's declared ports and those that policies name for it, else 80.
+    /// The port; if none, each receiver's declared ports and those that policies name for it, else 80. Of many ports that
+    /// policies name some are left out: [`Matrix::not_asked`].
     pub port: Option<u16>,
 }
 
@@ -47,16 +51,13 @@ pub struct Matrix {
     pub receivers: Vec<String>,
     /// The cells, row by row.
     pub cells: Vec<Vec<Cell>>,
+    /// Ports that policies name for a receiver and that it was not asked on, because they are many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_asked: Vec<u16>,
 }
 
 /// The port of receivers that declare none and that no policy names a port for.
 const USUAL_PORT: u16 = 80;
-
-/// The most ports that are asked of one receiver. A policy may list hundreds.
-const MOST_PORTS: usize = 16;
-
-/// The ports that each receiver is asked on, by its name.
-type Asked = BTreeMap<String, BTreeSet<u16>>;
 
 /// Computes the matrix.
 ///
@@ -64,7 +65,7 @@ type Asked = BTreeMap<String, BTreeSet<u16>>;
 /// When a further sender is not in the cluster.
 pub fn matrix(cluster: &Cluster, options: &MatrixOptions) -> Result<Matrix, QueryError> {
     let world = World::new(cluster);
-    build(&world, options, &asked(&world, options))
+    build(&world, options, &ports::of(&world, options))
 }
 
 /// Computes the matrices of two clusters. Both are asked about the ports that either of them declares or names, so that a
@@ -78,10 +79,7 @@ pub fn matrices(
     options: &MatrixOptions,
 ) -> Result<(Matrix, Matrix), QueryError> {
     let (before, after) = (World::new(before), World::new(after));
-    let mut ports = asked(&before, options);
-    for (name, more) in asked(&after, options) {
-        ports.entry(name).or_default().extend(more);
-    }
+    let ports = ports::together(ports::of(&before, options), ports::of(&after, options));
     Ok((build(&before, options, &ports)?, build(&after, options, &ports)?))
 }
 
@@ -99,41 +97,7 @@ fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 132)
 }
 
-/// The ports to ask each receiver on: those that it declares, and those that the policies which select it name.
-fn asked(world: &World<'_>, options: &MatrixOptions) -> Asked {
-    let protocol = options.protocol.unwrap_or(Protocol::TCP).0;
-    let of = |item: &Item| -> BTreeSet<u16> {
-        if !has_ports(protocol) {
-            return BTreeSet::from([0]);
-        }
-        if let Some(port) = options.port {
-            return BTreeSet::from([port]);
-        }
-        let named = item.ports.iter().filter(|port| port.protocol.number() == Some(protocol));
-        let mut ports: BTreeSet<u16> = named.map(|port| port.port).collect();
-        let pod = (item.identity.1.clone(), item.short_name.clone());
-        let declared = world.cluster.declared_ports.get(&pod).into_iter().flatten();
-        ports.extend(declared.filter(|(number, _)| *number == protocol).map(|(_, port)| *port));
-        let rules = world
-            .policies
-            .iter()
-            .filter(|policy| policy.selection.faults.is_empty() && policy.selection.selects(&item.labels))
-            .flat_map(|policy| policy.rules(Direction::Ingress).unwrap_or_default());
-        for rule in rules {
-            let wanted = rule.rule.protocol.as_ref().map(known_protocol);
-            if wanted.is_none_or(|wanted| wanted.number() == Some(protocol)) {
-                ports.extend(rule.rule.destination.ports.iter().filter_map(|port| match port {
-                    Port::Range { min, max } if min == max => Some(*min),
-                    _ => None,
-                }));
-            }
-        }
-        ports.into_iter().take(MOST_PORTS).collect()
-    };
-    receivers(world, options).into_iter().map(|item| (short(item), of(item))).collect()
-}
-
-fn build(world: &World<'_>, options: &MatrixOptions, asked: &Asked) -> Result<Matrix, QueryError> {
+fn build(world: &World<'_>, options: &MatrixOptions, ports: &PortsByReceiver) -> Result<Matrix, QueryError> {
     let receivers = receivers(world, options);
     let protocol = options.protocol.unwrap_or(Protocol::TCP).0;
     let mut senders: Vec<(String, Who<'_>, Vec<IpAddr>)> = receivers
@@ -154,8 +118,9 @@ fn build(world: &World<'_>, options: &MatrixOptions, asked: &Asked) -> Result<Ma
     let columns: Vec<(&Item, u16)> = receivers
         .iter()
         .flat_map(|item| {
-            let ports = asked.get(&short(item)).filter(|ports| !ports.is_empty()).cloned();
-            ports.unwrap_or_else(|| BTreeSet::from([USUAL_PORT])).into_iter().map(move |port| (*item, port))
+            let asked = ports.get(&short(item)).map(|ports| ports.asked.clone());
+            let asked = asked.filter(|asked| !asked.is_empty());
+            asked.unwrap_or_else(|| BTreeSet::from([USUAL_PORT])).into_iter().map(move |port| (*item, port))
         })
         .collect();
     let cells = senders
@@ -171,6 +136,7 @@ fn build(world: &World<'_>, options: &MatrixOptions, asked: &Asked) -> Result<Ma
         senders: senders.into_iter().map(|(name, ..)| name).collect(),
         receivers: columns.iter().map(column).collect(),
         cells,
+        not_asked: ports::left_out(ports),
     })
 }
 
@@ -215,6 +181,14 @@ impl Matrix {
         let port = |name: &String| name.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let ports: BTreeSet<u16> = self.receivers.iter().filter_map(port).collect();
         ports.into_iter().collect()
+    }
+
+    /// How many ports were not asked, and which.
+    fn not_asked(&self) -> Option<String> {
+        let were = if self.not_asked.len() == 1 { "was" } else { "were" };
+        let count = counted(self.not_asked.len(), "more port");
+        let line = || format!("{count} {were} not asked: {}", ports::text(&self.not_asked));
+        (!self.not_asked.is_empty()).then(line)
     }
 
     /// What decides refused cells, each once, in the order in which they come up.
@@ -287,10 +261,13 @@ impl Matrix {
             columns: columns.collect(),
             rows: rows.collect(),
             reasons: reasons.iter().map(ToString::to_string).collect(),
-            lists: vec![(
-                "What would change".to_owned(),
-                before.map(|before| self.changes_from(before)).unwrap_or_default(),
-            )],
+            lists: vec![
+                (
+                    "What would change".to_owned(),
+                    before.map(|before| self.changes_from(before)).unwrap_or_default(),
+                ),
+                ("Not asked".to_owned(), self.not_asked().into_iter().collect()),
+            ],
         }
     }
 
@@ -332,6 +309,9 @@ impl Matrix {
         out.push_str("\n+ allowed\n");
         for (index, reason) in order.iter().enumerate() {
             let _ = writeln!(out, "{} refused: {reason}", index + 1);
+        }
+        if let Some(line) = self.not_asked() {
+            let _ = writeln!(out, "{line}");
         }
         out
     }

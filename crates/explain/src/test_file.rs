@@ -12,15 +12,18 @@
 //!   expect: deny
 //! ```
 //!
-//! `from` and `to` are one end or a list of them, and every pair is tested. A field that is none is an error: a test that
-//! silently tests nothing is worse than none.
+//! `from` and `to` are one end or a list of them, and every pair is tested. A field that is none is an error, with its line
+//! and what was probably meant: a test that silently tests nothing is worse than none.
 
+use crate::counted::counted;
 use crate::party::Protocol;
 use crate::report::Verdict;
 use crate::{Cluster, Query, World};
+use api::document::{Diagnostics, read_as};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 
 /// A file of expectations.
 #[derive(Clone, Debug, Deserialize)]
@@ -60,12 +63,15 @@ pub struct Expectation {
 /// A file of expectations that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectationError {
-    /// It is not what a file of expectations is.
-    #[error("{0}")]
-    Shape(#[from] serde_json::Error),
+    /// Mistakes, each with its place.
+    #[error("the expectations have mistakes\n{}", .0.to_string().trim_end())]
+    Mistakes(Diagnostics),
+    /// A value that is none.
+    #[error("{0}: {1}")]
+    Value(String, serde_json::Error),
     /// It expects nothing.
-    #[error("it holds no tests")]
-    Empty,
+    #[error("{0}: it holds no tests")]
+    Empty(String),
 }
 
 /// What became of one pair.
@@ -92,15 +98,42 @@ pub struct TestReport {
 }
 
 impl Expectations {
-    /// Reads expectations.
+    /// Reads the documents of a file; `name` is what messages call it.
     ///
     /// # Errors
-    /// When a field is unknown, missing or wrong, or there are no tests.
-    pub fn from_value(value: Value) -> Result<Self, ExpectationError> {
-        let expectations: Self = serde_json::from_value(value)?;
-        let pairs: usize = expectations.tests.iter().map(|test| test.from.len() * test.to.len()).sum();
-        if pairs == 0 { Err(ExpectationError::Empty) } else { Ok(expectations) }
+    /// When a field is unknown, missing or wrong, or a document has no tests.
+    pub fn read(name: &str, text: &str) -> Result<Vec<Self>, ExpectationError> {
+        let documents = read_as(name, text.as_bytes(), schema()).map_err(ExpectationError::Mistakes)?;
+        documents.into_iter().map(|document| Self::from_value(name, document)).collect()
     }
+
+    fn from_value(name: &str, value: Value) -> Result<Self, ExpectationError> {
+        let wrong = |error| ExpectationError::Value(name.to_owned(), error);
+        let expectations: Self = serde_json::from_value(value).map_err(wrong)?;
+        let pairs: usize = expectations.tests.iter().map(|test| test.from.len() * test.to.len()).sum();
+        if pairs == 0 { Err(ExpectationError::Empty(name.to_owned())) } else { Ok(expectations) }
+    }
+}
+
+/// What a file may say: the fields of [`Expectations`].
+fn schema() -> &'static Map<String, Value> {
+    static SCHEMA: OnceLock<Map<String, Value>> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        let (text, one_or_many) = (json!({"type": "string"}), json!({}));
+        let test = json!({
+            "type": "object", "required": ["from", "to", "expect"],
+            "properties": {
+                "name": text, "from": one_or_many, "to": one_or_many, "port": {"type": "integer"},
+                "protocol": {"x-kubernetes-int-or-string": true},
+                "expect": {"type": "string", "enum": ["allow", "deny", "Allow", "Deny"]},
+            },
+        });
+        let schema = json!({
+            "type": "object",
+            "properties": {"namespace": text, "tests": {"type": "array", "items": test}},
+        });
+        schema.as_object().cloned().unwrap_or_default()
+    })
 }
 
 /// Tests expectations on a cluster.
@@ -161,7 +194,7 @@ impl TestReport {
                 let _ = writeln!(out, "        found {found}: {}", case.reason);
             }
         }
-        let _ = writeln!(out, "\n{} tests, {} failed", self.cases.len(), self.failures());
+        let _ = writeln!(out, "\n{}, {} failed", counted(self.cases.len(), "test"), self.failures());
         out
     }
 }

@@ -4,7 +4,7 @@ use super::load::SourceFlags;
 use super::{Output, protocol};
 use crate::context::Context;
 use crate::failure::Result;
-use ::explain::{Cluster, Matrix, MatrixOptions, Page};
+use ::explain::{Cluster, Matrix, MatrixOptions, Page, counted};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Without -n, all namespaces. Each receiver is asked on the ports that it declares and on those that policies name for \
-                  it, else on 80.\n\n\
+                  it, of ranges on the first one, else on 80. More than 16 ports of policies are not asked: a line names them, and \
+                  --port asks one of them.\n\n\
                   Examples:\n  calicoctl explain matrix -n shop\n  calicoctl explain matrix --offline ./manifests --port 443\n  \
                   calicoctl explain matrix --with policy.yaml --also-from 203.0.113.7\n  \
                   calicoctl explain matrix --with policy.yaml --html matrix.html"
@@ -73,8 +74,12 @@ pub(crate) async fn run(args: &MatrixArgs, context: &mut Context) -> Result<()> 
         let changed = if changes.is_empty() {
             let cells = after.cells.iter().map(Vec::len).sum::<usize>();
             let ports: Vec<String> = after.ports().iter().map(ToString::to_string).collect();
-            let on = if ports.is_empty() { String::new() } else { format!(" on ports {}", ports.join(", ")) };
-            format!("nothing would change for the {cells} connections asked{on}\n")
+            let on = match ports.as_slice() {
+                [] => String::new(),
+                [port] => format!(" on port {port}"),
+                ports => format!(" on ports {}", ports.join(", ")),
+            };
+            format!("nothing would change for the {} asked{on}\n", counted(cells, "connection"))
         } else {
             changes.iter().fold("would change:\n".to_owned(), |out, change| format!("{out}  {change}\n"))
         };

@@ -3,10 +3,9 @@
 use super::Output;
 use super::load::SourceFlags;
 use crate::context::Context;
-use crate::datastore::tolerant_yaml;
 use crate::failure::{Failure, Result};
 use crate::files::FileFlags;
-use ::explain::{Expectations, TestReport, test_file, to_junit};
+use ::explain::{Expectations, TestReport, counted, test_file, to_junit};
 use std::path::PathBuf;
 
 /// Flags of `explain test`.
@@ -44,9 +43,7 @@ pub(crate) async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
     let mut expectations = Vec::new();
     let files = FileFlags { filename: vec![args.file.clone()], recursive: true, skip_empty: true };
     for (name, text) in files.texts(context)? {
-        let wrong = |reason: String| Failure::new(format!("{name}: {reason}"));
-        for document in tolerant_yaml::documents(&text).map_err(wrong)? {
-            let mut found = Expectations::from_value(document).map_err(|error| wrong(error.to_string()))?;
+        for mut found in Expectations::read(&name, &text).map_err(|error| Failure::new(error.to_string()))? {
             if let Some(namespace) = &args.source.namespace {
                 found.namespace.clone_from(namespace);
             }
@@ -71,10 +68,14 @@ pub(crate) async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
     let problems = loaded.wanted.problems().len();
     match (report.failures(), problems) {
         (0, 0) => Ok(()),
-        (0, problems) if args.strict => Err(Failure::new(format!("{problems} mistakes in what was read"))),
+        (0, problems) if args.strict => {
+            Err(Failure::new(format!("{} in what was read", counted(problems, "mistake"))))
+        }
         (0, _) => Ok(()),
         (failures, _) => {
-            Err(Failure::new(format!("{failures} of {} expectations are not met", report.cases.len())))
+            let all = counted(report.cases.len(), "expectation");
+            let are = if failures == 1 { "is" } else { "are" };
+            Err(Failure::new(format!("{failures} of {all} {are} not met")))
         }
     }
 }

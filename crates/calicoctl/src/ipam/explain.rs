@@ -87,7 +87,7 @@ mod tests {
             ("web", "n1", "", "h", "pod shop/web uses 10.0.0.9"),
             ("web", "n2", "", "h", "pod shop/web now runs on node n1"),
             ("", "n1", "vxlanTunnelAddress", "h", "node n1 has another tunnel address"),
-            ("", "n2", "ipipTunnelAddress", "h", "node n2 does not exist"),
+            ("", "n2", "ipipTunnelAddress", "h", "node n2 no longer exists"),
             ("", "", "", "lb-x", "no service"),
             ("", "n1", "", "", "nothing is recorded"),
             ("", "n2", "", "h", "no workload endpoint and no node has it, and node n2"),

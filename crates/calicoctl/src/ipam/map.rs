@@ -8,7 +8,7 @@ mod page;
 pub(super) use page::html;
 
 use super::usage::{BlockUse, PoolUse, percent};
-use crate::output::counted;
+use ::explain::counted;
 use std::fmt::Write as _;
 
 /// Most cells of one map.

@@ -3,7 +3,7 @@
 //! Changes are the `ipam` crate's business; nothing here writes.
 
 use crate::failure::{Failure, Result};
-use crate::output::counted;
+use ::explain::counted;
 use api::{IPPoolSpec, IPReservationSpec};
 use client::{Client, InvalidEntry, ListQuery};
 use datastore::Backend;

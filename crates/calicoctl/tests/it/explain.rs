@@ -192,11 +192,11 @@ fn expectations_are_tested() {
     let bad = shell.file("bad.yaml", "tests:\n- {from: shop/web, to: 'shop/db:80', expect: allow}\n");
     let found = shell.run(&format!("explain test {bad} --offline {folder}"));
     assert!(found.stdout.contains("FAILED  shop/web -> shop/db:80 (allow)"), "{}", found.stdout);
-    assert!(found.error().ends_with("1 of 1 expectations are not met\n"));
+    assert!(found.error().ends_with("1 of 1 expectation is not met\n"));
     shell.file("manifests/out.yaml", MISTAKE.replace("app: web", "app: other"));
     assert!(shell.run(&format!("explain test {good} --offline {folder}")).success);
     let strict = shell.run(&format!("explain test {good} --offline {folder} --strict"));
-    assert!(strict.error().ends_with("1 mistakes in what was read\n"));
+    assert!(strict.error().ends_with("1 mistake in what was read\n"));
 }
 
 #[test]
@@ -204,6 +204,7 @@ fn mistakes_are_reported_in_a_sentence() {
     let shell = Shell::embedded();
     let folder = manifests(&shell);
     let expectations = shell.file("typo.yaml", "tests:\n- {from: a, to: b, expects: allow}\n");
+    let number = shell.file("number.yaml", "tests:\n- {from: a, to: b, expect: allow, port: 70000}\n");
     for (line, message) in [
         (
             format!("explain --offline {folder} --from shop/wep --to shop/db:80"),
@@ -220,7 +221,12 @@ fn mistakes_are_reported_in_a_sentence() {
         ),
         (format!("explain --offline {folder} --from shop/web"), "--to"),
         ("explain --offline /nonexistent --from a --to b:1".to_owned(), "no such file or directory"),
-        (format!("explain test {expectations} --offline {folder}"), "unknown field `expects`"),
+        (
+            format!("explain test {expectations} --offline {folder}"),
+            "typo.yaml:2:20",
+        ),
+        (format!("explain test {expectations} --offline {folder}"), "did you mean `expect`?"),
+        (format!("explain test {number} --offline {folder}"), "number.yaml: invalid value"),
     ] {
         let error = shell.run(&line).error();
         assert!(error.contains(message), "{line}: {error}");
@@ -305,7 +311,12 @@ fn the_matrix_is_written_as_a_page() {
     assert!(!unwritable.success && unwritable.stderr.contains("cannot write"), "{unwritable:?}");
     // A port that no pod declares and no policy names was not asked about, and the answer says so.
     let same = shell.run(&format!("explain matrix --offline {now} --with {now}"));
-    assert!(same.stdout.contains("nothing would change for the "), "{}", same.stdout);
+    let ports = "nothing would change for the 4 connections asked on ports 80, 5432\n";
+    assert!(same.stdout.ends_with(ports), "{}", same.stdout);
+    shell.file("one/pod.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: only}}");
+    let one = shell.path("one").display().to_string();
+    let same = shell.run(&format!("explain matrix --offline {one} --with {one}"));
+    assert!(same.stdout.ends_with("for the 1 connection asked on port 80\n"), "{}", same.stdout);
 }
 
 #[test]

@@ -98,7 +98,7 @@ spec:
 ";
 
 fn expectations(text: &str) -> Result<Expectations, explain::ExpectationError> {
-    Expectations::from_value(yaml::documents(text).remove(0))
+    Expectations::read("tests.yaml", text).map(|mut found| found.remove(0))
 }
 
 #[test]
@@ -138,16 +138,40 @@ tests:
 #[test]
 fn mistakes_in_expectations_are_errors() {
     for (text, expected) in [
-        ("tests: [{from: a, to: b, expects: allow}]", "unknown field `expects`"),
-        ("tests: [{from: a, to: b, expect: perhaps}]", "neither allow nor deny"),
+        ("tests: [{from: a, to: b, expects: allow}]", "did you mean `expect`?"),
+        ("tests:\n- {from: a, to: b, expects: allow}", "tests.yaml:2:20"),
+        ("testz: [{from: a, to: b, expect: allow}]", "did you mean `tests`?"),
+        ("tests: [{from: a, to: b, expect: perhaps}]", "allowed: allow, deny"),
+        ("tests: [{from: a, to: b, expect: alow}]", "allowed: allow, deny"),
         ("tests: [{from: a, expect: allow}]", "missing field `to`"),
+        ("tests: [{from: a, to: b, expect: allow, port: http}]", "expected a whole number"),
+        ("tests: [{from: a, to: b, expect: allow, port: 70000}]", "70000"),
+        ("tests: [{from: a, to: {b: c}, expect: allow}]", "tests.yaml: "),
         ("tests: [{from: a, to: b, expect: deny, protocol: smoke}]", "'smoke' is not a protocol"),
+        ("namespace: shop", "missing field `tests`"),
+        ("tests: [", "not valid YAML"),
         ("tests: []", "holds no tests"),
         ("tests: [{from: [], to: b, expect: deny}]", "holds no tests"),
     ] {
         let error = expectations(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
     }
+}
+
+#[test]
+fn one_end_or_many_protocols_by_name_or_number_and_any_case() {
+    let text = "tests:\n- {from: a, to: [b, 'c:80'], Protocol: 6, expect: Allow}\n- {from: [a], to: b, protocol: UDP, expect: deny}\n";
+    let found = expectations(text).expect("expectations");
+    let [one, other] = found.tests.as_slice() else { panic!("{found:?}") };
+    assert_eq!((one.to.len(), one.protocol, one.expect), (2, Some(Protocol(6)), explain::Verdict::Allow));
+    assert_eq!(
+        (other.from.len(), other.protocol, other.expect),
+        (1, Some(Protocol(17)), explain::Verdict::Deny)
+    );
+    let documents =
+        Expectations::read("two.yaml", &format!("{text}---\n---\n{text}")).expect("two documents");
+    assert_eq!(documents.len(), 2);
+    assert!(Expectations::read("none.yaml", "").expect("nothing").is_empty());
 }
 
 #[test]
@@ -205,6 +229,57 @@ spec:
         let html = after.to_page(Some(&before)).to_html();
         assert!(html.contains("class=\"allowed opened\"") && html.contains("What would change"), "{html}");
     }
+}
+
+#[test]
+fn all_declared_ports_are_asked_and_what_is_left_out_is_named() {
+    let ports =
+        |first: u16, count: u16| (first..first + count).map(|port| port.to_string()).collect::<Vec<_>>();
+    let declared = ports(9000, 2).iter().map(|port| format!("{{containerPort: {port}}}")).collect::<Vec<_>>();
+    let manifests = format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: db, labels: {{app: db}}}}
+spec: {{containers: [{{name: db, ports: [{}]}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: web, labels: {{app: web}}}}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {{name: many}}
+spec:
+  selector: app == 'db'
+  ingress:
+  - {{action: Allow, protocol: TCP, destination: {{ports: [{}, '7000:7999']}}}}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {{name: out}}
+spec:
+  selector: app == 'web'
+  types: [Egress]
+  egress:
+  - {{action: Allow, protocol: TCP, destination: {{selector: app == 'web', ports: [8443]}}}}
+  - {{action: Allow, protocol: TCP, destination: {{nets: [192.0.2.0/24], ports: [25]}}}}
+",
+        declared.join(", "),
+        ports(6000, 15).join(", "),
+    );
+    let found = matrix(&cluster(&manifests), &MatrixOptions::default()).expect("a matrix");
+    let of = |name: &str| -> Vec<u16> {
+        let port = |receiver: &String| receiver.strip_prefix(name)?.strip_prefix(':')?.parse().ok();
+        found.receivers.iter().filter_map(port).collect()
+    };
+    assert_eq!(of("default/db"), (6000..6014).chain([9000, 9001]).collect::<Vec<u16>>());
+    assert_eq!(of("default/web"), [8443]);
+    assert_eq!(found.not_asked, [6014, 7000]);
+    assert!(found.to_text().ends_with("2 more ports were not asked: 6014, 7000\n"), "{}", found.to_text());
+    assert!(found.to_page(None).to_html().contains("2 more ports were not asked: 6014, 7000"));
+    let asked = MatrixOptions { port: Some(80), ..MatrixOptions::default() };
+    assert!(matrix(&cluster(&manifests), &asked).expect("a matrix").not_asked.is_empty());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::plan::{Action, EntryAction, EntryStep, Step, is_built_in};
 use crate::context::Context;
 use crate::datastore::sameness;
 use crate::failure::{Failure, Result};
-use crate::output::counted;
+use ::explain::counted;
 use api::kind::KubernetesForm;
 use api::{Kind, Resource};
 use client::{Client, Error};

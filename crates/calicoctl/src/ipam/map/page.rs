@@ -3,7 +3,7 @@
 
 use super::{Cell, cells, owners, tenths};
 use crate::ipam::usage::{PoolUse, percent};
-use crate::output::counted;
+use ::explain::counted;
 use ::explain::escaped;
 use std::fmt::Write as _;
 

@@ -123,3 +123,19 @@ fn problems_are_an_exit_code_where_asked_for() {
     assert_eq!(code("ipam check --exit-code -o /nonexistent/report.json"), ExitCode::from(2));
     assert_eq!(code("ipam check -o /nonexistent/report.json"), ExitCode::from(1));
 }
+
+#[test]
+fn an_analysis_names_blocks_that_serve_nobody() {
+    const NODE_B: &str = r#"{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"node-b","uid":"5c1dcd0f-0b0b-4d43-8a7a-0b1f6b1f2f10","creationTimestamp":"2026-11-15T19:48:00Z"},"spec":{},"status":{}}"#;
+    let shell = cni();
+    put(&shell, &[("/calico/resources/v3/projectcalico.org/nodes/node-b", NODE_B)]);
+    let found = shell.run("analyze").text();
+    let lost = "warning: IPAMBlock 172.16.165.136/29: is kept for node node-a, which does not exist\n    `calicoctl ipam check` \
+                says what can be released\n";
+    assert!(found.contains(lost) && !found.contains("172.16.244.248/29"), "{found}");
+    put(&shell, &[("/calico/resources/v3/projectcalico.org/ippools/pool", "")]);
+    let found = shell.run("analyze").text();
+    let orphan = "warning: IPAMBlock 172.16.244.248/29: gives out no addresses: no pool holds it\n    create its pool again, or \
+                  release its addresses\n";
+    assert!(found.contains(lost) && found.contains(orphan), "{found}");
+}

@@ -2,6 +2,7 @@
 
 use super::{BLOCK_A, LOCKED, cni, cni_in_etcd, embedded_with, get, put};
 use crate::harness::Shell;
+use std::process::ExitCode;
 
 const WEP_C2: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0";
 const HANDLE_C1: &str = "/calico/ipam/v2/handle/k8s-pod-network.c1";
@@ -53,8 +54,18 @@ fn with_a_cooldown_a_released_address_rests() {
     released(&shell, "172.16.165.136");
     assert!(get(&shell, BLOCK_A).expect("the block").contains(r#"{"releasedAt":"2"#));
     assert_eq!(shell.run("ipam show --ip=172.16.165.136").error(), "address 172.16.165.136 is in cooldown\n");
-    let check = shell.run("ipam check").text();
-    assert!(check.contains("Found 0 IPs that are allocated in IPAM but not actually in use."), "{check}");
+    let check = shell.run("ipam check --show-problem-ips").text();
+    for line in [
+        "Found 0 IPs that are allocated in IPAM but not actually in use.",
+        "  172.16.165.136 in use by Workload(default/node--a-cni-c1-eth0) was released and is in cooldown.\n    because it \
+         was released while in use; recreate the workload before it is given away\n",
+        "Found 1 in-use IPs that were released and are in cooldown.",
+        "Check complete; found 1 problem.",
+    ] {
+        assert!(check.contains(line), "{line}: {check}");
+    }
+    let strict = shell.run("ipam check --exit-code");
+    assert_eq!(strict.code, ExitCode::from(1), "{strict:?}");
     assert_eq!(
         shell.run("ipam release --ip=172.16.165.136").error(),
         "IP address 172.16.165.136 is not assigned\n"
