@@ -2,10 +2,10 @@
 //! them.
 
 use crate::conditions::{Atom, EndConditions};
-use crate::layout::{ClassId, Dimension, ListId, Row, RowKey, SEGMENT_RULES, Segment};
+use crate::layout::{ClassId, Dimension, ListId, Row, RowKey, SEGMENT_RULES, Segment, SegmentKey};
 use crate::list::{List, first_eight};
 use crate::slab::Slab;
-use crate::tables::Tables;
+use crate::tables::{Table, Tables};
 use hashbrown::{HashMap, HashSet};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -32,17 +32,15 @@ struct ClassState {
 }
 
 /// A list as far as classes matter to it: by dimension and rule, in order, what an address must be in.
-#[derive(Debug)]
-struct ListState {
-    asks: Vec<((Dimension, u32), Asked)>,
-    segments: Vec<Segment>,
-}
+type Asks = Box<[((Dimension, u32), Asked)]>;
 
+/// The numbers of atoms: all of those that an address must be in, then those of which one suffices, then those that it must not
+/// be in.
 #[derive(Debug)]
 struct Asked {
-    all: Vec<u32>,
-    any: Vec<u32>,
-    none: Vec<u32>,
+    atoms: Box<[u32]>,
+    /// Where the second and the third kind begin.
+    starts: [u32; 2],
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +50,7 @@ pub(crate) struct Classes {
     classes: Slab<ClassState>,
     by_atoms: HashMap<Arc<[u32]>, u32>,
     by_id: HashMap<ClassId, u32>,
-    lists: HashMap<ListId, ListState>,
+    lists: HashMap<ListId, Asks>,
     /// Lists that came, and classes that came or perhaps went, since rows were last written.
     new_lists: Vec<ListId>,
     new_classes: HashSet<u32>,
@@ -86,13 +84,10 @@ impl Classes {
                         state.uses.entry(list.id).or_default().push((dimension, rule));
                     }
                 }
-                let numbers = |atoms: &[Atom]| atoms.iter().filter_map(|atom| self.number(atom)).collect();
-                let asked =
-                    Asked { all: numbers(&end.all), any: numbers(&end.any), none: numbers(&end.none) };
-                asks.push(((dimension, rule), asked));
+                asks.push(((dimension, rule), Asked::new(end, |atom| self.number(atom))));
             }
         }
-        self.lists.insert(list.id, ListState { asks, segments: list.segments.clone() });
+        self.lists.insert(list.id, asks.into());
         self.new_lists.push(list.id);
         new
     }
@@ -112,19 +107,15 @@ impl Classes {
     }
 
     /// Lets a list go. Returns the atoms that nothing names any more.
-    pub(crate) fn remove_list(&mut self, list: &List) -> Vec<(Atom, u32)> {
+    pub(crate) fn remove_list(&mut self, id: ListId) -> Vec<(Atom, u32)> {
         let mut gone = Vec::new();
-        self.lists.remove(&list.id);
-        self.new_lists.retain(|one| *one != list.id);
-        let ends = list.rules.iter().flat_map(|rule| {
-            Dimension::ALL.into_iter().filter_map(|dimension| rule.conditions.end(dimension))
-        });
-        for atom in ends.flat_map(EndConditions::atoms) {
-            let Some(number) = self.number(atom) else { continue };
+        self.new_lists.retain(|one| *one != id);
+        let asks = self.lists.remove(&id).unwrap_or_default();
+        for number in asks.iter().flat_map(|(_, asked)| asked.atoms.iter().copied()) {
             let Some(state) = self.atoms.get_mut(number) else { continue };
-            state.uses.remove(&list.id);
-            if state.uses.is_empty() {
-                self.numbers.remove(atom);
+            state.uses.remove(&id);
+            // A list may name it more than once.
+            if state.uses.is_empty() && self.numbers.remove(&state.atom).is_some() {
                 self.unused.push(number);
                 gone.push((state.atom.clone(), number));
             }
@@ -174,19 +165,22 @@ impl Classes {
     pub(crate) fn write_rows(&mut self, tables: &mut Tables) {
         for number in std::mem::take(&mut self.left) {
             let Some(class) = self.classes.get(number).filter(|class| class.users == 0) else { continue };
-            self.each_row(class, None, |key, _| tables.rows.remove(&key));
+            let Tables { segments, rows, .. } = &mut *tables;
+            self.each_row(class, None, segments, |key, _| rows.remove(&key));
             self.drop_class(number);
         }
         for list in std::mem::take(&mut self.new_lists) {
             for number in self.classes_of(list) {
                 if let Some(class) = self.classes.get(number) {
-                    self.each_row(class, Some(list), |key, row| set_row(tables, key, row));
+                    let Tables { segments, rows, .. } = &mut *tables;
+                    self.each_row(class, Some(list), segments, |key, row| set_row(rows, key, row));
                 }
             }
         }
         for number in std::mem::take(&mut self.new_classes) {
             if let Some(class) = self.classes.get(number) {
-                self.each_row(class, None, |key, row| set_row(tables, key, row));
+                let Tables { segments, rows, .. } = &mut *tables;
+                self.each_row(class, None, segments, |key, row| set_row(rows, key, row));
             }
         }
         // Nothing is in them any more, so no class has them.
@@ -209,18 +203,20 @@ impl Classes {
 
     /// The classes that a list can tell from class 0.
     fn classes_of(&self, list: ListId) -> HashSet<u32> {
-        let asked = self.lists.get(&list).map_or(&[][..], |list| &list.asks);
-        let atoms: HashSet<u32> = asked
-            .iter()
-            .flat_map(|(_, asked)| asked.all.iter().chain(&asked.any).chain(&asked.none))
-            .copied()
-            .collect();
+        let asks = self.lists.get(&list).map_or(&[][..], |asks| asks);
+        let atoms: HashSet<u32> = asks.iter().flat_map(|(_, asked)| asked.atoms.iter().copied()).collect();
         let classes = atoms.iter().filter_map(|atom| self.atoms.get(*atom)).flat_map(|atom| &atom.classes);
         classes.copied().filter(|class| !self.new_classes.contains(class)).collect()
     }
 
     /// Works out the rows of a class in one list or in all; none where the row is the default.
-    fn each_row(&self, class: &ClassState, only: Option<ListId>, mut each: impl FnMut(RowKey, Option<Row>)) {
+    fn each_row(
+        &self,
+        class: &ClassState,
+        only: Option<ListId>,
+        segments: &Table<SegmentKey, Segment>,
+        mut each: impl FnMut(RowKey, Option<Row>),
+    ) {
         let mut rules: BTreeMap<ListId, Vec<(Dimension, u32)>> = BTreeMap::new();
         for atom in class.atoms.iter().filter_map(|atom| self.atoms.get(*atom)) {
             match only {
@@ -236,18 +232,19 @@ impl Classes {
             }
         }
         for (id, mut touched) in rules {
-            let Some(list) = self.lists.get(&id) else { continue };
+            let Some(asks) = self.lists.get(&id) else { continue };
             touched.sort_unstable();
             touched.dedup();
             let place = |(dimension, rule): &(Dimension, u32)| (*dimension, *rule as usize / SEGMENT_RULES);
             for group in touched.chunk_by(|one, other| place(one) == place(other)) {
                 let Some((dimension, number)) = group.first().map(place) else { continue };
-                let Some(segment) = list.segments.get(number) else { continue };
+                let Ok(segment) = u32::try_from(number) else { continue };
+                let Some(segment) = segments.get(&SegmentKey { list: id, segment }) else { continue };
                 let default = segment.defaults[dimension.index()];
                 let mut row = default;
                 for use_ in group {
-                    let Ok(found) = list.asks.binary_search_by_key(use_, |(key, _)| *key) else { continue };
-                    row.set(use_.1 as usize % SEGMENT_RULES, list.asks[found].1.meets(&class.atoms));
+                    let Ok(found) = asks.binary_search_by_key(use_, |(key, _)| *key) else { continue };
+                    row.set(use_.1 as usize % SEGMENT_RULES, asks[found].1.meets(&class.atoms));
                 }
                 let segment = u16::try_from(number).unwrap_or(u16::MAX);
                 let key = RowKey { list: id, value: class.id, segment, dimension: dimension as u8 };
@@ -258,17 +255,24 @@ impl Classes {
 }
 
 impl Asked {
+    fn new(end: &EndConditions, number: impl Fn(&Atom) -> Option<u32>) -> Self {
+        let start = |atoms: usize| u32::try_from(atoms).unwrap_or(u32::MAX);
+        let starts = [start(end.all.len()), start(end.all.len() + end.any.len())];
+        Self { atoms: end.atoms().filter_map(number).collect(), starts }
+    }
+
     fn meets(&self, atoms: &[u32]) -> bool {
         let is_in = |atom: &u32| atoms.binary_search(atom).is_ok();
-        self.all.iter().all(is_in)
-            && (self.any.is_empty() || self.any.iter().any(is_in))
-            && !self.none.iter().any(is_in)
+        let [any, none] = self.starts.map(|start| start as usize);
+        self.atoms[..any].iter().all(is_in)
+            && (any == none || self.atoms[any..none].iter().any(is_in))
+            && !self.atoms[none..].iter().any(is_in)
     }
 }
 
-fn set_row(tables: &mut Tables, key: RowKey, row: Option<Row>) {
+fn set_row(rows: &mut Table<RowKey, Row>, key: RowKey, row: Option<Row>) {
     match row {
-        Some(row) => tables.rows.set(key, row),
-        None => tables.rows.remove(&key),
+        Some(row) => rows.set(key, row),
+        None => rows.remove(&key),
     }
 }

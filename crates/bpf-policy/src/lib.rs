@@ -17,6 +17,7 @@ mod evaluate;
 pub mod layout;
 mod list;
 mod members;
+mod parts;
 mod policies;
 mod slab;
 mod spec;

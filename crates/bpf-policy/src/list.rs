@@ -8,25 +8,25 @@
 mod ports;
 mod segments;
 
-use crate::conditions::Conditions;
 use crate::layout::{
     Action, ListId, MAX_PARTS, MAX_SEGMENTS, PortKey, Row, RowKey, RuleEntry, SEGMENT_RULES, Segment,
 };
+use crate::parts::{ConditionsId, Part, Parts, Shared};
 use crate::spec::{Kind, Spec};
 use hashbrown::HashSet;
-use messages::{Policy, PolicyId, Profile, ProfileName, Rule};
+use messages::{PolicyId, ProfileName};
 use model::feed::RuleAction;
-use rules::nflog::{self, OwnerKind, Verdict};
-use rules::{Direction, names};
+use rules::nflog::{self, Verdict};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
 /// The tables' form. A change of it changes the names of all lists.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 
 /// A rule of a list.
 #[derive(Clone, Debug)]
 pub(crate) struct ListRule {
-    pub(crate) conditions: Conditions,
+    pub(crate) conditions: Arc<Shared>,
     pub(crate) entry: RuleEntry,
 }
 
@@ -64,8 +64,10 @@ impl std::fmt::Display for TooLarge {
 
 /// Where policies and profiles are looked up.
 pub(crate) trait Owners {
-    fn policy(&self, id: &PolicyId) -> Option<&Policy>;
-    fn profile(&self, name: &ProfileName) -> Option<&Profile>;
+    fn policy(&self, id: &PolicyId) -> Option<&Parts>;
+    fn profile(&self, name: &ProfileName) -> Option<&Parts>;
+    /// The conditions that every packet meets.
+    fn always(&self) -> &Arc<Shared>;
 }
 
 /// The name of a rule in counters: FNV-1a, 64 bit, of its NFLOG prefix.
@@ -85,17 +87,22 @@ impl List {
         let parts = spec.tiers.len() + spec.profiles.len();
         let rules = builder.rules;
         if parts > MAX_PARTS {
-            return (Self::denying(), Some(TooLarge::Parts(parts)));
+            return (Self::denying(owners), Some(TooLarge::Parts(parts)));
         }
         if rules.len() > MAX_SEGMENTS * SEGMENT_RULES {
-            return (Self::denying(), Some(TooLarge::Rules(rules.len())));
+            return (Self::denying(owners), Some(TooLarge::Rules(rules.len())));
         }
         (Self::of_rules(rules), None)
     }
 
     /// The list that denies everything.
-    pub(crate) fn denying() -> Self {
-        Self::of_rules(vec![always(Action::Deny, 0)])
+    fn denying(owners: &impl Owners) -> Self {
+        Self::of_rules(vec![always(owners, Action::Deny, 0)])
+    }
+
+    /// Whether some rule logs.
+    pub(crate) fn has_logs(&self) -> bool {
+        self.rules.iter().any(|rule| rule.entry.action == Action::Log)
     }
 
     fn of_rules(rules: Vec<ListRule>) -> Self {
@@ -107,22 +114,19 @@ impl List {
     }
 }
 
-fn always(action: Action, id: u64) -> ListRule {
-    ListRule { conditions: Conditions::default(), entry: RuleEntry { id, next: 0, action } }
+fn always(owners: &impl Owners, action: Action, id: u64) -> ListRule {
+    ListRule { conditions: owners.always().clone(), entry: RuleEntry { id, next: 0, action } }
 }
 
 /// Never 0.
 fn content_id(rules: &[ListRule]) -> ListId {
     let mut hash = Sha256::new();
     hash.update([FORM]);
-    let mut bytes = Vec::new();
     for rule in rules {
-        bytes.clear();
-        bytes.extend(rule.entry.id.to_le_bytes());
-        bytes.extend(rule.entry.next.to_le_bytes());
-        bytes.push(rule.entry.action as u8);
-        rule.conditions.encode(&mut bytes);
-        hash.update(&bytes);
+        hash.update(rule.entry.id.to_le_bytes());
+        hash.update(rule.entry.next.to_le_bytes());
+        hash.update([rule.entry.action as u8]);
+        hash.update(rule.conditions.id());
     }
     first_eight(hash).max(1)
 }
@@ -137,7 +141,7 @@ struct Builder<'a, O> {
     owners: &'a O,
     rules: Vec<ListRule>,
     /// Conditions of rules of this tier or profile that decide.
-    seen: HashSet<Conditions>,
+    seen: HashSet<ConditionsId>,
     /// Whether one of them has none.
     closed: bool,
     /// Where this tier or profile starts.
@@ -146,15 +150,12 @@ struct Builder<'a, O> {
 
 impl<O: Owners> Builder<'_, O> {
     fn fill(&mut self) {
-        let Spec { kind, direction, .. } = *self.spec;
+        let Spec { kind, direction, version, .. } = *self.spec;
+        let owners = self.owners;
         for tier in &self.spec.tiers {
             for id in &tier.policies {
-                let Some(policy) = self.owners.policy(id) else { continue };
-                let rules = match direction {
-                    Direction::Inbound => &policy.inbound_rules,
-                    Direction::Outbound => &policy.outbound_rules,
-                };
-                self.add_rules(rules, OwnerKind::Policy, &names::policy_id(id));
+                let Some(policy) = owners.policy(id) else { continue };
+                self.add_parts(policy.of(direction, version));
             }
             // Before NAT and connection tracking ordinary policy is still to come, so nothing is refused there.
             if matches!(kind, Kind::Normal | Kind::Forward) {
@@ -163,50 +164,37 @@ impl<O: Owners> Builder<'_, O> {
                     _ => (Verdict::Deny, Action::Deny),
                 };
                 let id = rule_id(&nflog::tier_prefix(verdict, direction, &tier.name));
-                self.add(always(action, id));
+                self.add(always(owners, action, id));
             }
             self.end_part();
         }
         for name in &self.spec.profiles {
-            let Some(profile) = self.owners.profile(name) else { continue };
-            let rules = match direction {
-                Direction::Inbound => &profile.inbound_rules,
-                Direction::Outbound => &profile.outbound_rules,
-            };
-            self.add_rules(rules, OwnerKind::Profile, name);
+            let Some(profile) = owners.profile(name) else { continue };
+            self.add_parts(profile.of(direction, version));
             self.end_part();
         }
         self.add(match kind {
-            Kind::Normal => always(Action::Deny, rule_id(&nflog::no_profile_prefix(direction))),
-            Kind::Disabled => always(Action::Deny, 0),
-            Kind::Forward | Kind::BeforeNat | Kind::Untracked => always(Action::None, 0),
+            Kind::Normal => always(owners, Action::Deny, rule_id(&nflog::no_profile_prefix(direction))),
+            Kind::Disabled => always(owners, Action::Deny, 0),
+            Kind::Forward | Kind::BeforeNat | Kind::Untracked => always(owners, Action::None, 0),
         });
     }
 
-    fn add_rules(&mut self, rules: &[Rule], owner: OwnerKind, name: &str) {
-        for (index, rule) in rules.iter().enumerate() {
-            let (action, verdict) = match rule.action {
-                RuleAction::Allow => (Action::Allow, Some(Verdict::Allow)),
-                RuleAction::Deny => (Action::Deny, Some(Verdict::Deny)),
-                RuleAction::Pass => (Action::Pass, Some(Verdict::Pass)),
-                RuleAction::Log => (Action::Log, None),
-            };
-            let prefix = |verdict| nflog::rule_prefix(verdict, owner, self.spec.direction, index, name);
-            let id = verdict.map_or(0, |verdict| rule_id(&prefix(verdict)));
-            for conditions in Conditions::of(rule, self.spec.version) {
-                self.add(ListRule { conditions, entry: RuleEntry { id, next: 0, action } });
-            }
+    fn add_parts(&mut self, parts: &[Part]) {
+        for Part { conditions, id, action } in parts {
+            let entry = RuleEntry { id: *id, next: 0, action: *action };
+            self.add(ListRule { conditions: conditions.clone(), entry });
         }
     }
 
     /// Adds a rule unless no packet can get to it and meet it.
     fn add(&mut self, rule: ListRule) {
-        if self.closed || self.seen.contains(&rule.conditions) {
+        if self.closed || self.seen.contains(rule.conditions.id()) {
             return;
         }
         if rule.entry.action != Action::Log {
             self.closed = rule.conditions.is_always();
-            self.seen.insert(rule.conditions.clone());
+            self.seen.insert(*rule.conditions.id());
         }
         self.rules.push(rule);
     }

@@ -7,12 +7,15 @@ use crate::conditions::Atom;
 use crate::layout::{ListId, Lists};
 use crate::list::{List, Owners, TooLarge};
 use crate::members::{Member, Members, single};
+use crate::parts::{Parts, Pool, Shared};
 use crate::slab::Slab;
 use crate::spec::{self, Spec, Specs};
 use crate::tables::{EndpointId, EndpointLists, Tables};
 use hashbrown::{HashMap, HashSet};
-use messages::{IpSetId, IpSetMember, Policy, PolicyId, Profile, ProfileName, ToDataplane};
+use messages::{IpSetId, IpSetMember, PolicyId, ProfileName, Rule, ToDataplane};
 use model::IpVersion;
+use rules::names;
+use rules::nflog::OwnerKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -28,6 +31,8 @@ pub struct Policies {
     /// The specs that name a policy or profile.
     named_by: HashMap<Owner, HashSet<u32>>,
     lists: HashMap<ListId, ListState>,
+    /// How many lists have rules that log.
+    logging: usize,
     classes: Classes,
     members: Members,
     marked_specs: BTreeSet<u32>,
@@ -39,8 +44,9 @@ pub struct Policies {
 
 #[derive(Debug, Default)]
 struct Known {
-    policies: HashMap<PolicyId, Arc<Policy>>,
-    profiles: HashMap<ProfileName, Arc<Profile>>,
+    policies: HashMap<PolicyId, Parts>,
+    profiles: HashMap<ProfileName, Parts>,
+    conditions: Pool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,18 +72,50 @@ struct SpecState {
 
 #[derive(Debug)]
 struct ListState {
-    list: Arc<List>,
     /// How many specs have it.
     users: usize,
+    has_logs: bool,
 }
 
 impl Owners for Known {
-    fn policy(&self, id: &PolicyId) -> Option<&Policy> {
-        self.policies.get(id).map(|policy| &**policy)
+    fn policy(&self, id: &PolicyId) -> Option<&Parts> {
+        self.policies.get(id)
     }
 
-    fn profile(&self, name: &ProfileName) -> Option<&Profile> {
-        self.profiles.get(name).map(|profile| &**profile)
+    fn profile(&self, name: &ProfileName) -> Option<&Parts> {
+        self.profiles.get(name)
+    }
+
+    fn always(&self) -> &Arc<Shared> {
+        self.conditions.always()
+    }
+}
+
+impl Known {
+    /// An owner's rules are these from now on, those for what comes in and those for what goes out; none when it is gone.
+    fn set(&mut self, owner: &Owner, rules: Option<[&[Rule]; 2]>) {
+        let old = match owner {
+            Owner::Policy(id) => {
+                let take = |rules| self.conditions.take(rules, OwnerKind::Policy, &names::policy_id(id));
+                exchange_parts(&mut self.policies, id, rules.map(take))
+            }
+            Owner::Profile(name) => {
+                let take = |rules| self.conditions.take(rules, OwnerKind::Profile, name);
+                exchange_parts(&mut self.profiles, name, rules.map(take))
+            }
+        };
+        old.into_iter().for_each(|old| self.conditions.release(old));
+    }
+}
+
+fn exchange_parts<K: Clone + Eq + std::hash::Hash>(
+    all: &mut HashMap<K, Parts>,
+    key: &K,
+    parts: Option<Parts>,
+) -> Option<Parts> {
+    match parts {
+        Some(parts) => all.insert(key.clone(), parts),
+        None => all.remove(key),
     }
 }
 
@@ -110,6 +148,18 @@ impl Policies {
         self.lists.len()
     }
 
+    /// How many different conditions rules have.
+    #[must_use]
+    pub fn conditions(&self) -> usize {
+        self.known.conditions.len()
+    }
+
+    /// Whether some list has rules that log.
+    #[must_use]
+    pub fn has_logs(&self) -> bool {
+        self.logging > 0
+    }
+
     /// The endpoints whose packets are denied because their policy does not fit, and why.
     pub fn problems(&self) -> impl Iterator<Item = (&EndpointId, TooLarge)> {
         self.specs.iter().flat_map(|spec| {
@@ -130,21 +180,15 @@ impl Policies {
                 self.sets.remove(id);
             }
             ToDataplane::PolicyUpdate(id, policy) => {
-                self.known.policies.insert(id.clone(), policy.clone());
-                self.mark(&Owner::Policy(id.clone()));
+                let rules: [&[Rule]; 2] = [&policy.inbound_rules, &policy.outbound_rules];
+                self.set_rules(Owner::Policy(id.clone()), Some(rules));
             }
-            ToDataplane::PolicyRemove(id) => {
-                self.known.policies.remove(id);
-                self.mark(&Owner::Policy(id.clone()));
-            }
+            ToDataplane::PolicyRemove(id) => self.set_rules(Owner::Policy(id.clone()), None),
             ToDataplane::ProfileUpdate(name, profile) => {
-                self.known.profiles.insert(name.clone(), profile.clone());
-                self.mark(&Owner::Profile(name.clone()));
+                let rules: [&[Rule]; 2] = [&profile.inbound_rules, &profile.outbound_rules];
+                self.set_rules(Owner::Profile(name.clone()), Some(rules));
             }
-            ToDataplane::ProfileRemove(name) => {
-                self.known.profiles.remove(name);
-                self.mark(&Owner::Profile(name.clone()));
-            }
+            ToDataplane::ProfileRemove(name) => self.set_rules(Owner::Profile(name.clone()), None),
             ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
                 let specs = IpVersion::BOTH.map(|version| spec::workload(endpoint, version));
                 self.set_endpoint(EndpointId::Workload(id.clone()), &endpoint.name, specs);
@@ -182,8 +226,9 @@ impl Policies {
         }
     }
 
-    fn mark(&mut self, owner: &Owner) {
-        self.marked_specs.extend(self.named_by.get(owner).into_iter().flatten());
+    fn set_rules(&mut self, owner: Owner, rules: Option<[&[Rule]; 2]>) {
+        self.known.set(&owner, rules);
+        self.marked_specs.extend(self.named_by.get(&owner).into_iter().flatten());
     }
 
     fn set_endpoint(&mut self, id: EndpointId, interface: &str, specs: [Specs; 2]) {
@@ -291,23 +336,25 @@ impl Policies {
             }
             state.list = list.id;
             self.marked_endpoints.extend(state.endpoints.iter().cloned());
-            self.use_list(list);
+            self.use_list(&list);
         }
         if old != 0 {
             self.left.push(old);
         }
     }
 
-    fn use_list(&mut self, list: List) {
+    fn use_list(&mut self, list: &List) {
         if let Some(state) = self.lists.get_mut(&list.id) {
             state.users += 1;
             return;
         }
-        self.tables.add_list(&list);
-        for (atom, number) in self.classes.add_list(&list) {
+        self.tables.add_list(list);
+        for (atom, number) in self.classes.add_list(list) {
             self.members_of(&atom).into_iter().for_each(|member| self.members.add(member, number));
         }
-        self.lists.insert(list.id, ListState { list: Arc::new(list), users: 1 });
+        let has_logs = list.has_logs();
+        self.logging += usize::from(has_logs);
+        self.lists.insert(list.id, ListState { users: 1, has_logs });
     }
 
     fn leave_list(&mut self, id: ListId) {
@@ -316,10 +363,10 @@ impl Policies {
         if state.users > 0 {
             return;
         }
-        let list = state.list.clone();
+        self.logging -= usize::from(state.has_logs);
         self.lists.remove(&id);
         self.tables.remove_list(id);
-        for (atom, number) in self.classes.remove_list(&list) {
+        for (atom, number) in self.classes.remove_list(id) {
             self.members_of(&atom).into_iter().for_each(|member| self.members.remove(member, number));
         }
     }

@@ -152,6 +152,8 @@ fn equal(changed: &Policies, fresh: &Policies) -> Result<(), TestCaseError> {
     prop_assert_eq!(&one.rows, &other.rows);
     prop_assert_eq!(changed.classes(), fresh.classes());
     prop_assert_eq!(changed.lists(), fresh.lists());
+    prop_assert_eq!(changed.conditions(), fresh.conditions());
+    prop_assert_eq!(changed.has_logs(), fresh.has_logs());
     Ok(())
 }
 
