@@ -27,6 +27,10 @@ pub fn reference_page() -> String {
     let idle = PARAMETERS.iter().filter(|parameter| parameter.effect == Effect::Idle);
     let names: Vec<String> = idle.map(|parameter| format!("`{}`", parameter.name)).collect();
     let _ = writeln!(page, "{}.", names.join(", "));
+    page.push_str(
+        "\nThose marked *eBPF* work in the eBPF dataplane only. They may stand beside `BPFEnabled: false`, as many manifests \
+         have them: Felix then says in one warning which of them are set to something else than their default.\n",
+    );
     let mut group = "";
     for parameter in PARAMETERS {
         if parameter.group != group {
@@ -49,6 +53,7 @@ fn row(parameter: &Parameter) -> String {
         (parameter.is_mandatory, "Not `none`."),
         (parameter.is_live, "Live."),
         (parameter.effect == Effect::Idle, "Without effect."),
+        (parameter.effect == Effect::Bpf, "eBPF."),
         (parameter.effect == Effect::Elsewhere, "Written by the node or the cluster."),
     ];
     let mut meaning = cell(parameter.description.trim());

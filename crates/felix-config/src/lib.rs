@@ -37,7 +37,7 @@ pub use change::Change;
 pub use docs::reference_page;
 pub use feed::{DatastoreSettings, FeedSettings};
 pub use kinds::Surroundings;
-pub use parameter::{Effect, Parameter, without_effect};
+pub use parameter::{Effect, Parameter, without_bpf, without_effect};
 pub use resolve::{ConfigError, Effective, Notice, resolve};
 pub use resolver::{ConfigNews, ConfigResolver};
 pub use sources::{Source, Sources};

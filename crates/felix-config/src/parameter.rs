@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 pub enum Effect {
     /// What the description says.
     Works,
+    /// What the description says, in the eBPF dataplane; nothing in the others, and Felix names it in a warning there.
+    Bpf,
     /// Nothing here, yet; Felix names it in a warning.
     Idle,
     /// Nothing by hand: the node or the cluster writes it, and what needs it takes it from there.
@@ -77,13 +79,26 @@ impl Parameter {
 /// The parameters that are set to something else than their default and do nothing here.
 #[must_use]
 pub fn without_effect(config: &Config) -> Vec<&'static str> {
+    changed(config, Effect::Idle)
+}
+
+/// The parameters of the eBPF dataplane that are set to something else than their default, while that dataplane is off.
+#[must_use]
+pub fn without_bpf(config: &Config) -> Vec<&'static str> {
+    if config.bpf_enabled { Vec::new() } else { changed(config, Effect::Bpf) }
+}
+
+/// The parameters with this effect that differ from their default.
+fn changed(config: &Config, effect: Effect) -> Vec<&'static str> {
     let mut plain = Config::default();
-    let idle = PARAMETERS.iter().filter(|parameter| parameter.effect == Effect::Idle);
-    idle.filter(|parameter| {
-        (parameter.set_default)(&mut plain).is_ok() && !(parameter.is_equal)(config, &plain)
-    })
-    .map(|parameter| parameter.name)
-    .collect()
+    PARAMETERS
+        .iter()
+        .filter(|parameter| parameter.effect == effect)
+        .filter(|parameter| {
+            (parameter.set_default)(&mut plain).is_ok() && !(parameter.is_equal)(config, &plain)
+        })
+        .map(|parameter| parameter.name)
+        .collect()
 }
 
 impl fmt::Debug for Parameter {

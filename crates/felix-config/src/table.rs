@@ -3,7 +3,8 @@
 //! that is written as text (`<-`), and whether it is `mandatory` (`none` is refused), `fatal` (a value that cannot be read is
 //! an error), `local` (only this machine decides) or `live` (a running Felix follows a change; all others ask for a new start).
 //! A row also says what setting the parameter does: everything without a word works; `idle` is accepted, does nothing here and
-//! is named in a warning when it is set; `elsewhere` is written by the node or the cluster, and not read from here.
+//! is named in a warning when it is set; `bpf` works in the eBPF dataplane only, and is named in a warning when it is set
+//! and that one is off; `elsewhere` is written by the node or the cluster, and not read from here.
 //! `tests/it` compares that with what the code reads.
 
 use crate::choices::*;
@@ -53,6 +54,8 @@ macro_rules! parameters {
                 Effect::Idle
             } else if has_flag("elsewhere", &[$($(stringify!($flag)),+)?]) {
                 Effect::Elsewhere
+            } else if has_flag("bpf", &[$($(stringify!($flag)),+)?]) {
+                Effect::Bpf
             } else {
                 Effect::Works
             },
@@ -348,55 +351,55 @@ parameters! {
     /// Which address the host itself uses as source over a tunnel in BPF mode.
     bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory idle;
     /// Whether BPF is forbidden to unprivileged users.
-    bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged";
+    bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged", bpf;
     /// Whether the kernel's strict JIT hardening is relaxed.
-    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory;
+    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory bpf;
     /// How much the BPF programs log to the trace pipe.
-    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory;
+    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory bpf;
     /// How much the cleanup of BPF connection tracking logs.
     bpf_conntrack_log_level: ConntrackLogLevel = choice::<ConntrackLogLevel>(), "BPFConntrackLogLevel", "off" <- "bpfConntrackLogLevel", mandatory idle;
     /// Where expired entries of BPF connection tracking are removed.
     bpf_conntrack_mode: ConntrackCleanup = choice::<ConntrackCleanup>(), "BPFConntrackCleanupMode", "Auto" <- "bpfConntrackMode", idle;
     /// How long BPF connection tracking keeps entries.
-    bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s" <- "bpfConntrackTimeouts" ConntrackTimeouts;
+    bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s" <- "bpfConntrackTimeouts" ConntrackTimeouts, bpf;
     /// How long the BPF dataplane waits for the fragments of a packet; the kernel's own value when there is
     /// none.
-    bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0" <- "bpfIPFragTimeout" Seconds;
+    bpf_ip_frag_timeout: Interval = SECONDS, "BPFIPFragTimeout", "0" <- "bpfIPFragTimeout" Seconds, bpf;
     /// Per interface (or `all`, `weps`, `heps`), a pcap expression that says which packets are logged.
-    bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "" <- "bpfLogFilters";
+    bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "" <- "bpfLogFilters", bpf;
     /// Whether the connect-time load balancer logs when filters are set; `all` makes it.
     bpf_ctlb_log_filter: ConnectLogFilter = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "" <- "bpfCTLBLogFilter", idle;
     /// The interfaces towards the network, as a regular expression, that get BPF programs.
-    bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)" <- "bpfDataIfacePattern";
+    bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)" <- "bpfDataIfacePattern", bpf;
     /// Tunnel interfaces made by others, as a regular expression, that get BPF programs.
-    bpf_l3_iface_pattern: Option<Pattern> = RegularExpression, "BPFL3IfacePattern", "" <- "bpfL3IfacePattern";
+    bpf_l3_iface_pattern: Option<Pattern> = RegularExpression, "BPFL3IfacePattern", "" <- "bpfL3IfacePattern", bpf;
     /// Deprecated: see `BPFConnectTimeLoadBalancing`.
     bpf_connect_time_load_balancing_enabled: bool = Bool, "BPFConnectTimeLoadBalancingEnabled", "" <- "bpfConnectTimeLoadBalancingEnabled", idle;
     /// For which services addresses are translated when a socket connects.
-    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP" <- "bpfConnectTimeLoadBalancing", mandatory;
+    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP" <- "bpfConnectTimeLoadBalancing", mandatory bpf;
     /// Whether the host's own traffic to services is translated per packet.
-    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory;
+    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory bpf;
     /// How replies to clients outside the cluster travel: back through the node they came in by, or
     /// directly.
-    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory;
+    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory bpf;
     /// Clients that are served as if the mode were Tunnel.
-    bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "" <- "bpfDSROptoutCIDRs";
+    bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "" <- "bpfDSROptoutCIDRs", bpf;
     /// Whether rules left over by kube-proxy are removed.
-    bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true" <- "bpfKubeProxyIptablesCleanupEnabled";
+    bpf_kube_proxy_iptables_cleanup_enabled: bool = Bool, "BPFKubeProxyIptablesCleanupEnabled", "true" <- "bpfKubeProxyIptablesCleanupEnabled", bpf;
     /// The least time between two updates of service tables.
-    bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1" <- "bpfKubeProxyMinSyncPeriod" Seconds;
+    bpf_kube_proxy_min_sync_period: Interval = SECONDS, "BPFKubeProxyMinSyncPeriod", "1" <- "bpfKubeProxyMinSyncPeriod" Seconds, bpf;
     /// The port on which the built-in service proxy reports its health; 0 turns that off.
-    bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256" <- "bpfKubeProxyHealthzPort";
+    bpf_kube_proxy_healthz_port: i64 = ANY_INT, "BPFKubeProxyHealthzPort", "10256" <- "bpfKubeProxyHealthzPort", bpf;
     /// A mark set on connections from outside to a local service.
-    bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0" <- "bpfExtToServiceConnmark";
+    bpf_ext_to_service_connmark: i64 = ANY_INT, "BPFExtToServiceConnmark", "0" <- "bpfExtToServiceConnmark", bpf;
     /// The source ports used when two clients collide.
-    bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts";
+    bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts", bpf;
     /// Whether workload and service traffic skips the kernel's connection tracking.
     bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", idle;
     /// Whether fragments from outside that arrive before the first one of their packet wait for it.
-    bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled";
+    bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled", bpf;
     /// How strictly source addresses are checked on host interfaces.
-    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory;
+    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory bpf;
     /// Whether details of policy programs are kept for inspection.
     bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true" <- "bpfPolicyDebugEnabled", idle;
     /// Interfaces whose traffic the kernel tracks all the same.
@@ -404,39 +407,39 @@ parameters! {
     /// Interfaces, as a regular expression, on which receive offload is turned off.
     bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", idle;
     /// Destinations that are never translated, such as a local DNS cache.
-    bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT";
+    bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT", bpf;
     /// Whether packets go straight to the workload's side of its device.
-    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory;
+    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory bpf;
     /// How BPF programs are attached to interfaces.
-    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory;
+    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory bpf;
     /// The size of the buffer for BPF events, in MB.
     bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1" <- "bpfExportBufferSizeMB", mandatory idle;
     /// Whether BPF programs are profiled.
     bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory idle;
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
-    cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path";
+    cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path", bpf;
     /// The cgroup that the connect-time load balancer is attached to; for development.
-    debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local;
+    debug_bpf_cgroup_v2: String = TEXT, "DebugBPFCgroupV2", "", local bpf;
     /// The most endpoints that a Maglev service may have.
-    bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100" <- "bpfMaglevMaxEndpointsPerService";
+    bpf_maglev_max_endpoints_per_service: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxEndpointsPerService", "100" <- "bpfMaglevMaxEndpointsPerService", bpf;
     /// The most Maglev services.
-    bpf_maglev_max_services: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxServices", "100" <- "bpfMaglevMaxServices";
+    bpf_maglev_max_services: i64 = Int(&[(1, 3000)]), "BPFMaglevMaxServices", "100" <- "bpfMaglevMaxServices", bpf;
 }
 "BPF maps" {
     /// How many service addresses and ports the BPF maps can hold.
-    bpf_map_size_nat_frontend: i64 = ANY_INT, "BPFMapSizeNATFrontend", "65536" <- "bpfMapSizeNATFrontend", mandatory;
+    bpf_map_size_nat_frontend: i64 = ANY_INT, "BPFMapSizeNATFrontend", "65536" <- "bpfMapSizeNATFrontend", mandatory bpf;
     /// How many service endpoints the BPF maps can hold.
-    bpf_map_size_nat_backend: i64 = ANY_INT, "BPFMapSizeNATBackend", "262144" <- "bpfMapSizeNATBackend", mandatory;
+    bpf_map_size_nat_backend: i64 = ANY_INT, "BPFMapSizeNATBackend", "262144" <- "bpfMapSizeNATBackend", mandatory bpf;
     /// How many client affinities the BPF maps can hold.
-    bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536" <- "bpfMapSizeNATAffinity", mandatory;
+    bpf_map_size_nat_affinity: i64 = ANY_INT, "BPFMapSizeNATAffinity", "65536" <- "bpfMapSizeNATAffinity", mandatory bpf;
     /// How many routes the BPF maps can hold.
-    bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144" <- "bpfMapSizeRoute", mandatory;
+    bpf_map_size_route: i64 = ANY_INT, "BPFMapSizeRoute", "262144" <- "bpfMapSizeRoute", mandatory bpf;
     /// How many connections the BPF maps can hold.
-    bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000" <- "bpfMapSizeConntrack", mandatory;
+    bpf_map_size_conntrack: i64 = ANY_INT, "BPFMapSizeConntrack", "512000" <- "bpfMapSizeConntrack", mandatory bpf;
     /// How many connections the BPF maps can hold per processor; overrides the total when not 0.
-    bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0" <- "bpfMapSizePerCpuConntrack";
+    bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0" <- "bpfMapSizePerCpuConntrack", bpf;
     /// Whether the connection map grows when it is full.
-    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull" <- "bpfMapSizeConntrackScaling", mandatory;
+    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull" <- "bpfMapSizeConntrackScaling", mandatory bpf;
     /// How many translated connections can wait for removal.
     bpf_map_size_conntrack_cleanup_queue: i64 = ANY_INT, "BPFMapSizeConntrackCleanupQueue", "100000" <- "bpfMapSizeConntrackCleanupQueue", mandatory idle;
     /// How many members all IP sets together can have in BPF mode.
@@ -557,9 +560,9 @@ parameters! {
     /// Turns on experimental acceleration of sidecars.
     sidecar_acceleration_enabled: bool = Bool, "SidecarAccelerationEnabled", "false" <- "sidecarAccelerationEnabled", idle;
     /// Whether untracked policy for packets that come in is enforced by XDP where a card's driver can: in the BPF dataplane.
-    xdp_enabled: bool = Bool, "XDPEnabled", "true" <- "xdpEnabled";
+    xdp_enabled: bool = Bool, "XDPEnabled", "true" <- "xdpEnabled", bpf;
     /// Whether that is done for cards without driver support too, behind the driver.
-    generic_xdp_enabled: bool = Bool, "GenericXDPEnabled", "false" <- "genericXDPEnabled";
+    generic_xdp_enabled: bool = Bool, "GenericXDPEnabled", "false" <- "genericXDPEnabled", bpf;
     /// Which product runs; anything but `Calico` makes Felix leave policy to another.
     variant: String = TEXT, "Variant", "Calico";
 }

@@ -61,9 +61,15 @@ pub(crate) fn local_settings(file: &Path) -> Result<ConfigResolver> {
 /// What is worth a line in the log about the configuration that Felix starts with.
 pub(crate) fn notices(resolver: &ConfigResolver) -> Vec<String> {
     let mut notices: Vec<String> = resolver.effective().notices.iter().map(ToString::to_string).collect();
-    let idle = felix_config::without_effect(resolver.config());
-    if !idle.is_empty() {
-        notices.push(format!("set, and without effect in this version: {}", idle.join(", ")));
+    let config = resolver.config();
+    for (why, names) in [
+        ("without effect in this version", felix_config::without_effect(config)),
+        // Manifests often set these beforehand, so nothing is wrong with that.
+        ("for the eBPF dataplane only, which is off (BPFEnabled)", felix_config::without_bpf(config)),
+    ] {
+        if !names.is_empty() {
+            notices.push(format!("set, and {why}: {}", names.join(", ")));
+        }
     }
     notices
 }

@@ -1,15 +1,13 @@
-//! A parameter that the table says works is read by somebody who acts on it, and one that it says does nothing is not.
+//! A parameter that the table says works is read by somebody who acts on it, and one that it says does nothing is not. One
+//! that only the eBPF dataplane reads says so.
 //!
 //! Found by reading the source: a field counts as read where Felix or the dataplane say `config.field`, or where they call
 //! a method of `derived` that says `self.field`. Tests and comments do not count, and neither does the table.
 
 use felix_config::kinds::NoSurroundings;
-use felix_config::{Config, Effect, PARAMETERS, Source, Sources, resolve, without_effect};
+use felix_config::{Config, Effect, PARAMETERS, Source, Sources, resolve, without_bpf, without_effect};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Read, and all the same without effect: Felix only says that it does without a Typha.
-const READ_IN_VAIN: [&str; 2] = ["TyphaAddr", "TyphaK8sServiceName"];
 
 /// Written by others than users.
 const ELSEWHERE: [&str; 4] = ["VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6", "ClusterGUID", "CalicoVersion"];
@@ -26,14 +24,15 @@ fn code(path: &Path) -> String {
     lines.flat_map(|line| line.split_whitespace()).collect()
 }
 
-fn sources(folder: &Path, into: &mut Vec<String>) {
+/// The source files below a folder, without those of tests.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() && name != "tests" {
             sources(&path, into);
         } else if name.ends_with(".rs") && name != "tests.rs" {
-            into.push(code(&path));
+            into.push(path);
         }
     }
 }
@@ -52,13 +51,19 @@ fn says(code: &str, beginnings: &[&str], word: &str, is_call: bool) -> bool {
 
 const CONFIG: [&str; 2] = ["config.", "config()."];
 
-/// The code of those who act on parameters.
-fn consumers() -> String {
-    let mut found = Vec::new();
+/// Where the eBPF dataplane reads its parameters.
+const BPF: &str = "dataplane/src/runner/bpf";
+
+/// The code of those who act on parameters: of the eBPF dataplane, and of everybody else.
+fn consumers() -> [String; 2] {
+    let mut files = Vec::new();
     for consumer in ["felix", "dataplane"] {
-        sources(&crates().join(consumer).join("src"), &mut found);
+        sources(&crates().join(consumer).join("src"), &mut files);
     }
-    found.join("\n")
+    let (bpf, others): (Vec<PathBuf>, Vec<PathBuf>) = files.into_iter().partition(|file| {
+        file.starts_with(crates().join(BPF)) || file == &crates().join(format!("{BPF}.rs"))
+    });
+    [bpf, others].map(|files| files.iter().map(|file| code(file)).collect::<Vec<_>>().join("\n"))
 }
 
 /// The methods of `derived` that consumers call, directly or through each other: name and body.
@@ -91,20 +96,26 @@ fn derived_in_use(consumers: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn what_the_table_says_about_effects_is_so() {
-    let consumers = consumers();
-    let derived = derived_in_use(&consumers);
-    assert!(derived.contains_key("route_tables"), "{:?}", derived.keys());
+    let readers = consumers().map(|code| (derived_in_use(&code), code));
+    assert!(readers[1].0.contains_key("route_tables"), "{:?}", readers[1].0.keys());
     let mut wrong = Vec::new();
     for parameter in PARAMETERS {
-        let is_read = says(&consumers, &CONFIG, parameter.field, false)
-            || derived.values().any(|body| says(body, &["self."], parameter.field, false));
-        let expected = match parameter.effect {
-            Effect::Works => true,
-            Effect::Idle => READ_IN_VAIN.contains(&parameter.name),
-            Effect::Elsewhere => false,
+        let [by_bpf, by_others] = readers.each_ref().map(|(derived, code)| {
+            says(code, &CONFIG, parameter.field, false)
+                || derived.values().any(|body| says(body, &["self."], parameter.field, false))
+        });
+        let is_right = match parameter.effect {
+            Effect::Works => by_others,
+            // Others may prepare what the eBPF dataplane needs.
+            Effect::Bpf => by_bpf || by_others,
+            Effect::Idle | Effect::Elsewhere => !by_bpf && !by_others,
         };
-        if is_read != expected {
-            wrong.push(format!("{}: {:?}, and read: {is_read}", parameter.name, parameter.effect));
+        if !is_right {
+            let name = parameter.name;
+            wrong.push(format!(
+                "{name}: {:?}; read by eBPF: {by_bpf}, by others: {by_others}",
+                parameter.effect
+            ));
         }
         let is_elsewhere = parameter.effect == Effect::Elsewhere;
         assert_eq!(is_elsewhere, ELSEWHERE.contains(&parameter.name), "{}", parameter.name);
@@ -112,14 +123,15 @@ fn what_the_table_says_about_effects_is_so() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+fn with(texts: &[(&str, &str)]) -> Config {
+    let mut sources = Sources::default();
+    let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    sources.set(Source::EnvironmentVariable, texts);
+    resolve(&sources, &NoSurroundings).expect("a configuration").config
+}
+
 #[test]
 fn what_is_set_in_vain_is_named() {
-    let with = |texts: &[(&str, &str)]| -> Config {
-        let mut sources = Sources::default();
-        let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        sources.set(Source::EnvironmentVariable, texts);
-        resolve(&sources, &NoSurroundings).expect("a configuration").config
-    };
     assert_eq!(without_effect(&with(&[])), Vec::<&str>::new());
     let defaults =
         [("AWSSrcDstCheck", "DoNothing"), ("SidecarAccelerationEnabled", "false"), ("BPFEnabled", "no")];
@@ -132,4 +144,22 @@ fn what_is_set_in_vain_is_named() {
         ("ClusterGUID", "abc"),
     ]);
     assert_eq!(without_effect(&set), ["AWSSrcDstCheck", "SidecarAccelerationEnabled", "DebugPort"]);
+}
+
+#[test]
+fn what_only_ebpf_reads_is_named_while_it_is_off() {
+    let set = [
+        ("BPFExtToServiceConnmark", "0x80"),
+        ("BPFLogLevel", "Debug"),
+        ("XDPEnabled", "false"),
+        ("GenericXDPEnabled", "true"),
+    ];
+    let names = ["BPFLogLevel", "BPFExtToServiceConnmark", "XDPEnabled", "GenericXDPEnabled"];
+    assert_eq!(without_bpf(&with(&set)), names);
+    assert_eq!(without_effect(&with(&set)), Vec::<&str>::new());
+    let mut on = set.to_vec();
+    on.push(("BPFEnabled", "true"));
+    assert_eq!(without_bpf(&with(&on)), Vec::<&str>::new());
+    let defaults = [("BPFLogLevel", "off"), ("XDPEnabled", "true"), ("BPFMapSizeRoute", "262144")];
+    assert_eq!(without_bpf(&with(&defaults)), Vec::<&str>::new(), "defaults, said aloud");
 }

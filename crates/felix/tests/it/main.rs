@@ -66,6 +66,25 @@ async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_without_effect_are_named_in_warnings() -> Result<()> {
+    let site = Site::new().await?;
+    site.client.ensure_initialized("v3.32.0", "k8s").await?;
+    let idle = json!({"debugPort": 6060, "bpfExtToServiceConnmark": 128, "xdpEnabled": false});
+    site.set_felix(idle).await?;
+    let mut felix = Felix::start(&site)?;
+    felix
+        .until("all of them are named", async |felix| {
+            let log = felix.log();
+            let says = |words: &[&str]| log.lines().any(|line| words.iter().all(|word| line.contains(word)));
+            Ok(says(&["WARN", "set, and without effect in this version: ", "DebugPort"])
+                && says(&["WARN", "which is off (BPFEnabled): BPFExtToServiceConnmark, XDPEnabled"]))
+        })
+        .await?;
+    assert_eq!(felix.terminate().await?, Some(0), "{}", felix.log());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_datastore_that_is_locked_ends_felix_and_the_next_one_waits() -> Result<()> {
     let site = Site::new().await?;
     site.client.ensure_initialized("v3.32.0", "k8s").await?;
