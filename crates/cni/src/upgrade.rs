@@ -58,7 +58,8 @@ pub(crate) fn run(environment: &Environment) -> Outcome {
         loop {
             match migration.migrate().await {
                 Ok(count) => {
-                    let stderr = format!("took over {count} addresses of host-local\n");
+                    let addresses = if count == 1 { "address" } else { "addresses" };
+                    let stderr = format!("took over {count} {addresses} of host-local\n");
                     return Outcome { stderr, ..Outcome::default() };
                 }
                 Err(error) => {
@@ -166,7 +167,7 @@ impl Migration {
             .parse()
             .map_err(|error| CniError::new(code::GENERAL, format!("failed to parse IP {name}: {error}")))?;
         let Some((pod, namespace)) = pods.get(&address) else {
-            tracing::info!(%address, "no pod has this address any more");
+            tracing::info!(%address, "no pod has this address any longer");
             return remove().map(|()| false);
         };
         let text = std::fs::read_to_string(file).map_err(|error| {

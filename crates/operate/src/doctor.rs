@@ -14,6 +14,7 @@ pub use cluster_facts::gather_cluster;
 pub(crate) use host_checks::check_host;
 pub(crate) use host_facts::{HostFacts, gather_host};
 
+use explain::counted;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -83,10 +84,10 @@ pub(crate) fn to_text(findings: &[Finding]) -> String {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let _ = writeln!(
         out,
-        "{} checks: {} problems, {} warnings, {} not found out",
-        findings.len(),
-        count(Level::Problem),
-        count(Level::Warning),
+        "{}: {}, {}, {} not found out",
+        counted(findings.len(), "check"),
+        counted(count(Level::Problem), "problem"),
+        counted(count(Level::Warning), "warning"),
         count(Level::Unknown)
     );
     out
@@ -96,4 +97,17 @@ pub(crate) fn to_text(findings: &[Finding]) -> String {
 #[must_use]
 pub(crate) fn has_problems(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.level == Level::Problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Finding, to_text};
+
+    #[test]
+    fn findings_are_counted() {
+        let (ok, odd) = (Finding::ok("a", "fine"), Finding::warning("b", "odd", "do this"));
+        let last = |findings: &[Finding]| to_text(findings).lines().last().unwrap_or_default().to_owned();
+        assert_eq!(last(&[odd.clone()]), "1 check: 0 problems, 1 warning, 0 not found out");
+        assert_eq!(last(&[ok, odd.clone(), odd]), "3 checks: 0 problems, 2 warnings, 0 not found out");
+    }
 }

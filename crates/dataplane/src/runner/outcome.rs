@@ -67,7 +67,7 @@ impl Loop {
         let detail = match (round.failures.as_slice(), self.refusals.count()) {
             ([first, ..], _) if overdue => format!("policy has not been programmed for long: {first}"),
             ([], 0) => String::new(),
-            ([], count) => format!("{count} parts of the policy were refused by the kernel and are closed"),
+            ([], count) => closed(count),
             ([first, ..], _) => format!("trying again: {first}"),
         };
         let unencrypted = self.drivers.wireguards().find_map(|wireguard| wireguard.unsupported());
@@ -75,5 +75,24 @@ impl Loop {
         let parts = [detail.as_str()].into_iter().chain(unencrypted).chain(programs.as_deref());
         let detail: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
         self.settings.pulse.report(!overdue && programs.is_none(), detail.join("; "));
+    }
+}
+
+/// How many parts of the policy the kernel refused.
+fn closed(count: usize) -> String {
+    match count {
+        1 => "1 part of the policy was refused by the kernel and is closed".to_owned(),
+        _ => format!("{count} parts of the policy were refused by the kernel and are closed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::closed;
+
+    #[test]
+    fn parts_that_are_closed_are_counted() {
+        assert!(closed(1).starts_with("1 part of the policy was "));
+        assert!(closed(2).starts_with("2 parts of the policy were "));
     }
 }

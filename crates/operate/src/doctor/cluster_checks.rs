@@ -2,6 +2,7 @@
 
 use super::{ClusterFacts, Finding};
 use crate::status::{parameter, proxy_mode, text};
+use explain::counted;
 use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -102,7 +103,10 @@ fn bpf(facts: &ClusterFacts) -> Finding {
     match facts.proxied_nodes {
         Some(nodes) if nodes > 0 => Finding::warning(
             check,
-            format!("eBPF programs serve services ({reason}), and so does kube-proxy on {nodes} nodes"),
+            format!(
+                "eBPF programs serve services ({reason}), and so does kube-proxy on {}",
+                counted(usize::try_from(nodes).unwrap_or_default(), "node")
+            ),
             "kubectl -n kube-system patch daemonset kube-proxy -p \
              '{\"spec\":{\"template\":{\"spec\":{\"nodeSelector\":{\"non-calico\":\"true\"}}}}}'",
         ),
@@ -266,7 +270,8 @@ fn node_addresses(facts: &ClusterFacts) -> Finding {
     }
     match odd.is_empty() {
         true => {
-            Finding::ok(check, format!("{} nodes, each with an address of its own", facts.status.nodes.len()))
+            let nodes = counted(facts.status.nodes.len(), "node");
+            Finding::ok(check, format!("{nodes}, each with an address of its own"))
         }
         false => Finding::warning(
             check,
@@ -292,7 +297,7 @@ fn typha(facts: &ClusterFacts) -> Finding {
             format!("{nodes} nodes follow the API without Typha"),
             "--set typha.enabled=true; one replica for each 100 to 200 nodes",
         ),
-        None => Finding::ok("Typha", format!("not in use, with {nodes} nodes")),
+        None => Finding::ok("Typha", format!("not in use, with {}", counted(nodes, "node"))),
         Some(_) => {
             let (typha, node) = (image(typha), image(node));
             let tag = |image: &str| image.rsplit_once(':').map(|(_, tag)| tag.to_owned()).unwrap_or_default();
@@ -399,10 +404,10 @@ mod tests {
                     .definitions
                     .retain(|found| found["metadata"]["name"] != "bgpconfigurations.projectcalico.org");
             }),
-            ("eBPF", Level::Warning, "so does kube-proxy on 2 nodes", |facts| {
+            ("eBPF", Level::Warning, "so does kube-proxy on 1 node", |facts| {
                 facts.status.felix =
                     vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
-                facts.proxied_nodes = Some(2);
+                facts.proxied_nodes = Some(1);
             }),
             ("eBPF", Level::Warning, "nothing says where the API is", |facts| {
                 facts.status.felix =

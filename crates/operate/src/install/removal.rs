@@ -5,6 +5,7 @@ use super::plan::Existing;
 use super::record::Record;
 use crate::cluster::{Reference, Target};
 use anyhow::{Result, bail};
+use explain::counted;
 use serde_json::Value;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ pub async fn uninstall(target: &Target, removal: Removal, out: &mut dyn Write) -
         writeln!(out, "  {reference}")?;
     }
     for (name, count, _) in &definitions {
-        writeln!(out, "  CustomResourceDefinition {name}, with {count} objects")?;
+        writeln!(out, "  CustomResourceDefinition {name}, with {}", counted(*count, "object"))?;
     }
     if !removal.delete_data {
         writeln!(out, "definitions and Calico's data stay; --delete-data deletes them too")?;
