@@ -1,21 +1,36 @@
-//! Links between documents lead somewhere.
+//! Links between documents lead somewhere, and every plot is shown somewhere.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Relative links of Markdown files whose target does not exist.
+/// Where plots are.
+const PLOTS: &str = "docs/plots/";
+
+/// Relative links of Markdown files whose target does not exist, and plots that none of them shows.
 pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
+    let mut shown = BTreeSet::new();
     for name in files.iter().filter(|name| name.ends_with(".md")) {
         let Ok(text) = std::fs::read_to_string(root.join(name)) else { continue };
         let folder = root.join(name);
         let folder = folder.parent().unwrap_or(root);
         for (line, target) in links(&text) {
+            shown.extend(target.rsplit_once("plots/").map(|(_, plot)| plot.to_owned()));
             if !folder.join(target).exists() {
                 problems.push(format!("{name}:{line}: the link to {target} leads nowhere"));
             }
         }
     }
+    problems.extend(unseen(root, files, &shown));
     problems
+}
+
+fn unseen(root: &Path, files: &[String], shown: &BTreeSet<String>) -> Vec<String> {
+    let plots = files.iter().filter_map(|name| Some((name, name.strip_prefix(PLOTS)?)));
+    plots
+        .filter(|(name, plot)| !shown.contains(*plot) && root.join(name).exists())
+        .map(|(name, _)| format!("{name}: no page shows this plot"))
+        .collect()
 }
 
 /// The targets of links to files, with their lines. Addresses, and places within the same file, are left out.
@@ -39,7 +54,18 @@ fn links(text: &str) -> Vec<(usize, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::links;
+    use super::{links, unseen};
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn a_plot_that_no_page_shows_is_found() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let files =
+            ["docs/plots/felix.svg", "docs/plots/typha.svg", "docs/plots/removed.svg"].map(str::to_owned);
+        let shown = BTreeSet::from(["felix.svg".to_owned()]);
+        assert_eq!(unseen(&root, &files, &shown), ["docs/plots/typha.svg: no page shows this plot"]);
+    }
 
     #[test]
     fn only_links_to_files_are_looked_at() {

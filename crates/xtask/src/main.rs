@@ -20,6 +20,7 @@ mod metrics_page;
 mod page;
 mod plots;
 mod programs;
+mod quotes;
 mod surface;
 mod test;
 mod tidy;

@@ -1,6 +1,6 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{bpf, dependencies, doors, generate, layers, links, page, programs, surface, words};
+use crate::{bpf, dependencies, doors, generate, layers, links, page, programs, quotes, surface, words};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +33,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     problems.extend(dependencies::check_licences(root)?);
     problems.extend(words::check(root, &files)?);
     problems.extend(links::check(root, &files));
+    problems.extend(quotes::check(root, &files));
     problems.extend(surface::check(root, &files));
     problems.extend(doors::check(root, &files));
     problems.extend(module_style(&files));
