@@ -472,6 +472,15 @@ mod tests {
         );
     }
 
+    /// The fields of a definition are counted before they are read: here it would be refused for its number otherwise, when
+    /// all of them are there.
+    #[test]
+    fn too_many_fields_are_refused_before_they_are_kept() {
+        let mut out = Vec::new();
+        Type::structure("", &[("", TypeId::BOOL); 5000]).put_definition_segment(TypeId(63), &mut out);
+        assert_eq!(read_all(&out), Err(Error::TooMany("fields")));
+    }
+
     /// Found by fuzzing: the lowest number has no positive one.
     #[test]
     fn a_definition_of_the_lowest_number_is_refused() {
@@ -488,20 +497,40 @@ mod tests {
         assert_eq!(read_all(&held), Err(Error::BadDefinition(i64::MIN)));
     }
 
-    #[test]
-    fn a_message_of_endless_pieces_is_refused() {
+    /// A message that is cut by this many definitions.
+    fn in_pieces(count: i64) -> Vec<u8> {
         let mut out = Vec::new();
         types().get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut out);
         let mut head = Vec::new();
         put_int(&mut head, ENVELOPE.0);
         head.push(1);
         put_bytes(&mut head, NAME.as_bytes());
-        for number in 0..100 {
+        for number in 0..count {
             types().get(ACK).unwrap().put_definition(TypeId(65 + number), &mut head);
             put_bytes(&mut out, &head);
             head.clear();
         }
-        assert_eq!(read_all(&out), Err(Error::TooMany("pieces of one message")));
+        out
+    }
+
+    #[test]
+    fn a_message_of_endless_pieces_is_refused() {
+        assert_eq!(read_all(&in_pieces(100)), Err(Error::TooMany("pieces of one message")));
+    }
+
+    /// Pieces that are short enough one by one are kept until the last one has come.
+    #[test]
+    fn pieces_are_as_long_as_all_of_them() {
+        const LIMIT: usize = 200;
+        let (mut segments, mut message, mut types) = (Segments::new(LIMIT), Message::default(), Types::new());
+        segments.push(&in_pieces(20));
+        let mut last: Result<Option<()>, Error> = Ok(None);
+        while last.is_ok()
+            && let Some(segment) = segments.take().unwrap()
+        {
+            last = message.take(segment, LIMIT, &mut types, |reader, id| reader.skip(id));
+        }
+        assert!(matches!(last, Err(Error::TooLarge { limit: LIMIT, .. })), "{last:?}");
     }
 
     /// CVE-2022-30635 and CVE-2024-34156 of Go's decoder: values nested without end used up the stack. Both ways to read a

@@ -206,6 +206,32 @@ mod tests {
         assert!(answer.ends_with(b"felix_resync_state 3\n"));
     }
 
+    /// Whatever a connection is at, it is closed for another one when all places are taken.
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_oldest_connection_makes_room() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(accept(listener, 2, |stream| {
+            let endless = async move {
+                let _open = stream;
+                std::future::pending::<()>().await;
+            };
+            Some(tokio::spawn(endless).abort_handle())
+        }));
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut others = Vec::new();
+        for _ in 0..2 {
+            others.push(TcpStream::connect(address).await.unwrap());
+        }
+        let end = tokio::time::timeout(Duration::from_secs(60), first.read(&mut [0; 1])).await;
+        assert!(matches!(end, Ok(Ok(0))), "{end:?}");
+        for other in &others {
+            let still = other.try_read(&mut [0; 1]).unwrap_err();
+            assert_eq!(still.kind(), std::io::ErrorKind::WouldBlock);
+        }
+        server.abort();
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn over_a_real_socket() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -211,7 +211,12 @@ mod tests {
         wrong_sum[14] ^= 1;
         let mut bomb = IDENTIFIER.to_vec();
         bomb.extend([0, 9, 0, 0, 1, 2, 3, 4, 0x80, 0x80, 0x80, 0x80, 0x08]);
+        let long = vec![7; LARGEST_CHUNK + 1];
+        let length = u32::try_from(long.len() + 4).unwrap().to_le_bytes();
+        let head = [STORED, length[0], length[1], length[2]];
+        let stored = [&IDENTIFIER[..], &head, &checksum::masked(&long).to_le_bytes(), &long].concat();
         for (stream, error) in [
+            (stored, FrameError::Length),
             (good[10..].to_vec(), FrameError::NoIdentifier),
             (wrong_sum, FrameError::Checksum),
             (bomb, FrameError::Length),
