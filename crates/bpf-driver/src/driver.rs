@@ -9,7 +9,7 @@ use crate::import::Imported;
 use crate::limits::WantedLimits;
 use crate::logs::{Logging, Logs, NAMES};
 use crate::maps::{Maps, Plain};
-use crate::policy::{Applied, PolicyMaps};
+use crate::policy::{Applied, Holders, PolicyMaps};
 use crate::predecessor::Predecessor;
 use crate::programs::{Kind, Programs};
 use crate::routes::{Elements, Routes};
@@ -22,8 +22,7 @@ use bpf::interface::{Options, Version};
 use bpf::layout::network::{CounterKey, Counters};
 use bpf::{Layout as _, PerCpu, probe};
 use bpf_conntrack::Timeouts;
-use bpf_policy::layout::{Lists, ListsKey};
-use bpf_policy::{Policies, Tables};
+use bpf_policy::Policies;
 use messages::{InterfaceName, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -122,7 +121,7 @@ impl Driver {
         };
         let root = files::root(settings.pins.as_deref())?;
         let mut maps = Maps::default();
-        let (mut objects, mut driver_objects) = (Vec::new(), Vec::new());
+        let mut objects = Vec::new();
         let versions: Vec<Version> =
             [Version::V4].into_iter().chain(settings.with_v6.then_some(Version::V6)).collect();
         for version in versions.iter().copied() {
@@ -131,7 +130,6 @@ impl Driver {
             objects.push((version, object));
             let mut object = bpf::xdp::object(version)?;
             maps.open(&root, &mut object, &settings.sizes)?;
-            driver_objects.push((version, object));
         }
         let sockets = settings.sockets.clone();
         let sockets =
@@ -145,8 +143,7 @@ impl Driver {
             maps.remove(NAMES, &names)?;
         }
         let logs = Logs::start(&root, settings.logging.clone())?;
-        let mut programs =
-            Programs::new(&root, objects, driver_objects, settings.options, settings.tunnel_addresses)?;
+        let mut programs = Programs::new(&root, objects, settings.options, settings.tunnel_addresses)?;
         programs.load(Kind::Workload, &maps)?;
         Ok(Self {
             maps,
@@ -199,22 +196,18 @@ impl Driver {
         self.serving.iter_mut().for_each(Serving::invalidate);
     }
 
+    /// Interfaces, by their numbers, belong to these endpoints from now on.
+    pub fn set_holders(&mut self, holders: Holders) {
+        self.policy.set_holders(holders);
+    }
+
     /// Brings the maps of policy to what it says.
     ///
     /// # Errors
     /// As [`PolicyMaps::apply`].
-    pub fn write_policy(
-        &mut self,
-        policies: &mut Policies,
-        lists: impl FnOnce(&Tables) -> BTreeMap<ListsKey, Lists>,
-        now: Instant,
-    ) -> Result<Applied, Error> {
-        let applied = self.policy.apply(&mut self.maps, policies, lists, now)?;
-        if applied.changes > 0 || !self.logs.is_known() {
-            let no_rule = bpf_policy::layout::Row::default();
-            let segments = &policies.tables().segments;
-            self.logs.want(segments.iter().any(|(_, segment)| segment.log != no_rule));
-        }
+    pub fn write_policy(&mut self, policies: &mut Policies, now: Instant) -> Result<Applied, Error> {
+        let applied = self.policy.apply(&mut self.maps, policies, now)?;
+        self.logs.want(policies.has_logs());
         Ok(applied)
     }
 
@@ -293,6 +286,7 @@ impl Driver {
         if let Err(error) = self.attach_to_drivers(wanted) {
             tracing::warn!(%error, "untracked policy is not enforced by XDP where it could be");
         }
+        self.programs.let_go();
         let indices: BTreeSet<u32> = wanted.values().map(|interface| interface.index).collect();
         // While one has not got its new program, an old one needs what it finds the next by.
         let rest = match failures.is_empty() {

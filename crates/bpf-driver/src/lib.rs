@@ -47,7 +47,7 @@ pub use error::Error;
 pub use filter::Filters;
 pub use limits::WantedLimits;
 pub use logs::Logging;
-pub use policy::{Applied, PolicyMaps};
+pub use policy::{Applied, Holders, PolicyMaps};
 pub use programs::Kind;
 pub use store::Store;
 pub use usage::{Usage, Usages};

@@ -72,11 +72,6 @@ impl Logs {
             let _ = self.orders.send(is_wanted);
         }
     }
-
-    /// Whether somebody said so already.
-    pub(crate) fn is_known(&self) -> bool {
-        self.is_wanted.is_some()
-    }
 }
 
 /// Waits a moment, or as long as there is nothing to be written; false if it is time to end.

@@ -54,6 +54,16 @@ impl Maps {
         Ok(())
     }
 
+    /// Has an object, read once more, use the sizes of the maps that are open.
+    pub(crate) fn fit(&self, object: &mut Object) -> Result<(), Error> {
+        for definition in object.definitions()? {
+            if let Some(map) = self.get(&definition.name) {
+                object.set_entries(&definition.name, map.definition().entries)?;
+            }
+        }
+        Ok(())
+    }
+
     /// No program writes into a map of another size any more: what came into those since they were copied is copied too.
     pub(crate) fn finish_copies(&mut self) -> Result<(), Error> {
         for (name, old) in std::mem::take(&mut self.resized) {

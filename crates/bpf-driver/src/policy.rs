@@ -9,15 +9,18 @@
 //! A policy that does not fit is not written at all.
 
 mod differences;
+mod lists;
 
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::reading::{self, ADDRESSES, Found, LISTS, NETS, PAIRS, PORTS, ROWS, RULES, SEGMENTS};
 use crate::store::{Element, Store};
-use bpf_policy::layout::{Bytes, ListId, Lists, ListsKey, PairKey};
+use bpf_policy::layout::{Bytes, ListId, Lists, PairKey};
 use bpf_policy::{Policies, Table, Tables, bridge};
 use differences::{changed, changed_by_version, check_room, class_differences, classes, split_dead};
 use ipnet::IpNet;
+pub use lists::Holders;
+use lists::InterfaceLists;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -41,7 +44,7 @@ pub struct Applied {
 pub struct PolicyMaps {
     /// Whether the maps hold the tables as they were when changed keys were taken from them last.
     is_known: bool,
-    lists: BTreeMap<ListsKey, Lists>,
+    lists: InterfaceLists,
     /// What nobody asks for, by map, and since when.
     garbage: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
     garbage_since: Option<Instant>,
@@ -54,7 +57,12 @@ impl PolicyMaps {
         self.is_known = false;
     }
 
-    /// Brings the maps to what policy says; `lists` says which interface has which lists.
+    /// Interfaces belong to these endpoints from now on, and have their lists with the next [`Self::apply`].
+    pub fn set_holders(&mut self, holders: Holders) {
+        self.lists.set_holders(holders);
+    }
+
+    /// Brings the maps to what policy says, at the price of what changed.
     ///
     /// # Errors
     /// When the policy does not fit, or the kernel refuses; then everything is read again with the next attempt.
@@ -62,13 +70,12 @@ impl PolicyMaps {
         &mut self,
         store: &mut impl Store,
         policies: &mut Policies,
-        lists: impl FnOnce(&Tables) -> BTreeMap<ListsKey, Lists>,
         now: Instant,
     ) -> Result<Applied, Error> {
         self.changes = 0;
         let outcome = match self.is_known {
-            true => self.follow(store, policies, lists, now),
-            false => self.settle(store, policies, lists, now),
+            true => self.follow(store, policies, now),
+            false => self.settle(store, policies, now),
         };
         self.is_known = outcome.is_ok();
         let is_complete = outcome?;
@@ -80,7 +87,6 @@ impl PolicyMaps {
         &mut self,
         store: &mut impl Store,
         policies: &mut Policies,
-        lists: impl FnOnce(&Tables) -> BTreeMap<ListsKey, Lists>,
         now: Instant,
     ) -> Result<bool, Error> {
         if self.garbage_since.is_some_and(|since| since + GRACE <= now) {
@@ -96,7 +102,10 @@ impl PolicyMaps {
             return Ok(false);
         }
         self.write(store, policies.tables_mut(), now)?;
-        self.write_lists(store, lists(policies.tables()))?;
+        let changed = policies.tables_mut().endpoints.take_changed();
+        // One write gives an interface all its lists.
+        let plan = self.lists.follow(policies.tables(), &changed);
+        self.write_plan(store, LISTS, &plan)?;
         policies.shrink();
         self.write(store, policies.tables_mut(), now)?;
         Ok(true)
@@ -107,7 +116,6 @@ impl PolicyMaps {
         &mut self,
         store: &mut impl Store,
         policies: &mut Policies,
-        lists: impl FnOnce(&Tables) -> BTreeMap<ListsKey, Lists>,
         now: Instant,
     ) -> Result<bool, Error> {
         policies.flush();
@@ -128,7 +136,7 @@ impl PolicyMaps {
             false => Tables::default(),
         };
         self.garbage.clear();
-        self.lists = found_lists;
+        self.lists.found(found_lists);
         self.settle_table(store, SEGMENTS, (&found.segments, &new.segments), &Table::default(), now)?;
         self.settle_table(store, RULES, (&found.rules, &new.rules), &Table::default(), now)?;
         self.settle_table(store, PORTS, (&found.ports, &new.ports), &Table::default(), now)?;
@@ -136,7 +144,8 @@ impl PolicyMaps {
         for (map, writes) in classes(&between) {
             self.write_plan(store, map, &Plan { writes, removals: Vec::new() })?;
         }
-        self.write_lists(store, lists(new))?;
+        let plan = self.lists.settle(new);
+        self.write_plan(store, LISTS, &plan)?;
         for (map, plan) in class_differences(&found, new) {
             self.write_plan(store, map, &plan)?;
         }
@@ -193,22 +202,6 @@ impl PolicyMaps {
             for (map, plan) in maps.into_iter().zip(plans) {
                 self.write_plan(store, map, &plan)?;
             }
-        }
-        Ok(())
-    }
-
-    /// One write gives an interface all its lists.
-    fn write_lists(
-        &mut self,
-        store: &mut impl Store,
-        wanted: BTreeMap<ListsKey, Lists>,
-    ) -> Result<(), Error> {
-        let bytes = |all: &BTreeMap<ListsKey, Lists>| {
-            all.iter().map(|(key, value)| (key.to_bytes(), value.to_bytes())).collect()
-        };
-        if wanted != self.lists {
-            self.write_plan(store, LISTS, &Plan::from_kept(&bytes(&self.lists), &bytes(&wanted)))?;
-            self.lists = wanted;
         }
         Ok(())
     }

@@ -97,9 +97,10 @@ fn number(version: Version) -> u8 {
 /// All programs, as far as they were needed.
 #[derive(Debug)]
 pub(crate) struct Programs {
+    /// The IP versions that there are programs for.
+    versions: Vec<Version>,
+    /// What programs are loaded from, by version; nothing while nobody needs it, and read again then.
     objects: Vec<(Version, Object)>,
-    /// Those at drivers, until they are loaded.
-    driver_objects: Vec<(Version, Object)>,
     at_driver: Option<AtDriver>,
     /// What the node is configured to do.
     options: Options,
@@ -120,7 +121,6 @@ impl Programs {
     pub(crate) fn new(
         root: &Path,
         objects: Vec<(Version, Object)>,
-        driver_objects: Vec<(Version, Object)>,
         options: Options,
         tunnel_addresses: [Option<IpAddr>; 2],
     ) -> Result<Self, Error> {
@@ -133,8 +133,8 @@ impl Programs {
         files::make_folder(&generation)?;
         let has_old = !numbers.is_empty();
         Ok(Self {
+            versions: objects.iter().map(|(version, _)| *version).collect(),
             objects,
-            driver_objects,
             at_driver: None,
             options,
             tunnel_addresses,
@@ -147,14 +147,26 @@ impl Programs {
         })
     }
 
-    /// The IP versions that there are programs for.
-    fn versions(&self) -> Vec<Version> {
-        self.objects.iter().map(|(version, _)| *version).collect()
+    /// What programs are loaded from is not needed for now.
+    pub(crate) fn let_go(&mut self) {
+        self.objects = Vec::new();
     }
 
     /// Loads what interfaces of a kind need.
     pub(crate) fn load(&mut self, kind: Kind, maps: &Maps) -> Result<(), Error> {
-        let has_both = self.objects.len() > 1;
+        let is_loaded = |hook, version: &Version| self.loaded.contains_key(&(kind, hook, number(*version)));
+        if Hook::BOTH.into_iter().all(|hook| self.versions.iter().all(|version| is_loaded(hook, version))) {
+            return Ok(());
+        }
+        if self.objects.is_empty() {
+            let read = |version: &Version| -> Result<(Version, Object), Error> {
+                let mut object = version.object()?;
+                maps.fit(&mut object)?;
+                Ok((*version, object))
+            };
+            self.objects = self.versions.iter().map(read).collect::<Result<_, Error>>()?;
+        }
+        let has_both = self.versions.len() > 1;
         let mut is_new = false;
         for (version, object) in self.objects.clone() {
             for hook in Hook::BOTH {
@@ -200,7 +212,13 @@ impl Programs {
     pub(crate) fn load_at_driver(&mut self, maps: &Maps) -> Result<(), Error> {
         if self.at_driver.is_none() {
             let options = self.options_of(Kind::Guarded, Version::V4);
-            let loaded = AtDriver::load(self.driver_objects.clone(), &options, &maps.all())?;
+            let mut objects = Vec::new();
+            for version in self.versions.iter().copied() {
+                let mut object = xdp::object(version)?;
+                maps.fit(&mut object)?;
+                objects.push((version, object));
+            }
+            let loaded = AtDriver::load(objects, &options, &maps.all())?;
             loaded.array()?.pin(&self.generation.join(xdp::ARRAY))?;
             self.at_driver = Some(loaded);
         }
@@ -244,7 +262,7 @@ impl Programs {
 
     /// The program that is attached; packets of the other IP version go on from it.
     pub(crate) fn entry(&self, kind: Kind, hook: Hook) -> Result<&Program, Error> {
-        let loaded = self.versions().first().and_then(|first| self.loaded.get(&(kind, hook, number(*first))));
+        let loaded = self.versions.first().and_then(|first| self.loaded.get(&(kind, hook, number(*first))));
         Ok(loaded.ok_or(Error::Missing("program for this kind of interface"))?.program(ENTRY)?)
     }
 

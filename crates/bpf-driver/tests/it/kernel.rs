@@ -127,7 +127,7 @@ fn comes_and_goes(test: &str, way: Way) -> Result<()> {
     host.attach(&mut driver, &both)?;
     let first = (host.programs("cali1")?, host.programs("eth.0")?);
     ensure!((first.0.len(), first.1.len()) == (EACH, EACH), "{first:?}");
-    driver.write_policy(&mut Policies::default(), |_| BTreeMap::new(), Instant::now())?;
+    driver.write_policy(&mut Policies::default(), Instant::now())?;
 
     // The process ends: everything stays, the arrays of programs too.
     drop(driver);

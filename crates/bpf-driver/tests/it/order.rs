@@ -2,7 +2,7 @@
 //! and nothing is left that nobody asks for. Of thousands of elements a random part is looked at.
 
 use crate::state::{POLICIES, State, WORKLOADS, packet, policy, policy_id, state};
-use bpf_driver::{Error, PolicyMaps, Store};
+use bpf_driver::{Error, Holders, PolicyMaps, Store};
 use bpf_policy::layout::{Bytes, Lists, ListsKey};
 use bpf_policy::{EndpointId, Packet, Policies, Table, Tables, Verdict, evaluate};
 use messages::{Policy, ToDataplane};
@@ -113,24 +113,29 @@ fn verdicts(contents: &Contents, packets: &[Packet]) -> Vec<Verdict> {
 }
 
 /// The interfaces of the state's workloads are numbered from 1.
-fn lists(tables: &Tables) -> BTreeMap<ListsKey, Lists> {
-    let mut all = BTreeMap::new();
-    for (id, found) in tables.endpoints.iter().filter(|(id, _)| matches!(id, EndpointId::Workload(_))) {
-        let place = WORKLOADS.iter().position(|name| *name == found.interface);
-        let Some(ifindex) = place.and_then(|place| u32::try_from(place + 1).ok()) else { panic!("{id:?}") };
-        all.insert(ListsKey { ifindex, family: 4 }, found.v4);
-        all.insert(ListsKey { ifindex, family: 6 }, found.v6);
-    }
-    all
+fn holders(state: &State) -> Holders {
+    let number = |name: &str| {
+        let place = WORKLOADS.iter().position(|one| *one == name).expect("a workload's interface");
+        u32::try_from(place + 1).expect("few interfaces")
+    };
+    let workloads = state.workloads.iter();
+    workloads.map(|(id, one)| (number(&one.name), EndpointId::Workload(id.clone()))).collect()
+}
+
+/// A driver that has not written anything.
+fn new_maps(state: &State) -> PolicyMaps {
+    let mut maps = PolicyMaps::default();
+    maps.set_holders(holders(state));
+    maps
 }
 
 /// Both states, and a driver that has written the first.
 fn begin(start: &State) -> (Contents, PolicyMaps, Policies) {
-    let (mut maps, mut policies) = (PolicyMaps::default(), start.fresh());
+    let (mut maps, mut policies) = (new_maps(start), start.fresh());
     let mut store = Fake::new(Contents::new());
     let now = Instant::now();
-    maps.apply(&mut store, &mut policies, lists, now).expect("written");
-    maps.apply(&mut store, &mut policies, lists, now + Duration::from_secs(1)).expect("nothing to write");
+    maps.apply(&mut store, &mut policies, now).expect("written");
+    maps.apply(&mut store, &mut policies, now + Duration::from_secs(1)).expect("nothing to write");
     (store.maps, maps, policies)
 }
 
@@ -148,7 +153,7 @@ fn watched(
     store.look = Box::new(|contents| seen.push(verdicts(contents, packets)));
     let now = Instant::now();
     for seconds in [0, 1, 2] {
-        let applied = maps.apply(&mut store, policies, lists, now + Duration::from_secs(seconds));
+        let applied = maps.apply(&mut store, policies, now + Duration::from_secs(seconds));
         prop_assert!(applied.expect("applied").is_complete);
     }
     let contents = std::mem::take(&mut store.maps);
@@ -216,10 +221,10 @@ proptest! {
         let mut policies = state.fresh();
         if changes.is_empty() {
             let mut store = Fake::new(contents.clone());
-            PolicyMaps::default().apply(&mut store, &mut policies, lists, Instant::now()).expect("applied");
+            new_maps(&state).apply(&mut store, &mut policies, Instant::now()).expect("applied");
             prop_assert_eq!(store.writes, 0, "the same state is there already");
         }
-        let contents = watched(contents, &mut PolicyMaps::default(), &mut policies, &packets, rest)?;
+        let contents = watched(contents, &mut new_maps(&state), &mut policies, &packets, rest)?;
         prop_assert_eq!(without_empty(contents), without_empty(wanted(&state)));
     }
 
@@ -234,8 +239,8 @@ proptest! {
         change(&mut state, &changes).iter().for_each(|message| policies.update(message));
         let mut store = Fake::new(contents);
         store.fails_after = Some(after);
-        let _ = maps.apply(&mut store, &mut policies, lists, Instant::now());
-        let contents = watched(store.maps, &mut PolicyMaps::default(), &mut state.fresh(), &packets, rest)?;
+        let _ = maps.apply(&mut store, &mut policies, Instant::now());
+        let contents = watched(store.maps, &mut new_maps(&state), &mut state.fresh(), &packets, rest)?;
         prop_assert_eq!(without_empty(contents), without_empty(wanted(&state)));
     }
 
@@ -249,7 +254,7 @@ proptest! {
         store.rooms.insert("bpfp_rule", contents["bpfp_rule"].len());
         let mut state = start.clone();
         change(&mut state, &changes).iter().for_each(|message| policies.update(message));
-        if let Err(refused) = maps.apply(&mut store, &mut policies, lists, Instant::now()) {
+        if let Err(refused) = maps.apply(&mut store, &mut policies, Instant::now()) {
             let is_named = matches!(refused, Error::TooMany { map: "bpfp_rule", .. });
             prop_assert!(is_named, "{}", refused);
             prop_assert_eq!(store.writes, 0);
@@ -260,9 +265,48 @@ proptest! {
                     None => ToDataplane::PolicyRemove(id),
                 });
             }
-            let applied = maps.apply(&mut store, &mut policies, lists, Instant::now()).expect("it fits again");
+            let applied = maps.apply(&mut store, &mut policies, Instant::now()).expect("it fits again");
             prop_assert!(applied.is_complete);
             prop_assert_eq!(store.writes, 0, "it is what is there");
+        }
+    }
+
+    /// Interfaces come, go and change hands while policy changes: each has the lists of whoever holds it.
+    #[test]
+    fn interfaces_have_the_lists_of_whoever_holds_them(
+        start in state(),
+        steps in vec((vec((1_u32..6, 0..WORKLOADS.len()), 0..4), vec((0..POLICIES, policy()), 0..2), 0..8_usize), 1..6),
+    ) {
+        let (contents, mut maps, mut policies) = begin(&start);
+        let (mut state, mut store) = (start.clone(), Fake::new(contents));
+        let ids: Vec<_> = start.workloads.keys().cloned().collect();
+        for (held, changes, other) in steps {
+            let id = |place: usize| ids.get(place).cloned().map(EndpointId::Workload);
+            maps.set_holders(held.iter().filter_map(|(index, place)| Some((*index, id(*place)?))).collect());
+            change(&mut state, &changes).iter().for_each(|message| policies.update(message));
+            // A workload goes, or comes back.
+            if let Some(id) = ids.get(other) {
+                policies.update(&match state.workloads.remove(id) {
+                    Some(_) => ToDataplane::WorkloadEndpointRemove(id.clone()),
+                    None => {
+                        let endpoint = start.workloads[id].clone();
+                        state.workloads.insert(id.clone(), endpoint.clone());
+                        ToDataplane::WorkloadEndpointUpdate(id.clone(), Box::new(endpoint))
+                    }
+                });
+            }
+            prop_assert!(maps.apply(&mut store, &mut policies, Instant::now()).expect("applied").is_complete);
+            let mut expected: BTreeMap<ListsKey, Lists> = BTreeMap::new();
+            let holders: Holders = held.iter().filter_map(|(index, place)| Some((*index, id(*place)?))).collect();
+            for (ifindex, id) in holders {
+                if let Some(found) = policies.tables().endpoints.get(&id) {
+                    expected.insert(ListsKey { ifindex, family: 4 }, found.v4);
+                    expected.insert(ListsKey { ifindex, family: 6 }, found.v6);
+                }
+            }
+            let found: Table<ListsKey, Lists> = table(&store.maps, &["bpfp_lists"]);
+            let found: BTreeMap<ListsKey, Lists> = found.iter().map(|(key, value)| (*key, *value)).collect();
+            prop_assert_eq!(found, expected);
         }
     }
 }

@@ -52,6 +52,9 @@ pub(super) struct Owners<'a> {
 /// Maps with an entry for each connection.
 const CONNECTIONS: [&str; 4] = ["cali_v4_ct4", "cali_v6_ct4", "bpfp_v4_direct", "bpfp_v6_direct"];
 
+/// How long after programs judge packets the last of the start is done.
+const STARTED: Duration = Duration::from_millis(200);
+
 /// What changed for the others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
@@ -80,6 +83,14 @@ pub(super) struct Bpf {
     /// Whether policy was complete with the last attempt.
     is_complete: bool,
     is_on: bool,
+    /// Whether what only the start needed was let go of since.
+    has_let_go: bool,
+    /// Whether interfaces, or whose they are, may be others than when they were looked at last.
+    has_moved: bool,
+    /// The interfaces that should have programs.
+    wanted: BTreeMap<InterfaceName, Interface>,
+    /// Whether they have them, and nothing is left to do about it.
+    is_settled: bool,
     attached: BTreeSet<InterfaceName>,
     /// Why the last attempt to write policy was not complete.
     trouble: Option<String>,
@@ -158,6 +169,10 @@ impl Bpf {
             figures,
             is_complete: false,
             is_on: false,
+            has_let_go: false,
+            has_moved: true,
+            wanted: BTreeMap::new(),
+            is_settled: false,
             attached: BTreeSet::new(),
             trouble: None,
             without: None,
@@ -196,6 +211,12 @@ impl Bpf {
         self.driver.iter_mut().for_each(Driver::invalidate);
         self.places.routes.invalidate();
         self.names.change_all();
+        self.has_moved = true;
+    }
+
+    /// Interfaces, or whose they are, may be others.
+    pub(super) fn moved(&mut self) {
+        self.has_moved = true;
     }
 
     /// Why the node is not ready, as far as it is about eBPF.
@@ -220,6 +241,13 @@ impl Bpf {
         self.policies.update(message);
         self.names.hear(message);
         self.controls.hear(message);
+        self.has_moved |= matches!(
+            message,
+            ToDataplane::WorkloadEndpointUpdate(..)
+                | ToDataplane::WorkloadEndpointRemove(_)
+                | ToDataplane::HostEndpointUpdate(..)
+                | ToDataplane::HostEndpointRemove(_)
+        );
         match message {
             ToDataplane::HostEndpointUpdate(id, endpoint) if !endpoint.untracked_tiers.is_empty() => {
                 let is_for_ingress =
@@ -247,12 +275,21 @@ impl Bpf {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(driver) = &mut self.driver else { return outcome };
-        let wanted = self.patterns.interfaces(owners, &self.untracked, |id| self.controls.is_limited(id));
-        self.places.follow(owners);
+        if self.is_on && !std::mem::replace(&mut self.has_let_go, true) {
+            telemetry::memory::give_back();
+            telemetry::memory::let_go_of_code();
+        }
+        let has_moved = std::mem::take(&mut self.has_moved);
+        if has_moved {
+            let is_limited = |id: &WorkloadEndpointId| self.controls.is_limited(id);
+            self.wanted = self.patterns.interfaces(owners, &self.untracked, is_limited);
+            self.places.follow(owners);
+            driver.set_holders(wanted::holders(&self.wanted, owners));
+        }
         if let Err(error) = driver.write_routes(&mut self.places.routes) {
             outcome.failures.push(format!("routes of eBPF programs: {error}"));
         }
-        if let Err(error) = driver.write_sources(self.places.sources(owners)) {
+        if has_moved && let Err(error) = driver.write_sources(self.places.sources(owners)) {
             outcome.failures.push(format!("sources of eBPF programs: {error}"));
         }
         self.names
@@ -262,14 +299,45 @@ impl Bpf {
             tracing::warn!(%error, "names of rules for eBPF programs' counters");
         }
         // Before a program looks for them.
-        if let Err(error) = driver.write_limits(self.controls.limits(&wanted, owners)) {
+        if has_moved && let Err(error) = driver.write_limits(self.controls.limits(&self.wanted, owners)) {
             outcome.failures.push(format!("limits of workloads for eBPF programs: {error}"));
         }
         if let Some(serving) = &mut self.serving {
-            serving.apply(driver, owners, kernel, &wanted, now, &mut outcome);
+            let wanted = has_moved.then_some(&self.wanted);
+            serving.apply(driver, owners, kernel, wanted, now, &mut outcome);
         }
-        let lists = |tables: &bpf_policy::Tables| wanted::lists(tables, &wanted, owners);
-        match driver.write_policy(&mut self.policies, lists, now) {
+        self.write_policy(now, &mut outcome);
+        // A program without policy would deny what is allowed, and one that is not told what Linux knows would cut connections;
+        // those that an earlier process attached have both.
+        let is_complete = self.is_complete && self.serving.as_ref().is_none_or(Serving::is_complete);
+        if is_complete && (rules_are_written || self.driver.as_ref().is_some_and(Driver::found_programs)) {
+            if has_moved || !self.is_settled {
+                self.attach(owners, now, &mut outcome);
+            }
+        } else {
+            self.is_settled = false;
+            if is_complete {
+                outcome.again_in = Some(Duration::ZERO);
+            }
+        }
+        // What failed may be about any interface.
+        self.has_moved |= !outcome.failures.is_empty();
+        outcome
+    }
+
+    /// Writes policy ahead of everything else, where programs judge packets and interfaces are those that they were: packets meet
+    /// it at once, and not when netfilter has what it needs for its part.
+    pub(super) fn hurry(&mut self, now: Instant) -> Outcome {
+        let mut outcome = Outcome::default();
+        if self.is_on && !self.has_moved {
+            self.write_policy(now, &mut outcome);
+        }
+        outcome
+    }
+
+    fn write_policy(&mut self, now: Instant, outcome: &mut Outcome) {
+        let Some(driver) = &mut self.driver else { return };
+        match driver.write_policy(&mut self.policies, now) {
             Ok(applied) => {
                 self.is_complete |= applied.is_complete;
                 self.trouble = None;
@@ -288,35 +356,20 @@ impl Bpf {
                 outcome.failures.push(format!("policy of eBPF programs: {error}"));
             }
         }
-        // A program without policy would deny what is allowed, and one that is not told what Linux knows would cut connections;
-        // those that an earlier process attached have both.
-        if !self.is_complete || self.serving.as_ref().is_some_and(|serving| !serving.is_complete()) {
-            return outcome;
-        }
-        if rules_are_written || driver.found_programs() {
-            self.attach(&wanted, owners, now, &mut outcome);
-        } else {
-            outcome.again_in = Some(Duration::ZERO);
-        }
-        outcome
     }
 
-    fn attach(
-        &mut self,
-        wanted: &BTreeMap<InterfaceName, Interface>,
-        owners: &Owners<'_>,
-        now: Instant,
-        outcome: &mut Outcome,
-    ) {
-        let Some(driver) = &mut self.driver else { return };
+    fn attach(&mut self, owners: &Owners<'_>, now: Instant, outcome: &mut Outcome) {
+        let (Some(driver), wanted) = (&mut self.driver, &self.wanted) else { return };
         let there: BTreeSet<u32> = owners.interfaces.indices().collect();
         // What comes of it can only be fewer flows that go on.
         if let Err(error) = driver.import_flows() {
             tracing::warn!(%error, "flows of UDP from before eBPF programs begin anew");
         }
         let failures = driver.attach(wanted, &there, now);
-        outcome.again_in = outcome.again_in.into_iter().chain(driver.again_in(now)).min();
+        let again_in = driver.again_in(now);
+        outcome.again_in = outcome.again_in.into_iter().chain(again_in).min();
         let is_everywhere = failures.is_empty();
+        self.is_settled = is_everywhere && again_in.is_none();
         outcome
             .failures
             .extend(failures.iter().map(|(name, error)| format!("eBPF programs of {name}: {error}")));
@@ -331,6 +384,7 @@ impl Bpf {
         self.attached = attached;
         if is_everywhere && !std::mem::replace(&mut self.is_on, true) {
             tracing::info!(interfaces = wanted.len(), "eBPF programs enforce policy on every interface");
+            outcome.again_in = outcome.again_in.into_iter().chain([STARTED]).min();
             if let Err(error) = driver.finish_import() {
                 tracing::warn!(%error, "flows of UDP to services may wait until Linux has forgotten them");
             }

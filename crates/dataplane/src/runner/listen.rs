@@ -1,6 +1,7 @@
 //! What the kernel and others on this machine do meanwhile: interfaces, addresses, routes that went, nftables, kube-proxy.
 
 use super::backend::{self, IPVS_INTERFACE};
+use super::bpf::Bpf;
 use super::pace::Step;
 use super::start::DataplaneError;
 use super::{Loop, others};
@@ -75,6 +76,9 @@ impl Loop {
 
     /// Tells managers and drivers what became of interfaces.
     pub(super) fn tell_news(&mut self, news: &[InterfaceNews], now: Instant) {
+        if !news.is_empty() {
+            self.bpf.iter_mut().for_each(Bpf::moved);
+        }
         for one in news {
             match one {
                 InterfaceNews::State(name, state) => {

@@ -1,6 +1,6 @@
 //! One round: what the managers ask for is brought into the kernel, in an order in which every step finds what it needs.
 //!
-//! 1. managers write what changed, and drivers take it;
+//! 1. policy for programs of the eBPF dataplane that judge packets already; managers write what changed, and drivers take it;
 //! 2. settings of the kernel and of workloads' interfaces, and their limits of bandwidth;
 //! 3. sets are made and filled, because rules name them;
 //! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
@@ -55,6 +55,7 @@ impl Loop {
     /// Brings the kernel to what the managers ask for.
     pub(super) fn round(&mut self, now: Instant) -> Round {
         let mut round = Round::default();
+        self.hurry_policy(now, &mut round);
         self.write_desired(now);
         round.again(self.world.wake_at.map(|at| at.saturating_duration_since(now)));
         self.prepare_kernel(now, &mut round);
@@ -89,6 +90,9 @@ impl Loop {
     /// Has managers write what changed, and drivers take it.
     pub(super) fn write_desired(&mut self, now: Instant) {
         self.roster.write(&mut self.world, now, &mut self.desired);
+        if !self.world.changed.workloads.is_empty() || self.world.changed.hosts {
+            self.bpf.iter_mut().for_each(Bpf::moved);
+        }
         self.drivers.take(&mut self.desired);
     }
 

@@ -7,6 +7,14 @@ use crate::runner::phases::Round;
 use std::time::Instant;
 
 impl Loop {
+    /// Brings policy to programs that judge packets already, before anything is done that takes longer.
+    pub(in crate::runner) fn hurry_policy(&mut self, now: Instant, round: &mut Round) {
+        let Some(bpf) = &mut self.bpf else { return };
+        let outcome = bpf.hurry(now);
+        round.again(outcome.again_in);
+        round.failures.extend(outcome.failures);
+    }
+
     /// Brings policy to the programs of the eBPF dataplane, and these onto interfaces. Rules follow: they leave policy to the
     /// programs as soon as every interface has them.
     pub(in crate::runner) fn run_programs(&mut self, now: Instant, round: &mut Round) {

@@ -21,6 +21,8 @@ pub(super) struct Serving {
     host: String,
     zone: String,
     here: Option<Here>,
+    /// Whether the driver knows of the zone.
+    is_zone_told: bool,
     /// The addresses by which other nodes know this one, IPv4 and IPv6.
     node: [Option<IpAddr>; 2],
     is_node_written: bool,
@@ -47,6 +49,7 @@ impl Serving {
             host: host.to_owned(),
             zone: String::new(),
             here: None,
+            is_zone_told: false,
             node: [None; 2],
             is_node_written: false,
             rooms: [mtus.vxlan, mtus.vxlan_v6],
@@ -69,12 +72,14 @@ impl Serving {
         match message {
             ToDataplane::HostMetadataUpdate(node, host) if **node == *self.host => {
                 self.zone = host.labels.get(ZONE).cloned().unwrap_or_default();
+                self.is_zone_told = false;
                 let address = |text: &str| text.split('/').next()?.parse::<IpAddr>().ok();
                 self.node = [address(&host.ipv4_addr), address(&host.ipv6_addr)];
                 self.is_node_written = false;
             }
             ToDataplane::HostMetadataRemove(node) if **node == *self.host => {
                 self.zone.clear();
+                self.is_zone_told = false;
                 (self.node, self.is_node_written) = ([None; 2], false);
             }
             _ => {}
@@ -82,21 +87,25 @@ impl Serving {
         driver.hear_services(message);
     }
 
-    /// Writes services, as often as is allowed, and then has the host use them.
+    /// Writes services, as often as is allowed, and then has the host use them. `moved`: the interfaces that should have programs,
+    /// unless interfaces are those that they were.
     pub(super) fn apply(
         &mut self,
         driver: &mut Driver,
         owners: &Owners<'_>,
         kernel: &mut dyn Kernel,
-        wanted: &BTreeMap<InterfaceName, Interface>,
+        moved: Option<&BTreeMap<InterfaceName, Interface>>,
         now: Instant,
         outcome: &mut Outcome,
     ) {
         self.trouble = None;
-        let here = Here { zone: self.zone.clone(), addresses: addresses(owners) };
-        if self.here.as_ref() != Some(&here) {
-            driver.node_is(&here);
-            self.here = Some(here);
+        if moved.is_some() || !self.is_zone_told {
+            let here = Here { zone: self.zone.clone(), addresses: addresses(owners) };
+            self.is_zone_told = true;
+            if self.here.as_ref() != Some(&here) {
+                driver.node_is(&here);
+                self.here = Some(here);
+            }
         }
         let mut failures = Vec::new();
         if !self.is_node_written {
@@ -116,7 +125,7 @@ impl Serving {
         if let Err(error) = self.devices.apply(kernel, owners.interfaces) {
             failures.push(format!("devices of services: {error}"));
         }
-        self.sources.apply(wanted);
+        moved.into_iter().for_each(|wanted| self.sources.apply(wanted));
         if self.is_complete
             && let Err(error) = driver.attach_sockets()
         {

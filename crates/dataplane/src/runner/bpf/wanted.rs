@@ -7,9 +7,8 @@ use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
 use bpf_driver::sockets;
 use bpf_driver::sockets::Sockets;
-use bpf_driver::{Filters, Interface, Kind, Logging, Settings, Way};
-use bpf_policy::layout::{Lists, ListsKey};
-use bpf_policy::{EndpointId, Tables};
+use bpf_driver::{Filters, Holders, Interface, Kind, Logging, Settings, Way};
+use bpf_policy::EndpointId;
 use felix_config::choices::{
     AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, RedirectToPeer,
     ReversePathFilter, SourceSpoofing,
@@ -259,14 +258,9 @@ impl Patterns {
     }
 }
 
-/// Which interface has which lists.
-pub(super) fn lists(
-    tables: &Tables,
-    wanted: &BTreeMap<InterfaceName, Interface>,
-    owners: &Owners<'_>,
-) -> BTreeMap<ListsKey, Lists> {
-    let mut all = BTreeMap::new();
-    for (name, interface) in wanted {
+/// Whose lists interfaces have.
+pub(super) fn holders(wanted: &BTreeMap<InterfaceName, Interface>, owners: &Owners<'_>) -> Holders {
+    let holder = |(name, interface): (&InterfaceName, &Interface)| {
         let id = match interface.kind {
             Kind::Workload | Kind::Limited => owners.workloads.get(name).cloned().map(EndpointId::Workload),
             Kind::Host | Kind::Untracked | Kind::Guarded | Kind::Tunnel | Kind::Layer3 => {
@@ -276,10 +270,7 @@ pub(super) fn lists(
             // The host's packets meet policy where they really leave.
             Kind::Loopback | Kind::Services => None,
         };
-        let Some(found) = id.and_then(|id| tables.endpoints.get(&id)) else { continue };
-        for (family, lists) in [(4, found.v4), (6, found.v6)] {
-            all.insert(ListsKey { ifindex: interface.index, family }, lists);
-        }
-    }
-    all
+        Some((interface.index, id?))
+    };
+    wanted.iter().filter_map(holder).collect()
 }
