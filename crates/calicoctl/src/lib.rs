@@ -37,6 +37,7 @@ mod version_gate;
 pub use cli::{run, tree};
 pub use context::Surroundings;
 pub use help::wrap as wrap_help;
+pub use manual::manual;
 pub use version::client_version;
 
 /// What tests and benchmarks of this crate reach into, and nothing else may.

@@ -40,25 +40,35 @@ pub(crate) struct ManArgs {
 /// # Errors
 /// When a page cannot be written.
 pub(crate) fn pages(args: &ManArgs, context: &mut Context) -> Result<()> {
-    let mut command = cli::tree("calicoctl");
-    command.build();
-    let Some(directory) = &args.directory else {
-        let page = page(&command)?;
-        return context.print(&page);
-    };
-    std::fs::create_dir_all(directory).map_err(|error| cannot_open(directory, &error))?;
-    let mut count = 0;
-    write_pages(&command, "calicoctl", directory, &mut count)?;
-    context.print(&format!("Wrote {count} manual pages to {}\n", directory.display()))
+    let text = whole(cli::tree("calicoctl"), args.directory.as_deref())?;
+    context.print(&text)
 }
 
-/// Writes the page of a command and those of the commands below it.
+/// Writes the manual pages of a tree of commands into a directory; without one only the root's is made. What to print.
+///
+/// # Errors
+/// When a page cannot be written.
+pub fn manual(tree: clap::Command, directory: Option<&Path>) -> std::result::Result<String, String> {
+    whole(tree, directory).map_err(|failure| failure.to_string())
+}
+
+fn whole(mut tree: clap::Command, directory: Option<&Path>) -> Result<String> {
+    tree.build();
+    let Some(directory) = directory else { return page(&tree) };
+    std::fs::create_dir_all(directory).map_err(|error| cannot_open(directory, &error))?;
+    let mut count = 0;
+    write_pages(&tree, tree.get_name(), directory, &mut count)?;
+    Ok(format!("Wrote {count} manual pages to {}\n", directory.display()))
+}
+
+/// Writes the page of a command and those of the commands below it that are for people.
 fn write_pages(command: &clap::Command, name: &str, directory: &Path, count: &mut usize) -> Result<()> {
     let path = directory.join(format!("{name}.1"));
     let text = page(command)?;
     std::fs::write(&path, text).map_err(|error| cannot_open(&path, &error))?;
     *count += 1;
-    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+    let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set());
+    for inner in inner {
         write_pages(inner, &format!("{name}-{}", inner.get_name()), directory, count)?;
     }
     Ok(())

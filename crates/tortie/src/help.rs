@@ -1,9 +1,12 @@
-//! What the tree of commands says about itself: help that fits the terminal, and scripts that complete words in shells.
+//! What the tree of commands says about itself: help that fits the terminal, scripts that complete words in shells, and
+//! manual pages.
 
+use anyhow::{Result, anyhow};
 use calicoctl::Surroundings;
 use clap::Command;
 use clap::error::ErrorKind;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What becomes of arguments that are not a command: help, wrapped where it goes to a terminal, or a mistake.
@@ -25,24 +28,33 @@ fn shown(error: &clap::Error, width: Option<usize>) -> Option<String> {
     Some(calicoctl::wrap_help(&error.render().to_string(), width))
 }
 
-/// The script that completes this program's words in a shell, with those of the tools that read their own arguments.
+/// The script that completes this program's words in a shell.
 pub(crate) fn completion(tree: Command, shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut whole(tree), "tortie", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Writes the manual pages into a directory; without one only this program's own is made. What to print.
+pub(crate) fn manual(tree: Command, directory: Option<&Path>) -> Result<String> {
+    calicoctl::manual(whole(tree), directory).map_err(|error| anyhow!(error))
+}
+
+/// The tree of commands with those of the tools that read their own arguments.
+fn whole(tree: Command) -> Command {
     // By itself it would be completed as a program of that name.
     let ctl = calicoctl::tree("ctl").bin_name("tortie ctl");
     let flows = ctl.find_subcommand("flows").cloned();
-    let mut tree = tree.mut_subcommands(|command| match command.get_name() {
+    tree.mut_subcommands(|command| match command.get_name() {
         "ctl" => ctl.clone(),
         "flows" => flows.clone().unwrap_or(command),
         _ => command,
-    });
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut tree, "tortie", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{completion, shown};
+    use super::{completion, manual, shown};
     use crate::Arguments;
     use clap::{CommandFactory as _, Parser as _};
 
@@ -60,6 +72,24 @@ mod tests {
         }
         let Err(mistake) = Arguments::try_parse_from(["tortie", "nothing"]) else { panic!("a mistake") };
         assert_eq!(shown(&mistake, Some(80)), None);
+    }
+
+    #[test]
+    fn every_command_that_help_shows_has_a_page() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let told = manual(Arguments::command(), Some(folder.path())).expect("pages");
+        assert!(told.starts_with("Wrote ") && told.contains(" manual pages to "), "{told}");
+        let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+        for (name, word) in [
+            ("tortie.1", "tortie\\-lab(1)"),
+            ("tortie-lab-up.1", "dual\\-stack"),
+            ("tortie-ctl-get.1", "output"),
+            ("tortie-flows.1", "flows"),
+        ] {
+            assert!(page(name).contains(word), "{name}: {}", page(name));
+        }
+        assert_eq!(page("tortie-reference.1"), "", "hidden");
+        assert_eq!(manual(Arguments::command(), None).expect("a page"), page("tortie.1"));
     }
 
     #[test]

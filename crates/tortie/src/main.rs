@@ -127,6 +127,12 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write manual pages for every command.
+    Man {
+        /// The directory to write the pages to; without one, the page of tortie itself is printed.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
     /// Print a page of the reference.
     #[command(hide = true)]
     Reference {
@@ -350,6 +356,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
         Command::Health(arguments) => health(&arguments),
         Command::Version => print(&format!("{}\n", version())),
         Command::Completion { shell } => print(&help::completion(Arguments::command(), shell)),
+        Command::Man { directory } => print(&help::manual(Arguments::command(), directory.as_deref())?),
         Command::Reference { page } => print(&reference::write(page, Arguments::command())),
     }
 }
