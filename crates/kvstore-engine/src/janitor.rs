@@ -62,7 +62,9 @@ impl Janitor {
                     if self.too_much_garbage()
                         && let Err(error) = self.rewrite()
                     {
-                        tracing::warn!("the store's file could not be rewritten; keeping the old one: {error}");
+                        tracing::warn!(
+                            "the store's file could not be rewritten; keeping the old one: {error}"
+                        );
                     }
                 }
                 Job::Rewrite(reply) => {

@@ -221,10 +221,7 @@ fn mistakes_are_reported_in_a_sentence() {
         ),
         (format!("explain --offline {folder} --from shop/web"), "--to"),
         ("explain --offline /nonexistent --from a --to b:1".to_owned(), "no such file or directory"),
-        (
-            format!("explain test {expectations} --offline {folder}"),
-            "typo.yaml:2:20",
-        ),
+        (format!("explain test {expectations} --offline {folder}"), "typo.yaml:2:20"),
         (format!("explain test {expectations} --offline {folder}"), "did you mean `expect`?"),
         (format!("explain test {number} --offline {folder}"), "number.yaml: invalid value"),
     ] {
