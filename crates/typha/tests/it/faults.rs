@@ -1,9 +1,10 @@
 //! Clients that do not behave, and what the others notice of it: nothing.
 
-use crate::world::{Got, Raw, World, hello, input, quick, until};
+use crate::world::{Got, Raw, World, hello, input, patient, quick, until};
 use model::feed::Status;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 use typha::for_tests::ServerSettings;
 use typha_wire::{Compression, Message};
 
@@ -45,31 +46,29 @@ async fn a_client_that_stops_reading_holds_up_nobody_and_is_sent_away() {
     }
 }
 
+/// A client that reads, but so late that what it gets is old. Nothing but its age ends the connection.
 #[tokio::test]
 async fn a_client_that_is_too_far_behind_is_sent_away() {
-    let settings = ServerSettings {
-        max_fall_behind: Duration::from_millis(1),
-        new_client_grace: Duration::from_millis(1),
-        ..quick()
-    };
-    let world = World::start(settings, None).await;
+    let age = Duration::from_millis(1);
+    let settings = ServerSettings { max_fall_behind: age, new_client_grace: age, ..patient() };
+    // So little room on the way that the server waits for the client with the first change.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_send_buffer_size(16 << 10).unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let world = World::on(socket.listen(16).unwrap(), World::feeds(), settings, None);
     world.felix().set_status(Status::InSync);
     let mut slow = Raw::connect(world.address).await;
     slow.say(&Message::ClientHello(hello("felix", false, &[]))).await;
     assert_eq!(slow.message().await, "hello felix");
     assert_eq!(slow.message().await, "status in-sync");
-    until("it is sent away", || {
-        world.felix().publish((0..20).map(|number| input(&format!("/k{number}"), &large(rand(number)))));
-        std::thread::sleep(Duration::from_millis(3));
-        world.connections() == 0
-    })
-    .await;
-}
-
-fn rand(number: u64) -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(number, |time| u64::from(time.subsec_nanos()) + number)
+    for round in 0..50 {
+        world
+            .felix()
+            .publish((0..100).map(|number| input(&format!("/k{number}"), &large(round * 1000 + number))));
+        tokio::time::sleep(age * 2).await;
+    }
+    while slow.get().await != Got::End {}
+    until("it is gone", || world.connections() == 0).await;
 }
 
 #[tokio::test]
@@ -113,7 +112,7 @@ async fn silence_is_noticed() {
 
 #[tokio::test]
 async fn messages_beyond_the_limit_and_noise_end_the_connection() {
-    let world = World::start(quick(), None).await;
+    let world = World::start(patient(), None).await;
     let mut long = Vec::new();
     gob::number::put_uint(&mut long, (1 << 20) + 1);
     for bytes in [long, vec![0x80, 1], vec![0], b"GET / HTTP/1.1\r\nHost: typha\r\n\r\n".repeat(20)] {

@@ -2,7 +2,9 @@
 //! class of vulnerability each of these tests stands for.
 
 use crate::secure::{Certificates, named};
-use crate::world::{Client, Got, PATIENCE, Raw, World, hello, input, quick, settings, until};
+use crate::world::{
+    Client, Got, HOUR, Keeper, PATIENCE, Raw, Texts, World, hello, input, patient, quick, settings, until,
+};
 use gob::{Type, TypeId};
 use model::feed::Status;
 use std::time::Duration;
@@ -11,12 +13,11 @@ use telemetry_server::Pages;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use typha::for_tests::ServerSettings;
-use typha_client::ClientSettings;
+use typha_client::session::{Session, SessionError};
 use typha_client::tls::ServerTls;
+use typha_client::{ClientSettings, Machine};
 use typha_wire::outgoing::{Outgoing, STREAM_HEAD, kvs_segment};
 use typha_wire::{Compression, GoTime, Message, ServerHello};
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Sends a byte every now and then, until the other side ends the connection.
 async fn drip(mut stream: TcpStream, bytes: &[u8]) {
@@ -74,11 +75,36 @@ async fn a_server_whose_hello_comes_byte_by_byte_is_given_up() {
     until("health says so", || format!("{:?}", client.pulse).contains("did not say hello within 1 s")).await;
 }
 
+/// A server that takes nothing, not even a hello.
+#[tokio::test]
+async fn a_server_that_does_not_read_is_given_up() {
+    let (near, _far) = tokio::io::duplex(16);
+    let settings =
+        ClientSettings { write_timeout: Duration::from_millis(50), read_timeout: HOUR, ..settings() };
+    let (mut machine, mut keeper) = (Machine::new(Texts), Keeper::default());
+    let mut greeted = |_: &ServerHello| {};
+    let session = Session::run(near, &mut machine, &settings, &mut keeper, &mut greeted);
+    let end = tokio::time::timeout(PATIENCE, session).await.unwrap();
+    assert!(matches!(end, SessionError::NotReading), "{end}");
+}
+
+/// A server that takes connections and never answers the TLS handshake: the client says so in health, and looks for another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_never_ends_its_tls_handshake_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let certificates = Certificates::new();
+    let tls = Some((certificates.files("client", "typha-client"), named("typha-server")));
+    let client = Client::start(listener.local_addr().unwrap(), ClientSettings { tls, ..settings() });
+    let _silent = listener.accept().await.unwrap();
+    until("health says so", || format!("{:?}", client.pulse).contains("the TLS handshake took too long"))
+        .await;
+}
+
 /// What a client has no business to send: messages of servers, a restart of the decoder, a second hello. None of them is
 /// worked on, and each ends the connection, before the hello and after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_no_client_sends_end_the_connection() {
-    let world = World::start(quick(), None).await;
+    let world = World::start(patient(), None).await;
     world.felix().set_status(Status::InSync);
     let restart = Message::DecoderRestart { message: String::new(), compression: Ok(Compression::Snappy) };
     let now = GoTime::at(std::time::SystemTime::now());
@@ -105,6 +131,10 @@ async fn messages_that_no_client_sends_end_the_connection() {
         twice.say(&Message::ClientHello(hello("felix", false, &[]))).await;
     }
     while twice.get().await != Got::End {}
+    let mut acknowledging = Raw::connect(world.address).await;
+    acknowledging.say(&Message::ClientHello(hello("felix", false, &[]))).await;
+    acknowledging.say(&Message::Ack).await;
+    while acknowledging.get().await != Got::End {}
     // A megabyte of entries, each of one byte.
     let mut flood = STREAM_HEAD.clone();
     flood.extend(kvs_segment(1_000_000, &vec![0; 1_000_000]));
@@ -117,8 +147,7 @@ async fn messages_that_no_client_sends_end_the_connection() {
 /// Types are kept for as long as a connection lives: they are bounded in number and in size, and not only one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn definitions_without_end_end_the_connection() {
-    let patient = ServerSettings { handshake_timeout: HOUR, ..quick() };
-    let world = World::start(patient, None).await;
+    let world = World::start(patient(), None).await;
     for type_of in [Type::structure("", &[]), Type::structure("", &[("x", TypeId::BOOL); 1000])] {
         let mut client = Raw::connect(world.address).await;
         for number in 64..1064 {
@@ -289,7 +318,7 @@ async fn a_server_that_restarts_without_waiting_is_left() {
 /// Whatever came before: the next client that means it is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_megabyte_of_hello_is_taken_or_refused_and_harms_nobody() {
-    let world = World::start(quick(), None).await;
+    let world = World::start(patient(), None).await;
     world.felix().publish([input("/a", "1")]);
     world.felix().set_status(Status::InSync);
     let long = typha_wire::ClientHello { hostname: "n".repeat(1_000_000), ..hello("felix", false, &[]) };

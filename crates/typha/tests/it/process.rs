@@ -72,9 +72,10 @@ async fn connections_beyond_the_upper_limit_are_closed_without_rebalancing() {
     assert_eq!(clients.len(), 2);
 }
 
-async fn page(address: SocketAddr) -> String {
+async fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
@@ -93,10 +94,31 @@ async fn figures_of_the_process_are_served_unless_they_are_turned_off() {
         .await;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         listening(address).await;
-        let page = page(address).await;
+        let page = page(address, "/metrics").await;
         assert!(page.contains("\ntypha_connections_accepted "), "{page}");
         assert_eq!(page.contains("\nprocess_resident_memory_bytes "), is_on, "{page}");
     }
+}
+
+/// Each feed is a part of readiness.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_says_how_far_the_feeds_are() {
+    let port = testkit::free_port().unwrap();
+    let mut world =
+        World::start(|_| format!("HealthEnabled = true\nHealthHost = 127.0.0.1\nHealthPort = {port}\n"))
+            .await;
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    listening(address).await;
+    let mut ready = String::new();
+    while !ready.starts_with("HTTP/1.1 20") {
+        world.process.check_running().unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        ready = page(address, "/readiness").await;
+    }
+    for feed in ["felix", "bgp", "tunnel-ip-allocation", "node-status"] {
+        assert!(ready.contains(&format!("{feed}-cache")), "{ready}");
+    }
+    assert!(page(address, "/liveness").await.starts_with("HTTP/1.1 20"));
 }
 
 /// SIGUSR1 asks Calico's Typha for a profile. It ends nothing, and writes what there is to write if it has a place for it.

@@ -1,11 +1,11 @@
 //! The order of messages, as the recorded connections have it.
 
-use crate::world::{Got, Raw, World, hello, input, quick};
+use crate::world::{Got, Raw, World, hello, input, patient, quick};
 use model::feed::Status;
 use typha_wire::{ClientHello, Compression, Message};
 
 async fn filled() -> World {
-    let world = World::start(quick(), None).await;
+    let world = World::start(patient(), None).await;
     for feed in &world.feeds {
         let name = feed.kind().as_str();
         feed.publish([input("/b", name), input("/a", "1")]);

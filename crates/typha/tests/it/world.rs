@@ -36,6 +36,19 @@ pub(crate) fn quick() -> ServerSettings {
     }
 }
 
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// No time-out ends a connection before a test does: what is closed was closed for what it sent.
+pub(crate) fn patient() -> ServerSettings {
+    ServerSettings {
+        ping_interval: HOUR,
+        pong_timeout: HOUR * 6,
+        handshake_timeout: HOUR,
+        write_timeout: HOUR,
+        ..quick()
+    }
+}
+
 pub(crate) fn input(path: &str, value: &str) -> Input {
     Input::new(path, Some(value.as_bytes()), "1", "")
 }
