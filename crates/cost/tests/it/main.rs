@@ -9,6 +9,7 @@
 mod counted;
 mod kernel;
 mod policy;
+mod programs;
 
 use counted::Counts;
 use testkit::heap;
@@ -22,5 +23,6 @@ fn work_costs_what_it_did() {
     policy::selectors(&mut counts);
     policy::cluster(&mut counts);
     kernel::rules(&mut counts);
+    programs::policies(&mut counts);
     counts.compare_with_recorded();
 }
