@@ -88,12 +88,15 @@ pub fn without_bpf(config: &Config) -> Vec<&'static str> {
     if config.bpf_enabled { Vec::new() } else { changed(config, Effect::Bpf) }
 }
 
+/// On by default: a change only switches off what is not done anyway.
+const SWITCHED_OFF: [&str; 2] = ["UsageReportingEnabled", "XDPEnabled"];
+
 /// The parameters with this effect that differ from their default.
 fn changed(config: &Config, effect: Effect) -> Vec<&'static str> {
     let mut plain = Config::default();
     PARAMETERS
         .iter()
-        .filter(|parameter| parameter.effect == effect)
+        .filter(|parameter| parameter.effect == effect && !SWITCHED_OFF.contains(&parameter.name))
         .filter(|parameter| {
             (parameter.set_default)(&mut plain).is_ok() && !(parameter.is_equal)(config, &plain)
         })

@@ -140,6 +140,7 @@ fn what_is_set_in_vain_is_named() {
         ("awssrcdstcheck", "Disable"),
         ("SidecarAccelerationEnabled", "true"),
         ("DebugPort", "6060"),
+        ("UsageReportingEnabled", "false"),
         ("LogPrefix", "mine"),
         ("ClusterGUID", "abc"),
     ]);
@@ -154,7 +155,7 @@ fn what_only_ebpf_reads_is_named_while_it_is_off() {
         ("XDPEnabled", "false"),
         ("GenericXDPEnabled", "true"),
     ];
-    let names = ["BPFLogLevel", "BPFExtToServiceConnmark", "XDPEnabled", "GenericXDPEnabled"];
+    let names = ["BPFLogLevel", "BPFExtToServiceConnmark", "GenericXDPEnabled"];
     assert_eq!(without_bpf(&with(&set)), names);
     assert_eq!(without_effect(&with(&set)), Vec::<&str>::new());
     let mut on = set.to_vec();

@@ -69,7 +69,7 @@ async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<(
 async fn settings_without_effect_are_named_in_warnings() -> Result<()> {
     let site = Site::new().await?;
     site.client.ensure_initialized("v3.32.0", "k8s").await?;
-    let idle = json!({"debugPort": 6060, "bpfExtToServiceConnmark": 128, "xdpEnabled": false});
+    let idle = json!({"debugPort": 6060, "bpfExtToServiceConnmark": 128, "genericXDPEnabled": true});
     site.set_felix(idle).await?;
     let mut felix = Felix::start(&site)?;
     felix
@@ -77,7 +77,7 @@ async fn settings_without_effect_are_named_in_warnings() -> Result<()> {
             let log = felix.log();
             let says = |words: &[&str]| log.lines().any(|line| words.iter().all(|word| line.contains(word)));
             Ok(says(&["WARN", "set, and without effect in this version: ", "DebugPort"])
-                && says(&["WARN", "which is off (BPFEnabled): BPFExtToServiceConnmark, XDPEnabled"]))
+                && says(&["WARN", "which is off (BPFEnabled): BPFExtToServiceConnmark, GenericXDPEnabled"]))
         })
         .await?;
     assert_eq!(felix.terminate().await?, Some(0), "{}", felix.log());
