@@ -90,7 +90,18 @@ cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
 cp -rL /etc/ssl/certs/. "$root/etc/ssl/certs/" 2>/dev/null || true
 
-git clone -q "$checkout" "$root/src"
+# The clone of the last check is brought up to date instead: git writes only files that differ, so cargo looks only at what
+# depends on them.
+if [ "$1" = check ]; then
+  clone="$cache/src"
+  [ -d "$clone/.git" ] || git clone -q --no-checkout "$checkout" "$clone"
+  git -C "$clone" fetch -q "$checkout" HEAD
+  git -C "$clone" checkout -q --force --detach FETCH_HEAD
+  git -C "$clone" clean -ffdxq
+  bind "$clone" /src
+else
+  git clone -q "$checkout" "$root/src"
+fi
 echo 'tester:x:1000:1000::/home/tester:/bin/sh' >>"$root/etc/passwd"
 echo 'tester:x:1000:' >>"$root/etc/group"
 mkdir -p "$root/home/tester" "$root/old" && chown 1000:1000 "$root/home/tester"
