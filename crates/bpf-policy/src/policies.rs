@@ -181,14 +181,14 @@ impl Policies {
             }
             ToDataplane::PolicyUpdate(id, policy) => {
                 let rules: [&[Rule]; 2] = [&policy.inbound_rules, &policy.outbound_rules];
-                self.set_rules(Owner::Policy(id.clone()), Some(rules));
+                self.set_rules(&Owner::Policy(id.clone()), Some(rules));
             }
-            ToDataplane::PolicyRemove(id) => self.set_rules(Owner::Policy(id.clone()), None),
+            ToDataplane::PolicyRemove(id) => self.set_rules(&Owner::Policy(id.clone()), None),
             ToDataplane::ProfileUpdate(name, profile) => {
                 let rules: [&[Rule]; 2] = [&profile.inbound_rules, &profile.outbound_rules];
-                self.set_rules(Owner::Profile(name.clone()), Some(rules));
+                self.set_rules(&Owner::Profile(name.clone()), Some(rules));
             }
-            ToDataplane::ProfileRemove(name) => self.set_rules(Owner::Profile(name.clone()), None),
+            ToDataplane::ProfileRemove(name) => self.set_rules(&Owner::Profile(name.clone()), None),
             ToDataplane::WorkloadEndpointUpdate(id, endpoint) => {
                 let specs = IpVersion::BOTH.map(|version| spec::workload(endpoint, version));
                 self.set_endpoint(EndpointId::Workload(id.clone()), &endpoint.name, specs);
@@ -226,9 +226,9 @@ impl Policies {
         }
     }
 
-    fn set_rules(&mut self, owner: Owner, rules: Option<[&[Rule]; 2]>) {
-        self.known.set(&owner, rules);
-        self.marked_specs.extend(self.named_by.get(&owner).into_iter().flatten());
+    fn set_rules(&mut self, owner: &Owner, rules: Option<[&[Rule]; 2]>) {
+        self.known.set(owner, rules);
+        self.marked_specs.extend(self.named_by.get(owner).into_iter().flatten());
     }
 
     fn set_endpoint(&mut self, id: EndpointId, interface: &str, specs: [Specs; 2]) {

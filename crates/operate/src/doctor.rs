@@ -107,7 +107,7 @@ mod tests {
     fn findings_are_counted() {
         let (ok, odd) = (Finding::ok("a", "fine"), Finding::warning("b", "odd", "do this"));
         let last = |findings: &[Finding]| to_text(findings).lines().last().unwrap_or_default().to_owned();
-        assert_eq!(last(&[odd.clone()]), "1 check: 0 problems, 1 warning, 0 not found out");
+        assert_eq!(last(std::slice::from_ref(&odd)), "1 check: 0 problems, 1 warning, 0 not found out");
         assert_eq!(last(&[ok, odd.clone(), odd]), "3 checks: 0 problems, 2 warnings, 0 not found out");
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn of(world: &World<'_>, options: &MatrixOptions) -> PortsByReceiver 
     let of = |item: &Item| match options.port {
         _ if !has_ports(protocol) => Ports::only(0),
         Some(port) => Ports::only(port),
-        None => Ports::new(declared(world, item, protocol), named(world, item, protocol)),
+        None => Ports::new(declared(world, item, protocol), &named(world, item, protocol)),
     };
     receivers(world, options).into_iter().map(|item| (short(item), of(item))).collect()
 }
@@ -72,12 +72,13 @@ impl Ports {
         Self { asked: BTreeSet::from([port]), left_out: BTreeSet::new() }
     }
 
-    fn new(declared: BTreeSet<u16>, named: BTreeSet<u16>) -> Self {
+    fn new(declared: BTreeSet<u16>, named: &BTreeSet<u16>) -> Self {
         let room = ENOUGH.saturating_sub(declared.len());
-        let mut named = named.difference(&declared).copied();
-        let asked: Vec<u16> = named.by_ref().take(room).collect();
-        let left_out = named.collect();
-        Self { asked: declared.iter().copied().chain(asked).collect(), left_out }
+        let named: Vec<u16> = named.difference(&declared).copied().collect();
+        let (more, left_out) = named.split_at(room.min(named.len()));
+        let mut asked = declared;
+        asked.extend(more);
+        Self { asked, left_out: left_out.iter().copied().collect() }
     }
 }
 
@@ -131,9 +132,9 @@ mod tests {
     #[test]
     fn what_is_declared_is_asked_and_what_policies_name_up_to_enough() {
         let (low, high): (BTreeSet<u16>, BTreeSet<u16>) = ((1000..1020).collect(), (2000..2020).collect());
-        let ports = Ports::new(high.clone(), low.clone());
+        let ports = Ports::new(high.clone(), &low);
         assert_eq!((ports.asked, ports.left_out), (high, low.clone()));
-        let ports = Ports::new(BTreeSet::from([8080, 1001]), low);
+        let ports = Ports::new(BTreeSet::from([8080, 1001]), &low);
         assert_eq!(ports.asked, (1000..1015).chain([8080]).collect());
         assert_eq!(ports.left_out, (1015..1020).collect());
     }

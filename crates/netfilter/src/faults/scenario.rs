@@ -127,8 +127,11 @@ fn lookup() -> Vec<Rule> {
     vec![Rule { matches: vec![lookup], action: None, comments: vec![] }, when(vec![], Action::Drop)]
 }
 
+/// Changes what is wanted, for the next moment.
+type Step<'a> = &'a mut dyn FnMut(&mut Policy);
+
 /// Moments with a dispatch map, which only nftables has.
-fn dispatched(moment: &mut dyn FnMut(&mut dyn FnMut(&mut Policy))) {
+fn dispatched(moment: &mut dyn FnMut(Step<'_>)) {
     // The first endpoint comes, and with it the map.
     moment(&mut |now| {
         now.chains.insert("cali-pi-c", allow(from(4)));
