@@ -95,7 +95,7 @@ cp -rL /etc/ssl/certs/. "$root/etc/ssl/certs/" 2>/dev/null || true
 if [ "$1" = check ]; then
   clone="$cache/src"
   [ -d "$clone/.git" ] || git clone -q --no-checkout "$checkout" "$clone"
-  git -C "$clone" fetch -q "$checkout" HEAD
+  git -C "$clone" fetch -q --update-shallow "$checkout" HEAD
   git -C "$clone" checkout -q --force --detach FETCH_HEAD
   git -C "$clone" clean -ffdxq
   bind "$clone" /src
