@@ -125,7 +125,7 @@ fn schema() -> &'static Map<String, Value> {
             "properties": {
                 "name": text, "from": one_or_many, "to": one_or_many, "port": {"type": "integer"},
                 "protocol": {"x-kubernetes-int-or-string": true},
-                "expect": {"type": "string", "enum": ["allow", "deny", "Allow", "Deny"]},
+                "expect": {"type": "string", "enum": ["allow", "deny", "Allow", "Deny", "ALLOW", "DENY"]},
             },
         });
         let schema = json!({

@@ -172,6 +172,8 @@ fn one_end_or_many_protocols_by_name_or_number_and_any_case() {
         Expectations::read("two.yaml", &format!("{text}---\n---\n{text}")).expect("two documents");
     assert_eq!(documents.len(), 2);
     assert!(Expectations::read("none.yaml", "").expect("nothing").is_empty());
+    let loud = expectations("tests: [{from: a, to: b, expect: ALLOW}]").expect("expectations");
+    assert_eq!(loud.tests[0].expect, explain::Verdict::Allow);
 }
 
 #[test]
