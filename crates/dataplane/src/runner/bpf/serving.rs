@@ -21,8 +21,6 @@ pub(super) struct Serving {
     host: String,
     zone: String,
     here: Option<Here>,
-    /// Whether the driver knows of the zone.
-    is_zone_told: bool,
     /// The addresses by which other nodes know this one, IPv4 and IPv6.
     node: [Option<IpAddr>; 2],
     is_node_written: bool,
@@ -49,7 +47,6 @@ impl Serving {
             host: host.to_owned(),
             zone: String::new(),
             here: None,
-            is_zone_told: false,
             node: [None; 2],
             is_node_written: false,
             rooms: [mtus.vxlan, mtus.vxlan_v6],
@@ -71,20 +68,25 @@ impl Serving {
     pub(super) fn hear(&mut self, message: &ToDataplane, driver: &mut Driver) {
         match message {
             ToDataplane::HostMetadataUpdate(node, host) if **node == *self.host => {
-                self.zone = host.labels.get(ZONE).cloned().unwrap_or_default();
-                self.is_zone_told = false;
+                self.set_zone(host.labels.get(ZONE).cloned().unwrap_or_default());
                 let address = |text: &str| text.split('/').next()?.parse::<IpAddr>().ok();
                 self.node = [address(&host.ipv4_addr), address(&host.ipv6_addr)];
                 self.is_node_written = false;
             }
             ToDataplane::HostMetadataRemove(node) if **node == *self.host => {
-                self.zone.clear();
-                self.is_zone_told = false;
+                self.set_zone(String::new());
                 (self.node, self.is_node_written) = ([None; 2], false);
             }
             _ => {}
         }
         driver.hear_services(message);
+    }
+
+    /// The node is in another zone: the driver has yet to know.
+    fn set_zone(&mut self, zone: String) {
+        if zone != self.zone {
+            (self.zone, self.here) = (zone, None);
+        }
     }
 
     /// Writes services, as often as is allowed, and then has the host use them. `moved`: the interfaces that should have programs,
@@ -99,9 +101,8 @@ impl Serving {
         outcome: &mut Outcome,
     ) {
         self.trouble = None;
-        if moved.is_some() || !self.is_zone_told {
+        if moved.is_some() || self.here.is_none() {
             let here = Here { zone: self.zone.clone(), addresses: addresses(owners) };
-            self.is_zone_told = true;
             if self.here.as_ref() != Some(&here) {
                 driver.node_is(&here);
                 self.here = Some(here);
