@@ -57,7 +57,7 @@ impl BgpState {
         let object =
             |key: &NamespacedName| ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
         match entry {
-            FeedEntry::Node(name, node) => self.set_node(name, node.as_deref()),
+            FeedEntry::Node(name, node) => self.set_node(name, node.as_ref().map(|node| &node.object)),
             FeedEntry::IpPool(network, pool) => self.set_feed_pool(&network.to_string(), pool.as_deref()),
             FeedEntry::BlockAffinity(key, affinity) => self.set_affinity(key, affinity.as_ref()),
             FeedEntry::BgpConfiguration(name, configuration) => {
@@ -66,8 +66,9 @@ impl BgpState {
                 self.set_configuration_annotations(name, &annotations(metadata));
             }
             FeedEntry::BgpPeer(name, peer) => {
-                self.set_peer(name, peer.as_ref().map(|peer| &peer.spec));
-                self.set_peer_annotations(name, &annotations(peer.as_ref().map(|peer| &peer.metadata)));
+                let object = peer.as_ref().map(|peer| &peer.object);
+                self.set_peer(name, object.map(|object| &object.spec));
+                self.set_peer_annotations(name, &annotations(object.map(|object| &object.metadata)));
             }
             FeedEntry::BgpFilter(name, filter) => {
                 self.set_filter(name, filter.as_ref().map(|filter| &filter.spec));

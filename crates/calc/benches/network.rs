@@ -10,6 +10,7 @@ use calc::{CalcGraph, GraphConfig};
 use ipnet::IpNet;
 use messages::{Route, ToDataplane};
 use model::AllocationBlock;
+use model::convert::{self, Faults};
 use model::feed::{FeedEntry, IpPool, Status};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -126,7 +127,7 @@ fn node(index: u32, generation: u32) -> FeedEntry {
     let address = Ipv4Addr::from_bits(0xac10_0000 + index + generation * NODES);
     node.spec.bgp =
         Some(NodeBGPSpec { ipv4_address: format!("{address}/24").into(), ..NodeBGPSpec::default() });
-    FeedEntry::Node(format!("node-{index}"), Some(Box::new(node)))
+    FeedEntry::Node(format!("node-{index}"), Some(Box::new(convert::node::node(node, &mut Faults::new()))))
 }
 
 /// A block whose owner is gone: every address has a route of its own, the last to another node in each generation.

@@ -114,7 +114,7 @@ impl CalcGraph {
             FeedEntry::Node(name, node) => {
                 self.hosts.set_entry(&name, "", node.is_some());
                 if name == self.config.host {
-                    let labels = node.map(|node| node.metadata.labels).unwrap_or_default();
+                    let labels = node.map(|node| node.object.metadata.labels).unwrap_or_default();
                     self.active.computed.set_node_labels(labels);
                 }
             }
@@ -128,9 +128,9 @@ impl CalcGraph {
             FeedEntry::Service(key, service) if self.config.serves_services => {
                 self.sequencer.service_object(key, service);
             }
-            FeedEntry::BgpPeer(name, peer) => self.active.computed.set_peer(&name, peer.as_deref()),
+            FeedEntry::BgpPeer(name, peer) => self.active.computed.set_peer(&name, peer.map(|peer| *peer)),
             FeedEntry::LiveMigration(key, migration) => {
-                self.active.computed.set_migration(key, migration.as_deref());
+                self.active.computed.set_migration(key, migration.map(|migration| *migration));
             }
             // Of interest to the network half only, or not to this crate.
             FeedEntry::Ready(..)

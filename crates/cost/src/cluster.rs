@@ -11,6 +11,7 @@ use api::words::{
 use api::{IPIPMode, Kind, Node, NodeBGPSpec, Profile, VXLANMode};
 use ipnet::{IpNet, Ipv4Net};
 use model::AllocationBlock;
+use model::convert::{self, Faults};
 use model::feed::{self, FeedEntry, IpPool, PolicyType, Port, PortRange, Protocol, RuleAction};
 use model::v1::{PolicyKey, WorkloadEndpointKey};
 use selector::Selector;
@@ -161,7 +162,8 @@ fn node(number: usize) -> FeedEntry {
         Some(NodeBGPSpec { ipv4_address: format!("{address}/16").into(), ..NodeBGPSpec::default() });
     let tunnel = Ipv4Addr::from(FIRST_POD + small(number) * 2 * BLOCK);
     node.spec.ipv4_vxlan_tunnel_addr = tunnel.to_string().into();
-    FeedEntry::Node(node.metadata.name.clone(), Some(Box::new(node)))
+    let name = node.metadata.name.clone();
+    FeedEntry::Node(name, Some(Box::new(convert::node::node(node, &mut Faults::new()))))
 }
 
 fn block(number: usize, half: u32) -> FeedEntry {

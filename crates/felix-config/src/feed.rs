@@ -89,7 +89,7 @@ impl FeedSettings {
                 self.on_configuration(name, configuration.as_deref());
             }
             FeedEntry::Node(name, node) if *name == self.host_name => {
-                let labels = node.as_ref().map(|node| node.metadata.labels.clone());
+                let labels = node.as_ref().map(|node| node.object.metadata.labels.clone());
                 self.is_dirty |= self.node_labels != labels;
                 self.node_labels = labels;
             }

@@ -128,14 +128,14 @@ impl Processor for Stored {
     }
 }
 
-/// Passes on the kinds that feeds carry as they are stored.
+/// Passes on the kinds that feeds carry whole. What of them cannot be read is missing; the rest is current.
 #[derive(Debug, Default)]
 pub struct Raw;
 
 impl Processor for Raw {
     fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs) {
         let entry = match (key, value) {
-            (Key::Resource(key), Value::Resource(resource)) => raw_entry(key, resource),
+            (Key::Resource(key), Value::Resource(resource)) => raw_entry(key, resource, &mut outputs.faults),
             (Key::Block { cidr }, Value::Block(block)) => {
                 Some(FeedEntry::Block(*cidr, Some(Box::new(block))))
             }
@@ -165,17 +165,22 @@ impl Processor for Raw {
     }
 }
 
-fn raw_entry(key: &ResourceKey, resource: Resource) -> Option<FeedEntry> {
+fn raw_entry(key: &ResourceKey, resource: Resource, faults: &mut Faults) -> Option<FeedEntry> {
     let name = || key.name.clone();
     Some(match resource {
-        Resource::Node(node) => FeedEntry::Node(name(), Some(node)),
+        Resource::Node(node) => FeedEntry::Node(name(), Some(Box::new(convert::node::node(*node, faults)))),
         Resource::BGPConfiguration(object) => FeedEntry::BgpConfiguration(name(), Some(object)),
-        Resource::BGPPeer(object) => FeedEntry::BgpPeer(name(), Some(object)),
+        Resource::BGPPeer(object) => {
+            FeedEntry::BgpPeer(name(), Some(Box::new(convert::object::bgp_peer(*object, faults))))
+        }
         Resource::BGPFilter(object) => FeedEntry::BgpFilter(name(), Some(object)),
         Resource::CalicoNodeStatus(object) => FeedEntry::NodeStatus(name(), Some(object)),
         Resource::KubernetesService(object) => FeedEntry::Service(namespaced(key), Some(object)),
         Resource::KubernetesEndpointSlice(object) => FeedEntry::EndpointSlice(namespaced(key), Some(object)),
-        Resource::LiveMigration(object) => FeedEntry::LiveMigration(namespaced(key), Some(object)),
+        Resource::LiveMigration(object) => {
+            let value = convert::object::live_migration(*object, faults);
+            FeedEntry::LiveMigration(namespaced(key), Some(Box::new(value)))
+        }
         _ => return None,
     })
 }

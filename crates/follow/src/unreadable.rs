@@ -51,8 +51,8 @@ impl Unreadable {
                     tracing::error!(
                         object = %key,
                         %reason,
-                        "cannot read this object: its last readable version stays in force; where there is none, what \
-                         cannot be read denies"
+                        "cannot read this object completely: its last readable policy stays in force, and without one, the \
+                         unreadable part denies; any other unreadable field counts as missing"
                     );
                     self.inner.total.fetch_add(1, Ordering::Relaxed);
                     objects.insert(key, reason);

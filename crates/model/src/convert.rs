@@ -6,7 +6,8 @@
 //! | every policy kind, Profile rules | [`feed::Policy`](crate::feed::Policy), [`feed::Rule`](crate::feed::Rule) | [`policy`], [`rule`] |
 //! | WorkloadEndpoint, HostEndpoint | endpoints | [`endpoint`] |
 //! | NetworkSet, GlobalNetworkSet, IPPool, Tier | the same, parsed | [`set`] |
-//! | Node | settings, WireGuard keys, BGP settings | [`node`] |
+//! | Node | settings, WireGuard keys, addresses | [`node`] |
+//! | BGPPeer, LiveMigration | themselves, with their selectors parsed | [`object`] |
 //!
 //! Nothing here fails. What cannot be read is reported in [`Faults`], and the value that comes along is the one to fall
 //! back on when there is no earlier, readable version of it: it restricts at least as much as the user can have meant.
@@ -14,6 +15,7 @@
 
 pub mod endpoint;
 pub mod node;
+pub mod object;
 pub mod policy;
 pub mod rule;
 pub mod salvage;
@@ -61,14 +63,20 @@ impl Faults {
         self.0.iter()
     }
 
-    /// Notes a field that could not be read.
+    /// Notes a field that could not be read; once, even if several values of the feed need the field.
     pub fn add(&mut self, path: impl Into<String>, reason: impl Into<String>) {
-        self.0.push(Fault { path: path.into(), reason: reason.into() });
+        self.push(Fault { path: path.into(), reason: reason.into() });
     }
 
     /// Takes over other faults of the same object.
-    pub fn append(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
+    pub fn append(&mut self, other: Self) {
+        other.0.into_iter().for_each(|fault| self.push(fault));
+    }
+
+    fn push(&mut self, fault: Fault) {
+        if !self.0.contains(&fault) {
+            self.0.push(fault);
+        }
     }
 
     /// Takes over the faults of a part of the object that stands at `place`.

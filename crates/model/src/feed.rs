@@ -7,11 +7,13 @@
 mod endpoint;
 mod entry;
 mod labels;
+mod object;
 mod policy;
 
 pub use endpoint::{EndpointPort, HostEndpoint, IpPool, Nat, NetworkSet, Wireguard, WorkloadEndpoint};
 pub use entry::{FeedEntry, FeedKey, FeedKeyRef, NamespacedName, ReadyFlag};
 pub use labels::Labels;
+pub use object::{BgpAddress, BgpAddresses, BgpPeer, ListedAddress, LiveMigration, Node, NodeAddresses};
 pub use policy::{
     IcmpMatch, OriginalMatches, Policy, PolicyType, Port, PortRange, ProfileRules, Protocol, Rule,
     RuleAction, RuleEnd, Tier,

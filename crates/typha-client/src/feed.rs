@@ -7,10 +7,11 @@ use crate::session::Consumer;
 use crate::settings::ClientSettings;
 use ::follow::{Events, FeedEvent, Make};
 use async_trait::async_trait;
+use model::convert::Faults;
 use model::feed::{FeedEntry, Status};
 use telemetry::Pulse;
 use tokio::sync::mpsc;
-use typha_wire::entries;
+use typha_wire::entries::{self, DecodeError};
 
 /// Reads what Typha sends as entries of a feed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,12 +26,21 @@ impl Decoder for Entries {
         value: &[u8],
         resource_version: &str,
     ) -> Result<Option<FeedEntry>, String> {
-        entries::entry(path, value, resource_version).map_err(|error| error.to_string())
+        read(path, value, resource_version).map_err(|error| error.to_string())
     }
 
     fn gone(&mut self, path: &str) -> Option<FeedEntry> {
         entries::gone(path)
     }
+}
+
+fn read(path: &str, value: &[u8], resource_version: &str) -> Result<Option<FeedEntry>, DecodeError> {
+    let mut faults = Faults::new();
+    let entry = entries::entry(path, value, resource_version, &mut faults)?;
+    if !faults.is_empty() {
+        tracing::warn!(path, %faults, "fields of an entry from Typha cannot be read; they count as missing");
+    }
+    Ok(entry)
 }
 
 /// How many events may wait for the receiver. Each has at most one message of the server.
@@ -83,7 +93,7 @@ impl Unread {
         if self.is_gone {
             return entries::gone(path);
         }
-        entries::entry(path, value, std::str::from_utf8(version).ok()?).unwrap_or_else(|reason| {
+        read(path, value, std::str::from_utf8(version).ok()?).unwrap_or_else(|reason| {
             tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
             None
         })

@@ -4,7 +4,8 @@ use crate::sequencer::Sequencer;
 use api::{IPIPMode, Node, NodeAddress, NodeBGPSpec, NodeWireguardSpec, VXLANMode};
 use ipnet::IpNet;
 use messages::ToDataplane;
-use model::feed::IpPool;
+use model::convert::{self, Faults};
+use model::feed::{self, IpPool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -23,8 +24,8 @@ pub(crate) struct NodeText {
 }
 
 impl NodeText {
-    /// The resource.
-    pub(crate) fn node(&self) -> Node {
+    /// The node.
+    pub(crate) fn node(&self) -> feed::Node {
         let mut node = Node::default();
         let bgp = NodeBGPSpec {
             ipv4_address: self.ipv4.into(),
@@ -48,7 +49,7 @@ impl NodeText {
                 });
             }
         }
-        node
+        convert::node::node(node, &mut Faults::new())
     }
 }
 

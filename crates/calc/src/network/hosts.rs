@@ -3,12 +3,12 @@
 //! Kubelets rewrite their nodes every few minutes without news. To tell news from repetition a digest per node is kept,
 //! not the labels of five thousand nodes.
 
-use super::node_addresses::listed;
+use super::node_addresses::{bgp, listed};
 use crate::sequencer::Sequencer;
-use api::scalars::{IpOrCidr, Network};
-use api::{Node, NodeBGPSpec};
+use api::NodeBGPSpec;
 use messages::{HostMetadata, NodeName};
 use model::IpVersion;
+use model::feed::Node;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -40,36 +40,23 @@ impl Hosts {
 
 /// What is told about a node. A BGP part that is there but empty stands for a node that is gone.
 fn metadata(node: &Node) -> Option<HostMetadata> {
-    let bgp = node.spec.bgp.as_ref();
-    if bgp.is_some_and(|bgp| *bgp == NodeBGPSpec::default()) {
+    let Node { object, addresses } = node;
+    let spec = object.spec.bgp.as_ref();
+    if spec.is_some_and(|spec| *spec == NodeBGPSpec::default()) {
         return None;
     }
     let address = |version: IpVersion| {
-        let from_bgp = bgp.and_then(|bgp| match version {
-            IpVersion::V4 => with_network(&bgp.ipv4_address),
-            IpVersion::V6 => with_network(&bgp.ipv6_address),
-        });
-        let network = from_bgp.or_else(|| listed(&node.spec, version));
+        // Without a length, the subnet of an address is not known.
+        let from_bgp = bgp(addresses, version).filter(|address| address.has_length);
+        let network = from_bgp.map(|address| address.network).or_else(|| listed(addresses, version));
         network.map(|network| network.as_written().to_string()).unwrap_or_default()
     };
     Some(HostMetadata {
         ipv4_addr: address(IpVersion::V4),
         ipv6_addr: address(IpVersion::V6),
-        as_number: bgp.and_then(|bgp| bgp.as_number).map(|number| number.to_string()).unwrap_or_default(),
-        labels: node.metadata.labels.clone(),
+        as_number: spec.and_then(|spec| spec.as_number).map(|number| number.to_string()).unwrap_or_default(),
+        labels: object.metadata.labels.clone(),
     })
-}
-
-/// The network in a text. A lone address is refused: nobody could tell its subnet.
-fn with_network(text: &IpOrCidr) -> Option<Network> {
-    if text.is_empty() {
-        return None;
-    }
-    let parsed = Some(text).filter(|text| text.as_str().contains('/')).and_then(|text| text.parse().ok());
-    if parsed.is_none() {
-        tracing::warn!(address = text.as_str(), "BGP address of a node ignored: it is not a CIDR");
-    }
-    parsed
 }
 
 fn digest(metadata: &HostMetadata) -> [u8; 32] {
@@ -119,7 +106,7 @@ mod tests {
     fn only_news_is_told() {
         let (mut hosts, mut out) = (Hosts::default(), Sequencer::default());
         let mut node = NodeText { ipv4: "10.0.0.1/24", ..NodeText::default() }.node();
-        node.metadata.labels.insert("zone".into(), "a".into());
+        node.object.metadata.labels.insert("zone".into(), "a".into());
         hosts.on_node("n", Some(&node), &mut out);
         let told = |zone: &str| {
             let metadata = HostMetadata {
@@ -132,7 +119,7 @@ mod tests {
         assert_eq!(flushed(&mut out), told("a"));
         hosts.on_node("n", Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
-        node.metadata.labels.insert("zone".into(), "b".into());
+        node.object.metadata.labels.insert("zone".into(), "b".into());
         hosts.on_node("n", Some(&node), &mut out);
         assert_eq!(flushed(&mut out), told("b"));
         hosts.on_node("n", None, &mut out);

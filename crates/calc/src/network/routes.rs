@@ -15,15 +15,15 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
-use super::node_addresses::NodeAddresses;
+use super::node_addresses::RoutedAddresses;
 use crate::sequencer::Sequencer;
 use api::RouteOrigin;
 use api::scalars::Network;
-use api::{IPIPMode, IPPoolAllowedUse, Node, VXLANMode};
+use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
 use block_routes::block_routes;
 use ipnet::IpNet;
 use messages::{IpPoolType, Route, Text};
-use model::feed::{IpPool, WorkloadEndpoint};
+use model::feed::{IpPool, Node, WorkloadEndpoint};
 use model::v1::WorkloadEndpointKey;
 use model::{AllocationBlock, IpVersion};
 use node_table::{NodeId, NodeTable};
@@ -141,7 +141,7 @@ impl Routes {
 
     /// A node is now this, or gone.
     pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>) {
-        let now = node.and_then(NodeAddresses::of).map(Box::new);
+        let now = node.and_then(|node| RoutedAddresses::of(&node.addresses)).map(Box::new);
         let known = self.nodes.find(name).and_then(|id| self.nodes.addresses(id));
         if known == now.as_deref() {
             return;
@@ -288,9 +288,9 @@ impl Routes {
     }
 
     /// Marks the routes to all nodes that this node's subnet now contains and did not before, or the other way round.
-    fn mark_changed_subnets(&mut self, before: Option<&NodeAddresses>, me: NodeId) {
+    fn mark_changed_subnets(&mut self, before: Option<&RoutedAddresses>, me: NodeId) {
         for version in VERSIONS {
-            let subnet = |mine: Option<&NodeAddresses>| mine?.network(version).map(Network::masked);
+            let subnet = |mine: Option<&RoutedAddresses>| mine?.network(version).map(Network::masked);
             let (before, now) = (subnet(before), subnet(self.nodes.addresses(me)));
             if before == now {
                 continue;
@@ -337,7 +337,7 @@ fn pool_info(pool: &IpPool) -> Pool {
 }
 
 /// What a node's addresses claim.
-fn claims(node: &NodeAddresses) -> impl Iterator<Item = (IpNet, ClaimKind)> {
+fn claims(node: &RoutedAddresses) -> impl Iterator<Item = (IpNet, ClaimKind)> {
     let of_kind = |kind| move |&address: &IpAddr| (IpNet::from(address), kind);
     node.own
         .iter()

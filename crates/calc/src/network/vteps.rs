@@ -1,15 +1,15 @@
 //! The VXLAN devices of all nodes. A device is known when both its own address and its node's are; its hardware address
 //! is made from the node's name unless the node chose one.
 
-use super::node_addresses::{bgp_ipv4, bgp_ipv6};
+use super::node_addresses::bgp;
 use crate::sequencer::Sequencer;
-use api::Node;
 use messages::{NodeName, VxlanTunnelEndpoint};
+use model::IpVersion;
+use model::feed::Node;
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What is known about a node.
 #[derive(Debug, Default)]
@@ -32,13 +32,21 @@ pub(crate) struct Vteps {
 impl Vteps {
     /// A node is now this, or gone.
     pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>, out: &mut Sequencer) {
+        let address = |version| Some(bgp(&node?.addresses, version)?.network.address());
         self.change(name, out, |devices| {
-            devices.node_ipv4 = node.and_then(|node| bgp_ipv4(&node.spec));
-            devices.node_ipv6 = node.and_then(|node| bgp_ipv6(&node.spec));
+            devices.node_ipv4 = address(IpVersion::V4).and_then(|address| match address {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            });
+            devices.node_ipv6 = address(IpVersion::V6).and_then(|address| match address {
+                IpAddr::V6(address) => Some(address),
+                IpAddr::V4(_) => None,
+            });
         });
     }
 
-    /// One setting of a host is now this, or gone. Settings that are not about VXLAN devices are ignored.
+    /// One setting of a host is now this, or gone. Settings that are not about VXLAN devices are ignored. The feed has only
+    /// addresses that can be read.
     pub(crate) fn on_host_config(
         &mut self,
         host: &str,
@@ -48,11 +56,11 @@ impl Vteps {
     ) {
         match setting {
             "IPv4VXLANTunnelAddr" => {
-                let address = tunnel_address(host, value);
+                let address = value.and_then(|value| value.parse().ok());
                 self.change(host, out, |devices| devices.tunnel_ipv4 = address);
             }
             "IPv6VXLANTunnelAddr" => {
-                let address = tunnel_address(host, value);
+                let address = value.and_then(|value| value.parse().ok());
                 self.change(host, out, |devices| devices.tunnel_ipv6 = address);
             }
             "VXLANTunnelMACAddr" => {
@@ -129,16 +137,6 @@ fn chosen_or_made(chosen: &str, name: &str, suffix: &str) -> String {
         let _ = write!(text, ":{byte:02x}");
     }
     text
-}
-
-/// The address in a setting; one that cannot be read counts as absent.
-fn tunnel_address<A: FromStr>(host: &str, value: Option<&str>) -> Option<A> {
-    let value = value?;
-    let address = value.parse().ok();
-    if address.is_none() {
-        tracing::warn!(host, value, "address of a VXLAN device ignored: it cannot be read");
-    }
-    address
 }
 
 #[cfg(test)]

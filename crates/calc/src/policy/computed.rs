@@ -5,9 +5,8 @@
 
 use crate::matching::Labelled as _;
 use crate::population::{Inherited, Item, Population};
-use api::{BGPPeer, LiveMigration};
 use messages::{LiveMigrationRole, WorkloadEndpointId};
-use model::feed::NamespacedName;
+use model::feed::{BgpPeer, LiveMigration, NamespacedName};
 use selector::{Labels, Selector};
 use std::collections::BTreeMap;
 
@@ -36,8 +35,8 @@ pub(crate) struct Computed {
 #[derive(Debug)]
 struct Peer {
     node: String,
-    node_selector: Option<Selector>,
-    workloads: Option<Selector>,
+    nodes: Option<Selector>,
+    local_workloads: Option<Selector>,
 }
 
 /// A workload (without endpoint) or one endpoint of it.
@@ -109,49 +108,36 @@ impl ComputedSources {
     }
 
     /// A BGPPeer is now this, or gone.
-    pub(crate) fn set_peer(&mut self, name: &str, peer: Option<&BGPPeer>) {
+    pub(crate) fn set_peer(&mut self, name: &str, peer: Option<BgpPeer>) {
         self.changed = true;
         let Some(peer) = peer else {
             self.peers.remove(name);
             return;
         };
-        let workloads = peer.spec.local_workload_selector.as_str();
-        self.peers.insert(
-            name.to_owned(),
-            Peer {
-                node: peer.spec.node.clone(),
-                node_selector: read("node selector", name, peer.spec.node_selector.as_str()),
-                // A peer that names no workloads is not for workloads.
-                workloads: if workloads.is_empty() {
-                    None
-                } else {
-                    read("workload selector", name, workloads)
-                },
-            },
-        );
+        let BgpPeer { object, nodes, local_workloads } = peer;
+        self.peers.insert(name.to_owned(), Peer { node: object.spec.node, nodes, local_workloads });
     }
 
     /// A LiveMigration is now this, or gone.
-    pub(crate) fn set_migration(&mut self, key: NamespacedName, migration: Option<&LiveMigration>) {
+    pub(crate) fn set_migration(&mut self, key: NamespacedName, migration: Option<LiveMigration>) {
         self.changed = true;
-        let Some(migration) = migration else {
+        let Some(LiveMigration { object, target: target_selector }) = migration else {
             self.migrations.remove(&key);
             return;
         };
-        let source = migration.spec.source.as_ref();
-        let target = migration.spec.target.as_ref();
+        let source = object.spec.source.as_ref();
+        let target = object.spec.target.as_ref();
         let whole = source.and_then(|source| source.workload.as_ref());
         let one = |id: &api::WorkloadEndpointIdentifier| {
             Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, Some(&id.endpoint_id))
         };
-        let selector = target.and_then(|target| target.selector.as_deref()).filter(|text| !text.is_empty());
         let migration = Migration {
-            uid: migration.metadata.uid.clone(),
+            uid: object.metadata.uid.clone(),
             source: whole
                 .map(|id| Owner::new(&id.hostname, &id.orchestrator_id, &id.workload_id, None))
                 .or_else(|| source.and_then(|source| source.workload_endpoint.as_ref()).map(one)),
             target: target.and_then(|target| target.workload_endpoint.as_ref()).map(one),
-            target_selector: selector.and_then(|text| read("target selector", &key.name, text)),
+            target_selector,
         };
         self.migrations.insert(key, migration);
     }
@@ -161,7 +147,7 @@ impl ComputedSources {
         let labels = Named { population, labels: population.view(item) };
         let selects = |selector: &Option<Selector>| selector.as_ref().is_some_and(|it| it.evaluate(&labels));
         let peer =
-            self.peers.iter().find(|(_, peer)| self.is_for_this_node(peer) && selects(&peer.workloads));
+            self.peers.iter().find(|(_, peer)| self.is_for_this_node(peer) && selects(&peer.local_workloads));
         let (migration_role, migration_uid) = self.migration(id, &labels);
         Computed {
             bgp_peer: peer.map(|(name, _)| name.clone()).unwrap_or_default(),
@@ -173,7 +159,7 @@ impl ComputedSources {
 
     fn is_for_this_node(&self, peer: &Peer) -> bool {
         if peer.node.is_empty() {
-            peer.node_selector.as_ref().is_some_and(|selector| selector.evaluate(&self.node_labels))
+            peer.nodes.as_ref().is_some_and(|selector| selector.evaluate(&self.node_labels))
         } else {
             peer.node == self.host
         }
@@ -196,12 +182,6 @@ impl ComputedSources {
             (LiveMigrationRole::None, String::new())
         }
     }
-}
-
-fn read(what: &str, name: &str, text: &str) -> Option<Selector> {
-    Selector::parse(text)
-        .inspect_err(|error| tracing::error!(resource = name, selector = text, %error, "a {what} cannot be read; it selects nothing"))
-        .ok()
 }
 
 /// The labels of an item by name, for selectors that are not worth compiling.

@@ -4,7 +4,7 @@ use crate::dataplane::Dataplane;
 use api::{Kind, Resource};
 use calc::{CalcGraph, GraphConfig};
 use messages::{IpSetMember, TierInfo};
-use model::convert::{Faults, endpoint, policy, set};
+use model::convert::{Faults, endpoint, node, policy, set};
 use model::feed::{FeedEntry, Status};
 use model::v1::{HostEndpointKey, PolicyKey, WorkloadEndpointKey};
 use model::{Key, Value};
@@ -70,7 +70,7 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
                 FeedEntry::Profile(name, Some(it)),
             ];
         }
-        Resource::Node(it) => FeedEntry::Node(name, Some(it)),
+        Resource::Node(it) => FeedEntry::Node(name, Some(Box::new(node::node(*it, faults)))),
         _ => return Vec::new(),
     }]
 }

@@ -7,6 +7,7 @@ use crate::world::{World, difference};
 use api::{BGPPeer, Kind, LiveMigration, Node, Resource};
 use calc::{CalcGraph, GraphConfig};
 use messages::{IpSetType, LiveMigrationRole, WorkloadEndpoint};
+use model::convert::{self, Faults, object};
 use model::feed::{FeedEntry, NamespacedName, Status};
 
 struct Graph(CalcGraph, Dataplane, World);
@@ -37,17 +38,24 @@ impl Graph {
 
     fn peer(&mut self, peer: BGPPeer, there: bool) {
         let name = peer.metadata.name.clone();
-        self.entry(FeedEntry::BgpPeer(name, there.then(|| Box::new(peer))));
+        self.entry(FeedEntry::BgpPeer(
+            name,
+            there.then(|| Box::new(object::bgp_peer(peer, &mut Faults::new()))),
+        ));
     }
 
     fn node(&mut self, node: Node, there: bool) {
         let name = node.metadata.name.clone();
-        self.entry(FeedEntry::Node(name, there.then(|| Box::new(node))));
+        self.entry(FeedEntry::Node(
+            name,
+            there.then(|| Box::new(convert::node::node(node, &mut Faults::new()))),
+        ));
     }
 
     fn migration(&mut self, migration: LiveMigration, there: bool) {
         let (namespace, name) = (migration.metadata.namespace.clone(), migration.metadata.name.clone());
         let key = NamespacedName { namespace, name };
+        let migration = object::live_migration(migration, &mut Faults::new());
         self.entry(FeedEntry::LiveMigration(key, there.then(|| Box::new(migration))));
     }
 

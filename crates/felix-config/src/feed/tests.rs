@@ -2,6 +2,7 @@
 
 use super::*;
 use api::Node;
+use model::convert::{self, Faults};
 use model::feed::ReadyFlag;
 use model::v1::HostConfigKey;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ fn host(host: &str, name: &str, text: Option<&str>) -> FeedEntry {
 fn node(name: &str, zone: &str) -> FeedEntry {
     let mut node = Node::default();
     node.metadata.labels.insert("zone".into(), zone.into());
-    FeedEntry::Node(name.into(), Some(Box::new(node)))
+    FeedEntry::Node(name.into(), Some(Box::new(convert::node::node(node, &mut Faults::new()))))
 }
 
 fn configuration(name: &str, created: Option<&str>, selector: &str, spec: &Value) -> FeedEntry {

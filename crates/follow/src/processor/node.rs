@@ -5,7 +5,9 @@ use super::{Outputs, Processor};
 use api::{Node, Resource};
 use ipnet::IpNet;
 use model::convert::Faults;
-use model::convert::node::{HOST_SETTINGS, Setting, host_settings, pod_range_block, pod_ranges, wireguard};
+use model::convert::node::{
+    HOST_SETTINGS, Setting, host_settings, node, pod_range_block, pod_ranges, wireguard,
+};
 use model::feed::{FeedEntry, FeedKey};
 use model::v1::HostConfigKey;
 use model::{Key, Value};
@@ -72,13 +74,13 @@ fn name_of(key: &Key) -> &str {
 
 impl Processor for Nodes {
     fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs) {
-        let Value::Resource(Resource::Node(node)) = value else {
+        let Value::Resource(Resource::Node(object)) = value else {
             outputs.faults.add("kind", "this is not a node");
             return;
         };
         let name = name_of(key).to_owned();
         let mut faults = Faults::new();
-        let settings = host_settings(&node, &mut faults);
+        let settings = host_settings(&object, &mut faults);
         for (setting, value) in HOST_SETTINGS.iter().zip(settings) {
             let entry = |text| FeedEntry::HostConfig(host_config(&name, setting), text);
             match value {
@@ -89,11 +91,12 @@ impl Processor for Nodes {
         }
         outputs.faults.append(faults);
         let mut faults = Faults::new();
-        let keys = wireguard(&node, &mut faults).map(Box::new);
+        let keys = wireguard(&object, &mut faults).map(Box::new);
         if self.use_pod_cidr {
-            self.block_outputs(&name, &node, revision, outputs);
+            self.block_outputs(&name, &object, revision, outputs);
         }
-        outputs.push(FeedEntry::Node(name.clone(), Some(node)), revision);
+        let node = node(*object, &mut outputs.faults);
+        outputs.push(FeedEntry::Node(name.clone(), Some(Box::new(node))), revision);
         outputs.push_converted(FeedEntry::Wireguard(name, keys), faults, revision);
     }
 

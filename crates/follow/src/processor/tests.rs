@@ -264,10 +264,10 @@ fn keys_of_the_kinds_that_are_converted_one_by_one() {
 /// Resources as they are stored, other values as they are in this program.
 fn show_value(entry: &FeedEntry) -> String {
     let json = match entry {
-        FeedEntry::Node(_, Some(value)) => serde_json::to_string(value),
+        FeedEntry::Node(_, Some(value)) => serde_json::to_string(&value.object),
         FeedEntry::Profile(_, Some(value)) => serde_json::to_string(value),
         FeedEntry::BgpConfiguration(_, Some(value)) => serde_json::to_string(value),
-        FeedEntry::BgpPeer(_, Some(value)) => serde_json::to_string(value),
+        FeedEntry::BgpPeer(_, Some(value)) => serde_json::to_string(&value.object),
         FeedEntry::BgpFilter(_, Some(value)) => serde_json::to_string(value),
         FeedEntry::Block(_, Some(value)) => serde_json::to_string(value),
         other => return format!("{other:?}"),

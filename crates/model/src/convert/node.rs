@@ -1,10 +1,11 @@
-//! Nodes: the settings that Felix and BGP read one by one.
+//! Nodes: the settings that Felix and BGP read one by one, and the node itself with its addresses.
 
 use super::Faults;
-use crate::feed::Wireguard;
+use crate::feed::{self, BgpAddress, BgpAddresses, ListedAddress, NodeAddresses, Wireguard};
+use crate::key::IpVersion;
 use crate::value::AllocationBlock;
 use api::Node;
-use api::scalars::{Cidr, Ip};
+use api::scalars::{Cidr, Ip, IpOrCidr};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -44,30 +45,88 @@ pub fn host_settings(node: &Node, faults: &mut Faults) -> [Setting; 5] {
     ]
 }
 
-fn address(place: &str, ip: &Ip, faults: &mut Faults) -> Setting {
-    if ip.is_empty() {
+fn address(place: &str, text: &Ip, faults: &mut Faults) -> Setting {
+    if text.is_empty() {
         return Setting::Unset;
     }
-    match ip.parse() {
-        Ok(ip) => Setting::Is(ip.to_string()),
+    ip(place, text, faults).map_or(Setting::Unreadable, |ip| Setting::Is(ip.to_string()))
+}
+
+fn ip(place: &str, text: &Ip, faults: &mut Faults) -> Option<IpAddr> {
+    if text.is_empty() {
+        return None;
+    }
+    text.parse().map_err(|reason| faults.add(place, reason)).ok()
+}
+
+/// The node as other components need it: the object, and its addresses.
+#[must_use]
+pub fn node(object: Node, faults: &mut Faults) -> feed::Node {
+    let addresses = addresses(&object, faults);
+    feed::Node { object, addresses }
+}
+
+fn addresses(node: &Node, faults: &mut Faults) -> NodeAddresses {
+    let spec = &node.spec;
+    let bgp = spec.bgp.as_ref();
+    let named = bgp.filter(|bgp| !bgp.ipv4_address.is_empty() || !bgp.ipv6_address.is_empty());
+    let listed = spec.addresses.iter().enumerate().filter_map(|(index, entry)| {
+        let unreadable = |reason| faults.add(format!("spec.addresses[{index}].address"), reason);
+        let network = entry.address.parse().map_err(unreadable).ok()?;
+        Some(ListedAddress { address_type: entry.address_type.clone(), network })
+    });
+    let listed = listed.collect();
+    let [wireguard_v4, wireguard_v6] = wireguard_addresses(node, faults);
+    let vxlan = [
+        ip("spec.ipv4VXLANTunnelAddr", &spec.ipv4_vxlan_tunnel_addr, faults),
+        ip("spec.ipv6VXLANTunnelAddr", &spec.ipv6_vxlan_tunnel_addr, faults),
+    ];
+    NodeAddresses {
+        bgp: named.map(|bgp| BgpAddresses {
+            ipv4: bgp_address("spec.bgp.ipv4Address", &bgp.ipv4_address, IpVersion::V4, faults),
+            ipv6: bgp_address("spec.bgp.ipv6Address", &bgp.ipv6_address, IpVersion::V6, faults),
+        }),
+        listed,
+        ipip: bgp.and_then(|bgp| ip("spec.bgp.ipv4IPIPTunnelAddr", &bgp.ipv4_ipip_tunnel_addr, faults)),
+        vxlan: vxlan.into_iter().flatten().collect(),
+        wireguard: wireguard_v4.into_iter().chain(wireguard_v6).collect(),
+    }
+}
+
+fn bgp_address(place: &str, text: &IpOrCidr, version: IpVersion, faults: &mut Faults) -> Option<BgpAddress> {
+    if text.is_empty() {
+        return None;
+    }
+    match text.parse() {
+        Ok(network) if network.ip_version() == version.number() => {
+            Some(BgpAddress { network, has_length: text.as_str().contains('/') })
+        }
+        Ok(_) => {
+            faults.add(place, format!("'{text}' is not an IPv{version} address"));
+            None
+        }
         Err(reason) => {
             faults.add(place, reason);
-            Setting::Unreadable
+            None
         }
     }
+}
+
+fn wireguard_addresses(node: &Node, faults: &mut Faults) -> [Option<IpAddr>; 2] {
+    let Some(spec) = &node.spec.wireguard else { return [None; 2] };
+    [
+        ip("spec.wireguard.interfaceIPv4Address", &spec.interface_ipv4_address, faults),
+        ip("spec.wireguard.interfaceIPv6Address", &spec.interface_ipv6_address, faults),
+    ]
 }
 
 /// The node's WireGuard keys and addresses; none when it has neither.
 #[must_use]
 pub fn wireguard(node: &Node, faults: &mut Faults) -> Option<Wireguard> {
-    let mut interface = |field: &str, ip: Option<&Ip>| -> Option<IpAddr> {
-        let ip = ip.filter(|ip| !ip.is_empty())?;
-        ip.parse().map_err(|reason| faults.add(format!("spec.wireguard.{field}"), reason)).ok()
-    };
-    let spec = node.spec.wireguard.as_ref();
+    let [interface_ipv4, interface_ipv6] = wireguard_addresses(node, faults);
     let wireguard = Wireguard {
-        interface_ipv4: interface("interfaceIPv4Address", spec.map(|spec| &spec.interface_ipv4_address)),
-        interface_ipv6: interface("interfaceIPv6Address", spec.map(|spec| &spec.interface_ipv6_address)),
+        interface_ipv4,
+        interface_ipv6,
         public_key: node.status.wireguard_public_key.clone(),
         public_key_v6: node.status.wireguard_public_key_v6.clone(),
     };

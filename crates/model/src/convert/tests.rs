@@ -475,9 +475,66 @@ fn nodes() {
         (Some("10.9.0.1".parse().unwrap()), "key")
     );
     assert_eq!(node::pod_ranges(&node, &mut faults).len(), 1);
+    let addresses = node::node(*node, &mut faults).addresses;
+    let bgp = addresses.bgp.unwrap();
+    let lengths = [bgp.ipv4, bgp.ipv6].map(|address| address.map(|address| address.has_length));
+    assert_eq!(lengths, [Some(true), Some(false)]);
+    assert_eq!((addresses.vxlan.len(), addresses.wireguard.len(), addresses.ipip.is_some()), (0, 1, true));
+    // The device's address is read twice, and reported once.
     assert_eq!(paths(&faults), ["spec.ipv4VXLANTunnelAddr", "status.podCIDRs[1]"]);
     let Resource::Node(empty) = read(Kind::Node, json!({"metadata": {"name": "n"}})) else { panic!() };
     assert_eq!(node::wireguard(&empty, &mut faults), None);
+    assert_eq!(node::node(*empty, &mut faults).addresses, crate::feed::NodeAddresses::default());
+}
+
+#[test]
+fn what_cannot_be_read_of_a_whole_object_is_missing_and_the_rest_is_there() {
+    let mut faults = Faults::new();
+    let object = json!({"metadata": {"name": "n", "labels": {"a": "b"}}, "spec": {
+        "bgp": {"ipv4Address": "nonsense", "ipv6Address": "10.0.0.1/24"},
+        "addresses": [{"address": "10.0.0.2", "type": "InternalIP"}, {"address": "x", "type": "InternalIP"}],
+    }});
+    let Resource::Node(node) = read(Kind::Node, object) else { panic!() };
+    let node = node::node(*node, &mut faults);
+    assert_eq!(node.addresses.bgp, Some(crate::feed::BgpAddresses::default()), "no other address stands in");
+    assert_eq!((node.addresses.listed.len(), node.object.metadata.labels.len()), (1, 1));
+    assert_eq!(paths(&faults), ["spec.addresses[1].address", "spec.bgp.ipv4Address", "spec.bgp.ipv6Address"]);
+    for (spec, nodes, workloads, fault) in [
+        (json!({}), Some("all()"), None, None),
+        (
+            json!({"nodeSelector": "has(a)", "localWorkloadSelector": "b"}),
+            Some("has(a)"),
+            None,
+            Some("spec.localWorkloadSelector"),
+        ),
+        (
+            json!({"nodeSelector": "has(", "localWorkloadSelector": "has(b)"}),
+            None,
+            Some("has(b)"),
+            Some("spec.nodeSelector"),
+        ),
+    ] {
+        let mut faults = Faults::new();
+        let Resource::BGPPeer(peer) = read(Kind::BGPPeer, json!({"metadata": {"name": "p"}, "spec": spec}))
+        else {
+            panic!()
+        };
+        let peer = object::bgp_peer(*peer, &mut faults);
+        let selects = |selector: &Option<selector::Selector>, text: Option<&str>| match (selector, text) {
+            (Some(selector), Some("all()")) => {
+                selector.evaluate(&std::collections::BTreeMap::<String, String>::new())
+            }
+            (selector, text) => *selector == text.map(self::selector),
+        };
+        assert!(selects(&peer.nodes, nodes) && selects(&peer.local_workloads, workloads), "{peer:?}");
+        assert_eq!(paths(&faults), fault.into_iter().collect::<Vec<_>>());
+    }
+    let mut faults = Faults::new();
+    let spec = json!({"target": {"selector": "has("}});
+    let object = json!({"metadata": {"name": "m", "namespace": "n"}, "spec": spec});
+    let Resource::LiveMigration(migration) = read(Kind::LiveMigration, object) else { panic!() };
+    assert_eq!(object::live_migration(*migration, &mut faults).target, None);
+    assert_eq!(paths(&faults), ["spec.target.selector"]);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! One entry of a feed: a key, and the value that belongs to a key of that kind. That they fit is a matter of types.
 
-use super::{HostEndpoint, IpPool, NetworkSet, Policy, ProfileRules, Tier, Wireguard, WorkloadEndpoint};
+use super::{
+    BgpPeer, HostEndpoint, IpPool, LiveMigration, NetworkSet, Node, Policy, ProfileRules, Tier, Wireguard,
+    WorkloadEndpoint,
+};
 use crate::key::v1::{HostConfigKey, HostEndpointKey, PolicyKey, WorkloadEndpointKey};
 use crate::key::{BlockAffinityKey, Key, ResourceKey, V1Key};
 use crate::value::{AllocationBlock, BlockAffinity};
@@ -119,11 +122,11 @@ entries! {
     /// A claim on a block.
     BlockAffinity(BlockAffinityKey => BlockAffinity),
     /// A node, by name.
-    Node(String => Box<api::Node>),
+    Node(String => Box<Node>),
     /// Settings of BGP: `default`, or `node.` and a name.
     BgpConfiguration(String => Box<api::BGPConfiguration>),
     /// A BGP peer, by name.
-    BgpPeer(String => Box<api::BGPPeer>),
+    BgpPeer(String => Box<BgpPeer>),
     /// A filter for BGP routes, by name.
     BgpFilter(String => Box<api::BGPFilter>),
     /// A service of Kubernetes.
@@ -131,7 +134,7 @@ entries! {
     /// Some of the endpoints of a service of Kubernetes.
     EndpointSlice(NamespacedName => Box<api::KubernetesEndpointSlice>),
     /// A virtual machine that moves from one node to another.
-    LiveMigration(NamespacedName => Box<api::LiveMigration>),
+    LiveMigration(NamespacedName => Box<LiveMigration>),
     /// A FelixConfiguration for the nodes that its selector selects, by name.
     FelixConfiguration(String => Box<api::FelixConfiguration>),
     /// A request for reports about a node's BGP sessions and routes, by name.

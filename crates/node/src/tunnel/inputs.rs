@@ -77,7 +77,7 @@ impl Told {
                         FeedEntry::IpPool(cidr, Some(pool)) => _ = self.pools.insert(cidr, pool),
                         FeedEntry::IpPool(cidr, None) => _ = self.pools.remove(&cidr),
                         FeedEntry::Node(name, node) if name == self.node_name => {
-                            self.node = node.as_deref().map(|node| Arc::new(NodeInputs::new(node)));
+                            self.node = node.as_deref().map(|node| Arc::new(NodeInputs::new(&node.object)));
                         }
                         _ => {}
                     }

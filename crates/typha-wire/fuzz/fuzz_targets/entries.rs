@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use model::convert::Faults;
 use typha_wire::entries;
 
 fuzz_target!(|input: (u8, &str, &[u8])| {
@@ -22,11 +23,11 @@ fuzz_target!(|input: (u8, &str, &[u8])| {
     ];
     let path = format!("{}{rest}", BEGINNINGS[usize::from(kind) % BEGINNINGS.len()]);
     let _ = entries::gone(&path);
-    let Ok(Some(entry)) = entries::entry(&path, value, "7") else { return };
+    let Ok(Some(entry)) = entries::entry(&path, value, "7", &mut Faults::new()) else { return };
     let Ok(encoded) = entries::encode(&entry) else { return };
     for one in encoded {
         let Some(value) = one.value else { continue };
-        let again = entries::entry(&one.path, &value, &one.resource_version);
+        let again = entries::entry(&one.path, &value, &one.resource_version, &mut Faults::new());
         assert!(again.is_ok(), "{}: {again:?}", one.path);
     }
 });

@@ -4,6 +4,7 @@ use super::wire;
 use api::scalars;
 use api::{IPIPMode, IPPoolAllowedUse, Resource, StagedAction, VXLANMode};
 use ipnet::IpNet;
+use model::convert::{self, Faults};
 use model::feed::{
     EndpointPort, FeedEntry, FeedKey, HostEndpoint, IcmpMatch, IpPool, NamespacedName, Nat, NetworkSet,
     OriginalMatches, Policy, PolicyType, Port, PortRange, ProfileRules, Protocol, ReadyFlag, Rule,
@@ -43,11 +44,17 @@ fn bad(field: &'static str, value: &dyn std::fmt::Display) -> DecodeError {
 }
 
 /// The entry under a path; nothing for a path that no feed of ours has, which a newer server may send, and for the labels
-/// of a profile, which come with the profile itself.
+/// of a profile, which come with the profile itself. Fields that cannot be read, of objects that are useful without them,
+/// are among the faults.
 ///
 /// # Errors
 /// When the value cannot be read.
-pub fn entry(path: &str, value: &[u8], resource_version: &str) -> Result<Option<FeedEntry>, DecodeError> {
+pub fn entry(
+    path: &str,
+    value: &[u8],
+    resource_version: &str,
+    faults: &mut Faults,
+) -> Result<Option<FeedEntry>, DecodeError> {
     match Key::parse(path) {
         Some(Key::V1(key)) => v1_entry(key, value, path),
         Some(key @ (Key::Resource(_) | Key::Block { .. } | Key::BlockAffinity(_))) => {
@@ -55,7 +62,7 @@ pub fn entry(path: &str, value: &[u8], resource_version: &str) -> Result<Option<
             Ok(match (key, decoded) {
                 (Key::Resource(key), Value::Resource(mut resource)) => {
                     resource_version.clone_into(&mut resource.metadata_mut().resource_version);
-                    resource_entry(key, resource)
+                    resource_entry(key, resource, faults)
                 }
                 (Key::Block { cidr }, Value::Block(block)) => {
                     Some(FeedEntry::Block(cidr, Some(Box::new(block))))
@@ -121,18 +128,25 @@ fn resource_key(key: ResourceKey) -> Option<FeedKey> {
     })
 }
 
-fn resource_entry(key: ResourceKey, resource: Resource) -> Option<FeedEntry> {
+fn resource_entry(key: ResourceKey, resource: Resource, faults: &mut Faults) -> Option<FeedEntry> {
     Some(match resource {
         Resource::Profile(object) => FeedEntry::Profile(key.name, Some(object)),
-        Resource::Node(object) => FeedEntry::Node(key.name, Some(object)),
+        Resource::Node(object) => {
+            FeedEntry::Node(key.name, Some(Box::new(convert::node::node(*object, faults))))
+        }
         Resource::BGPConfiguration(object) => FeedEntry::BgpConfiguration(key.name, Some(object)),
-        Resource::BGPPeer(object) => FeedEntry::BgpPeer(key.name, Some(object)),
+        Resource::BGPPeer(object) => {
+            FeedEntry::BgpPeer(key.name, Some(Box::new(convert::object::bgp_peer(*object, faults))))
+        }
         Resource::BGPFilter(object) => FeedEntry::BgpFilter(key.name, Some(object)),
         Resource::FelixConfiguration(object) => FeedEntry::FelixConfiguration(key.name, Some(object)),
         Resource::CalicoNodeStatus(object) => FeedEntry::NodeStatus(key.name, Some(object)),
         Resource::KubernetesService(object) => FeedEntry::Service(namespaced(key), Some(object)),
         Resource::KubernetesEndpointSlice(object) => FeedEntry::EndpointSlice(namespaced(key), Some(object)),
-        Resource::LiveMigration(object) => FeedEntry::LiveMigration(namespaced(key), Some(object)),
+        Resource::LiveMigration(object) => {
+            let value = convert::object::live_migration(*object, faults);
+            FeedEntry::LiveMigration(namespaced(key), Some(Box::new(value)))
+        }
         _ => return None,
     })
 }

@@ -104,12 +104,14 @@ impl Encoder {
             FeedEntry::Wireguard(_, value) => value.as_ref().map(|value| json(&wireguard(value), out)),
             FeedEntry::Block(_, value) => value.as_ref().map(|block| json(&**block, out)),
             FeedEntry::BlockAffinity(_, value) => value.as_ref().map(|value| json(value, out)),
-            FeedEntry::Node(_, value) => value.as_ref().map(|value| resource((**value).clone().into(), out)),
+            FeedEntry::Node(_, value) => {
+                value.as_ref().map(|value| resource(value.object.clone().into(), out))
+            }
             FeedEntry::BgpConfiguration(_, value) => {
                 value.as_ref().map(|value| resource((**value).clone().into(), out))
             }
             FeedEntry::BgpPeer(_, value) => {
-                value.as_ref().map(|value| resource((**value).clone().into(), out))
+                value.as_ref().map(|value| resource(value.object.clone().into(), out))
             }
             FeedEntry::BgpFilter(_, value) => {
                 value.as_ref().map(|value| resource((**value).clone().into(), out))
@@ -121,7 +123,7 @@ impl Encoder {
                 value.as_ref().map(|value| resource((**value).clone().into(), out))
             }
             FeedEntry::LiveMigration(_, value) => {
-                value.as_ref().map(|value| resource((**value).clone().into(), out))
+                value.as_ref().map(|value| resource(value.object.clone().into(), out))
             }
             FeedEntry::FelixConfiguration(_, value) => {
                 value.as_ref().map(|value| resource((**value).clone().into(), out))

@@ -6,6 +6,7 @@ use crate::store::{ENDPOINTS, Filled, POLICIES};
 use anyhow::{Context as _, Result, bail, ensure};
 use client::config::{ClientConfig, EtcdSettings, KubernetesSettings};
 use follow::{Events, FeedEvent, FelixOptions};
+use model::convert::Faults;
 use model::feed::Status;
 use std::time::{Duration, Instant};
 use telemetry::Pulse;
@@ -138,7 +139,8 @@ fn decode(bytes: &[u8]) -> Result<()> {
                 let Message::Kvs(updates) = message else { return };
                 for update in updates {
                     let path = std::str::from_utf8(update.key).unwrap_or_default();
-                    let entry = entries::entry(path, update.value.unwrap_or_default(), "");
+                    let entry =
+                        entries::entry(path, update.value.unwrap_or_default(), "", &mut Faults::new());
                     count += usize::from(entry.is_ok_and(|entry| entry.is_some()));
                 }
             })?

@@ -4,6 +4,7 @@
 
 use crate::world::{Raw, World, hello, quick};
 use follow::processor::Outputs;
+use model::convert::Faults;
 use model::feed::{FeedEntry, Status};
 use model::{Key, ListOptions};
 use std::collections::BTreeMap;
@@ -158,7 +159,7 @@ fn calico_s_values_are_read_and_written_again() {
         "36-many-plain",
     ] {
         for (path, value) in captured(name) {
-            let entry = typha_wire::entries::entry(&path, value.as_bytes(), "").unwrap();
+            let entry = typha_wire::entries::entry(&path, value.as_bytes(), "", &mut Faults::new()).unwrap();
             let Some(entry) = entry else {
                 assert!(path.ends_with("/labels"), "{path}");
                 continue;

@@ -1,7 +1,7 @@
 //! The nodes of the cluster as small numbers. A node keeps its number as long as anything refers to it, known or not:
 //! blocks and endpoints often arrive before the node they name.
 
-use super::super::node_addresses::NodeAddresses;
+use super::super::node_addresses::RoutedAddresses;
 use super::numbered::{Number, Numbered};
 use super::prefix_table::EntryId;
 use messages::Text;
@@ -18,7 +18,7 @@ pub(super) type NodeId = Number<OfNode>;
 struct Slot {
     name: Text,
     holds: u32,
-    addresses: Option<Box<NodeAddresses>>,
+    addresses: Option<Box<RoutedAddresses>>,
     first_route: Option<EntryId>,
 }
 
@@ -77,7 +77,7 @@ impl NodeTable {
     }
 
     /// The addresses, when the node is known and has some.
-    pub(super) fn addresses(&self, id: NodeId) -> Option<&NodeAddresses> {
+    pub(super) fn addresses(&self, id: NodeId) -> Option<&RoutedAddresses> {
         self.slots.get(id)?.addresses.as_deref()
     }
 
@@ -85,8 +85,8 @@ impl NodeTable {
     pub(super) fn set_addresses(
         &mut self,
         id: NodeId,
-        addresses: Option<Box<NodeAddresses>>,
-    ) -> Option<Box<NodeAddresses>> {
+        addresses: Option<Box<RoutedAddresses>>,
+    ) -> Option<Box<RoutedAddresses>> {
         let slot = self.slots.get_mut(id)?;
         std::mem::replace(&mut slot.addresses, addresses)
     }
@@ -104,7 +104,7 @@ impl NodeTable {
     }
 
     /// All nodes that have addresses.
-    pub(super) fn known(&self) -> impl Iterator<Item = (NodeId, &NodeAddresses)> {
+    pub(super) fn known(&self) -> impl Iterator<Item = (NodeId, &RoutedAddresses)> {
         self.by_name.values().filter_map(|&id| Some((id, self.addresses(id)?)))
     }
 

@@ -1,0 +1,78 @@
+//! Objects that travel whole, because some component needs all their fields, with the parts that are parsed beside them.
+//!
+//! A field that cannot be read is missing among the parsed parts; whoever made the entry has reported it.
+
+use api::scalars::Network;
+use selector::Selector;
+use std::net::IpAddr;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// As it is stored.
+    pub object: api::Node,
+    /// Its addresses.
+    pub addresses: NodeAddresses,
+}
+
+/// The addresses in a node's object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeAddresses {
+    /// The addresses for BGP; present when the object names at least one, readable or not.
+    pub bgp: Option<BgpAddresses>,
+    /// The addresses that Kubernetes lists.
+    pub listed: Vec<ListedAddress>,
+    /// The address of the IP-in-IP device.
+    pub ipip: Option<IpAddr>,
+    /// The addresses of the VXLAN devices.
+    pub vxlan: Vec<IpAddr>,
+    /// The addresses of the WireGuard devices.
+    pub wireguard: Vec<IpAddr>,
+}
+
+/// A node's addresses for BGP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BgpAddresses {
+    /// The IPv4 address.
+    pub ipv4: Option<BgpAddress>,
+    /// The IPv6 address.
+    pub ipv6: Option<BgpAddress>,
+}
+
+/// An address for BGP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BgpAddress {
+    /// The address with its network.
+    pub network: Network,
+    /// Whether the length of the network was written. A lone address says nothing about its subnet.
+    pub has_length: bool,
+}
+
+/// An address that Kubernetes lists for a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedAddress {
+    /// What kind of address it is, such as [`api::INTERNAL_IP`].
+    pub address_type: String,
+    /// The address with its network.
+    pub network: Network,
+}
+
+/// A BGP peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BgpPeer {
+    /// As it is stored.
+    pub object: api::BGPPeer,
+    /// The nodes that it is for, unless it names one.
+    pub nodes: Option<Selector>,
+    /// The workloads that it is for.
+    pub local_workloads: Option<Selector>,
+}
+
+/// A virtual machine that moves from one node to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveMigration {
+    /// As it is stored.
+    pub object: api::LiveMigration,
+    /// The endpoints that it moves to.
+    pub target: Option<Selector>,
+}
