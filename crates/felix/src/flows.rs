@@ -153,7 +153,7 @@ pub(crate) fn start(
     counts.show(metrics);
     let Settings { host, interval, target, socket, is_traced, has_programs, leaves_untracked, .. } = settings;
     let (sinks, tasks) = Sinks::start(&host, target, socket, &counts, metrics);
-    let collector = Collector::new(Arc::clone(&directory), sinks, metrics, interval, is_traced);
+    let mut collector = Collector::new(Arc::clone(&directory), sinks, metrics, interval, is_traced);
     let pulse = Pulse::new();
     pulse.report(true, "");
     health.register("CloudWatchReporter", &pulse, true, true, TIMEOUT);
@@ -162,33 +162,44 @@ pub(crate) fn start(
     std::thread::Builder::new().name("flows".to_owned()).spawn(move || {
         let (sender, inputs) = sync_channel(WAITING);
         let shared = Shared { collector: sender, counts, metrics, has_ended: Arc::clone(&has_ended) };
-        let is_listening = listen(&shared, has_programs, leaves_untracked);
+        let heard = listen(&shared, has_programs, leaves_untracked);
         // Readers have their own; the collector ends with the last of them.
         drop(shared);
-        if is_listening {
-            collector.run(&inputs, &has_ended, &pulse);
+        let Some(Heard { agree }) = heard else { return };
+        if !agree {
+            collector.cannot_tell_apart();
         }
+        collector.run(&inputs, &has_ended, &pulse);
     })?;
     Ok((Tap(directory), running))
 }
 
-/// Has the kernel count and report. Tries again while somebody else reads what is ours; false if the end comes first.
-fn listen(shared: &Shared, has_programs: bool, leaves_untracked: bool) -> bool {
+/// What the kernel reports.
+struct Heard {
+    /// Whether reports and counters agree on where a connection was made to. Linux does not see what eBPF programs translate.
+    agree: bool,
+}
+
+/// Has the kernel count and report. Tries again while somebody else reads what is ours; nothing if the end comes first.
+fn listen(shared: &Shared, has_programs: bool, leaves_untracked: bool) -> Option<Heard> {
     if let Err(error) = netlink::sysctl::ensure(COUNTING, "1") {
         tracing::warn!(%error, "the kernel may not count packets of connections; flows have no figures then");
     }
     loop {
         if shared.has_ended.load(Ordering::Relaxed) {
-            return false;
+            return None;
         }
         match Sources::open() {
-            Ok(sources) => match sources.start(shared).and_then(|()| match has_programs {
-                true => programs::start(shared, leaves_untracked),
-                false => Ok(()),
-            }) {
-                Ok(()) => return true,
-                Err(error) => tracing::error!(%error, "there are no threads to read flows with"),
-            },
+            Ok(sources) => {
+                let agree = sources.are_complete && !has_programs;
+                match sources.start(shared).and_then(|()| match has_programs {
+                    true => programs::start(shared, leaves_untracked),
+                    false => Ok(()),
+                }) {
+                    Ok(()) => return Some(Heard { agree }),
+                    Err(error) => tracing::error!(%error, "there are no threads to read flows with"),
+                }
+            }
             Err(error) => tracing::error!(%error, "flows cannot be logged; trying again"),
         }
         let mut waited = Duration::ZERO;

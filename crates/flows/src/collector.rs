@@ -19,5 +19,5 @@ mod tests;
 mod world;
 
 pub use aggregate::CollectedFlow;
-pub use connections::{CollectorCounts, Connections, CountedTraffic, Traffic, Tuple};
+pub use connections::{Before, CollectorCounts, Connections, CountedTraffic, Traffic, Tuple};
 pub use world::{End, EndKind, World};

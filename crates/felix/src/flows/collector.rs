@@ -4,9 +4,9 @@ use super::directory::Directory;
 use super::figures::{Counts, Measured};
 use super::interval::Interval;
 use super::programs;
-use super::readers::{Before, CountedConnection, Input, Reported};
+use super::readers::{CountedConnection, Input, Reported};
 use super::sinks::Sinks;
-use flows::collector::{CollectedFlow, Connections, Traffic, Tuple};
+use flows::collector::{Before, CollectedFlow, Connections, Traffic, Tuple};
 use flows::nflog::Prefix;
 use flows::{Action, Direction, Reporter};
 use std::collections::HashMap;
@@ -78,6 +78,11 @@ impl Collector {
         }
     }
 
+    /// What reports of connections say of where they were made to does not agree.
+    pub(super) fn cannot_tell_apart(&mut self) {
+        self.connections.cannot_tell_apart();
+    }
+
     /// Works until nobody reports any more, or the end is asked for.
     pub(super) fn run(mut self, inputs: &Receiver<Input>, has_ended: &AtomicBool, pulse: &Pulse) {
         while !has_ended.load(Ordering::Relaxed) {
@@ -136,7 +141,8 @@ impl Collector {
                             let counts = Arc::clone(&self.counts);
                             self.evaluate(
                                 &mut directory,
-                                &connection.tuple,
+                                connection.tuple,
+                                connection.before,
                                 reporter,
                                 &counts.evaluated_again,
                             );
@@ -163,7 +169,7 @@ impl Collector {
         for (direction, reporter) in [(Direction::Egress, Reporter::Src), (Direction::Ingress, Reporter::Dst)]
         {
             if has(direction) {
-                self.evaluate(directory, &connection.tuple, reporter, &counts.evaluated_first);
+                self.evaluate(directory, connection.tuple, before, reporter, &counts.evaluated_first);
             }
         }
     }
@@ -175,10 +181,17 @@ impl Collector {
         self.connections.counted(&directory.names, tuple, before, totals, connection.is_over, now);
     }
 
-    fn evaluate(&mut self, directory: &mut Directory, tuple: &Tuple, reporter: Reporter, count: &AtomicU64) {
-        if let Some(hits) = directory.pending(tuple, reporter) {
+    fn evaluate(
+        &mut self,
+        directory: &mut Directory,
+        tuple: Tuple,
+        before: Before,
+        reporter: Reporter,
+        count: &AtomicU64,
+    ) {
+        if let Some(hits) = directory.pending(&tuple, reporter) {
             count.fetch_add(1, Ordering::Relaxed);
-            self.connections.pending(*tuple, reporter, hits.to_vec());
+            self.connections.pending(tuple, before, reporter, hits.to_vec());
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::figures::{Counts, GROUPS, Measured, ReaderFigures};
 use bpf::layout::judged::Judged;
-use flows::collector::{CountedTraffic, Traffic, Tuple};
+use flows::collector::{Before, CountedTraffic, Traffic, Tuple};
 use netlink::Family;
 use netlink::netfilter::conntrack::{
     self, ConnectionEvent, ConnectionEvents, ConnectionTable, Counted, Entry,
@@ -13,7 +13,6 @@ use netlink::netfilter::conntrack::{
 use netlink::netfilter::nflog::{LoggedPacket, Nflog};
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -26,9 +25,6 @@ const WAIT: Duration = Duration::from_millis(200);
 pub(super) const DUMP_INTERVAL: Duration = Duration::from_secs(5);
 /// How many connections are handed on at once.
 pub(super) const PART: usize = 1024;
-
-/// Where a connection was made to, before translation.
-pub(super) type Before = Option<(IpAddr, u16)>;
 
 /// Packets of one connection that rules of one direction reported.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,6 +90,8 @@ pub(super) struct Sources {
     packets: [Nflog; 2],
     events: ConnectionEvents,
     table: ConnectionTable,
+    /// Packets come with the address that was asked for.
+    pub(super) are_complete: bool,
 }
 
 impl Sources {
@@ -101,12 +99,9 @@ impl Sources {
     pub(super) fn open() -> Result<Self, netlink::netfilter::Error> {
         let packets = [Nflog::open(GROUPS[0])?, Nflog::open(GROUPS[1])?];
         // Beginnings are only needed where packets do not come with the address that was asked for.
-        let with_beginnings = !packets.iter().all(Nflog::has_connections);
-        Ok(Self {
-            packets,
-            events: ConnectionEvents::open(with_beginnings)?,
-            table: ConnectionTable::open()?,
-        })
+        let are_complete = packets.iter().all(Nflog::has_connections);
+        let events = ConnectionEvents::open(!are_complete)?;
+        Ok(Self { packets, events, table: ConnectionTable::open()?, are_complete })
     }
 
     /// Starts the threads.
@@ -165,7 +160,7 @@ fn hand_on(batch: &mut Batch, figures: &ReaderFigures, shared: &Shared) {
 /// Packets by connection.
 #[derive(Debug, Default)]
 struct Batch {
-    places: HashMap<Tuple, usize>,
+    places: HashMap<(Tuple, Before), usize>,
     connections: Vec<Reported>,
     packets: u64,
 }
@@ -174,12 +169,12 @@ impl Batch {
     fn add(&mut self, packet: &LoggedPacket<'_>) {
         self.packets += 1;
         let tuple = tuple(&packet.start.tuple);
-        let place = *self.places.entry(tuple).or_insert_with(|| {
-            let is_other = |original: &conntrack::Tuple| {
-                (original.dest, original.dest_port) != (tuple.dest, tuple.dest_port)
-            };
-            let original = packet.original.as_ref().filter(|original| is_other(original));
-            let before = original.map(|original| (original.dest, original.dest_port));
+        let is_other = |original: &&conntrack::Tuple| {
+            (original.dest, original.dest_port) != (tuple.dest, tuple.dest_port)
+        };
+        let original = packet.original.as_ref().filter(is_other);
+        let before = original.map(|original| (original.dest, original.dest_port));
+        let place = *self.places.entry((tuple, before)).or_insert_with(|| {
             self.connections.push(Reported { tuple, before, prefixes: Vec::new() });
             self.connections.len() - 1
         });
@@ -313,12 +308,13 @@ mod tests {
             ("API0|gnp/b", 80, Some("10.96.0.1")),
             ("DPI|default", 81, Some("10.0.0.2")),
             ("DPI|default", 81, None),
+            ("DPI|default", 80, None),
         ] {
             let (start, original) = packet(port, service);
             batch.add(&LoggedPacket { prefix, start, original });
         }
         let (connections, packets) = batch.take();
-        assert_eq!((connections.len(), packets), (2, 4));
+        assert_eq!((connections.len(), packets), (3, 5));
         let once = Traffic { packets: 1, bytes: 60 };
         assert_eq!(
             connections[0].prefixes,
@@ -328,6 +324,11 @@ mod tests {
         let twice = Traffic { packets: 2, bytes: 120 };
         assert_eq!(connections[1].prefixes, [("DPI|default".to_owned(), twice)]);
         assert_eq!(connections[1].before, None, "made to where it went");
+        assert_eq!(
+            (connections[2].tuple, connections[2].before),
+            (connections[0].tuple, None),
+            "from the same port"
+        );
         assert_eq!(batch.take(), (vec![], 0));
     }
 

@@ -120,9 +120,15 @@ pub struct Connections {
     began: i64,
 }
 
+/// Where a connection was made to, if that was translated.
+pub type Before = Option<(IpAddr, u16)>;
+
 #[derive(Debug)]
 struct Table {
-    connections: HashMap<Tuple, Connection>,
+    /// A client may have a connection by a service and one straight to its pod from the same port. Only where they were made
+    /// to tells them apart.
+    connections: HashMap<(Tuple, Before), Connection>,
+    is_told_apart: bool,
     most: usize,
     counts: CollectorCounts,
 }
@@ -131,8 +137,15 @@ impl Connections {
     /// No connections; the first interval begins now.
     #[must_use]
     pub fn new(most: usize, now: i64) -> Self {
-        let table = Table { connections: HashMap::new(), most, counts: CollectorCounts::default() };
+        let counts = CollectorCounts::default();
+        let table = Table { connections: HashMap::new(), is_told_apart: true, most, counts };
         Self { table, flows: Aggregate::default(), interval: 0, began: now }
+    }
+
+    /// Verdicts and counters do not agree on where connections were made to: one of a tuple is all that can be known. To be said
+    /// before anything is reported.
+    pub fn cannot_tell_apart(&mut self) {
+        self.table.is_told_apart = false;
     }
 
     /// Packets of a connection were reported by rules of one direction, in this order. `before` is where the connection was
@@ -141,7 +154,7 @@ impl Connections {
         &mut self,
         world: &dyn World,
         tuple: Tuple,
-        before: Option<(IpAddr, u16)>,
+        before: Before,
         prefixes: &[(Prefix, Traffic)],
         now: i64,
     ) {
@@ -183,7 +196,7 @@ impl Connections {
         &mut self,
         world: &dyn World,
         tuple: Tuple,
-        before: Option<(IpAddr, u16)>,
+        before: Before,
         totals: CountedTraffic,
         is_over: bool,
         now: i64,
@@ -206,8 +219,9 @@ impl Connections {
     }
 
     /// What would be decided with staged policies, as worked out for one end.
-    pub fn pending(&mut self, tuple: Tuple, reporter: Reporter, hits: Vec<PolicyHit>) {
-        if let Some(connection) = self.table.connections.get_mut(&tuple) {
+    pub fn pending(&mut self, tuple: Tuple, before: Before, reporter: Reporter, hits: Vec<PolicyHit>) {
+        let key = self.table.key(tuple, before);
+        if let Some(connection) = self.table.connections.get_mut(&key) {
             connection.sides[place(reporter)].pending = renumbered(hits, true);
         }
     }
@@ -261,16 +275,20 @@ impl Connections {
 }
 
 impl Table {
+    fn key(&self, tuple: Tuple, before: Before) -> (Tuple, Before) {
+        (tuple, before.filter(|_| self.is_told_apart))
+    }
+
     /// The connection, which is made if one end is here and there is room.
     fn connection(
         &mut self,
         world: &dyn World,
         tuple: Tuple,
-        before: Option<(IpAddr, u16)>,
+        before: Before,
         now: i64,
     ) -> Option<&mut Connection> {
         let is_full = self.connections.len() >= self.most;
-        let connection = match self.connections.entry(tuple) {
+        let connection = match self.connections.entry(self.key(tuple, before)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let fresh = Connection::new(world, tuple, before, now)?;
@@ -298,7 +316,7 @@ fn renumbered(hits: Vec<PolicyHit>, with_staged: bool) -> Vec<PolicyHit> {
 }
 
 impl Connection {
-    fn new(world: &dyn World, tuple: Tuple, before: Option<(IpAddr, u16)>, now: i64) -> Option<Self> {
+    fn new(world: &dyn World, tuple: Tuple, before: Before, now: i64) -> Option<Self> {
         let end = |address: IpAddr, namespace: &str| {
             let mut end = world.end(address, namespace).unwrap_or_else(End::network);
             // Calico's own labels say nothing about a workload.

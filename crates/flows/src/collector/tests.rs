@@ -150,6 +150,38 @@ fn a_connection_through_a_service_from_its_verdict_to_its_end() {
 }
 
 #[test]
+fn connections_by_the_service_and_without_it_from_one_port_are_two() {
+    let (mut table, web) = (Connections::new(10, 0), tuple("10.0.0.1", "10.0.1.2", 8080));
+    let service = Some(("10.96.0.1".parse().unwrap(), 80));
+    // The one without it was there before this collector: nothing was ever reported of it.
+    table.counted(&Small, web, None, totals(9, 9), true, 0);
+    table.verdict(&Small, web, service, &[logged("APE0|gnp/a", 1)], 1);
+    table.pending(web, service, Reporter::Src, vec!["0|default|sgnp:tried|deny|0".parse().unwrap()]);
+    // The kernel lists them in any order, again and again.
+    for now in 1..8 {
+        table.counted(&Small, web, None, totals(9, 9), true, now);
+        table.counted(&Small, web, service, totals(4, 3), now > 3, now);
+        table.counted(&Small, web, None, totals(9, 9), true, now);
+        table.tick(now);
+    }
+    let flows = shown(&table.flush(9));
+    assert_eq!(flows.len(), 1, "{flows:?}");
+    assert!(flows[0].contains(" web Src Allow [0|default|gnp:a|allow|0] [0|default|sgnp:tried|deny|0]"));
+    assert!(flows[0].ends_with("in 3/300 out 4/400 1+1-1"), "{flows:?}");
+    assert_eq!(table.counts().unexplained, 1, "the other one");
+}
+
+#[test]
+fn without_the_place_that_was_asked_for_a_tuple_is_one_connection() {
+    let (mut table, web) = (Connections::new(10, 0), tuple("10.0.0.1", "10.0.1.2", 8080));
+    table.cannot_tell_apart();
+    table.verdict(&Small, web, None, &[logged("APE0|gnp/a", 1)], 0);
+    table.counted(&Small, web, Some(("10.96.0.1".parse().unwrap(), 80)), totals(4, 3), true, 1);
+    let flows = shown(&table.flush(4));
+    assert!(flows.len() == 1 && flows[0].ends_with("in 3/300 out 4/400 1+1-1"), "{flows:?}");
+}
+
+#[test]
 fn what_is_denied_is_counted_by_its_reports_and_leaves_nothing_behind() {
     let mut table = Connections::new(10, 0);
     let out = tuple("10.0.0.9", "8.8.8.8", 53);
@@ -191,7 +223,7 @@ fn connections_of_one_kind_become_one_flow_with_the_labels_that_all_have() {
     for pod in 1..4 {
         let tuple = tuple(&format!("10.0.0.{pod}"), "192.168.7.7", 443);
         table.verdict(&Small, tuple, None, &[logged("APE0|gnp/out", 1)], 0);
-        table.pending(tuple, Reporter::Src, vec!["7|default|sgnp:tried|deny|0".parse().unwrap()]);
+        table.pending(tuple, None, Reporter::Src, vec!["7|default|sgnp:tried|deny|0".parse().unwrap()]);
     }
     let flows = table.flush(5);
     assert_eq!(

@@ -1,7 +1,9 @@
 //! Random traffic through restarts of server and collector: every connection is in flows once, with the kernel's own figures.
 
 use super::*;
-use std::net::SocketAddr;
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::AtomicU16;
 use tokio::runtime::Runtime;
 
 /// A server on a runtime of its own, which ends with all its connections.
@@ -67,11 +69,13 @@ fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
             .collect();
         answers.into_iter().for_each(|answer| answer.join().unwrap());
     });
-    let plans: Vec<(SocketAddr, u64)> = (0..connections)
+    // Every port once: where two connections meet, the kernel forgets one that has ended.
+    static PORTS: AtomicU16 = AtomicU16::new(40_000);
+    let plans: Vec<(u16, SocketAddr, u64)> = (0..connections)
         .map(|_| {
             let places = ["10.0.0.2:80", "10.96.0.1:8080", "[fd00::2]:80"];
             let place = places[usize::try_from(random.below(3)).unwrap()];
-            (place.parse().unwrap(), random.below(60_000))
+            (PORTS.fetch_add(1, Ordering::Relaxed), place.parse().unwrap(), random.below(60_000))
         })
         .collect();
     host.pods[0]
@@ -80,9 +84,9 @@ fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
             for some in plans.chunks(4) {
                 denied.send_to(&[1; 100], "10.0.0.2:53").unwrap();
                 // Threads of this one are in the same namespace.
-                let talking = some.iter().copied().map(|(place, bytes)| {
+                let talking = some.iter().copied().map(|(port, place, bytes)| {
                     std::thread::spawn(move || {
-                        let mut stream = TcpStream::connect(place).unwrap();
+                        let mut stream = connect_from(port, place).unwrap();
                         stream.write_all(&vec![7; usize::try_from(bytes).unwrap()]).unwrap();
                         stream.shutdown(std::net::Shutdown::Write).unwrap();
                         let mut all = Vec::new();
@@ -95,6 +99,63 @@ fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
         })
         .unwrap();
     answering.join().unwrap();
+}
+
+/// Asserts that flows have so many connections, and every packet that the kernel counted, once at each end.
+fn is_accounted_once(host: &Host, server: &Server, connections: u64) {
+    let kernel = [netlink::Family::V4, netlink::Family::V6].map(|family| host.counted(family));
+    let sum = |of: fn(&(Counted, Counted)) -> u64| kernel.iter().map(of).sum::<u64>();
+    for reporter in [Reporter::Src, Reporter::Dst] {
+        let found = server.allowed(reporter);
+        assert_eq!(
+            (found.started, found.completed),
+            (connections, connections),
+            "{reporter:?}: {:#?}",
+            server.taken.of(reporter, "tcp", 80)
+        );
+        let (out, back) = match reporter {
+            Reporter::Src => ((found.packets_out, found.bytes_out), (found.packets_in, found.bytes_in)),
+            _ => ((found.packets_in, found.bytes_in), (found.packets_out, found.bytes_out)),
+        };
+        assert_eq!(out, (sum(|one| one.0.packets), sum(|one| one.0.bytes)), "{reporter:?}");
+        assert_eq!(back, (sum(|one| one.1.packets), sum(|one| one.1.bytes)), "{reporter:?}");
+    }
+}
+
+/// A connection from this port, which others may have too.
+fn connect_from(port: u16, place: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(place), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    let any: IpAddr =
+        if place.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    socket.bind(&SocketAddr::new(any, port).into())?;
+    socket.connect(&place.into())?;
+    Ok(socket.into())
+}
+
+/// Translated or not, both connections have the same addresses and ports on their way through the rules.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_by_the_service_and_one_without_it_from_the_same_port_are_two() {
+    let (host, folder) = (Host::new(), Folder::new("flows").unwrap());
+    let goldmane = folder.path().join("goldmane.sock");
+    let server = Server::start(&goldmane);
+    let _running = collector(&host, Some(&goldmane), None, &Metrics::default());
+    let listener = host.pods[1].run(|| TcpListener::bind("[::]:80")).unwrap().unwrap();
+    let mut open = Vec::new();
+    for (place, bytes) in [("10.96.0.1:8080", 40_000), ("10.0.0.2:80", 10)] {
+        let mut stream = host.pods[0].run(|| connect_from(45_000, place.parse().unwrap())).unwrap().unwrap();
+        stream.write_all(&vec![7; bytes]).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        accepted.read_exact(&mut vec![0; bytes]).unwrap();
+        open.push((stream, accepted));
+    }
+    drop(open);
+    testkit::eventually_async("both connections are in flows", async || {
+        [Reporter::Src, Reporter::Dst].iter().all(|side| server.allowed(*side).completed >= 2)
+    })
+    .await
+    .unwrap_or_else(|error| panic!("{error}: {:#?}", server.taken.0.lock().unwrap()));
+    is_accounted_once(&host, &server, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,16 +189,5 @@ async fn random_traffic_is_accounted_once_through_restarts() {
     let _running = collector(&host, Some(&goldmane), None, &Metrics::default());
     talk_at_random(&host, &mut random, 16);
     has(&server, 40).await;
-    let kernel = [netlink::Family::V4, netlink::Family::V6].map(|family| host.counted(family));
-    let sum = |of: fn(&(Counted, Counted)) -> u64| kernel.iter().map(of).sum::<u64>();
-    for reporter in [Reporter::Src, Reporter::Dst] {
-        let found = server.allowed(reporter);
-        assert_eq!((found.started, found.completed), (40, 40), "{reporter:?}");
-        let (out, back) = match reporter {
-            Reporter::Src => ((found.packets_out, found.bytes_out), (found.packets_in, found.bytes_in)),
-            _ => ((found.packets_in, found.bytes_in), (found.packets_out, found.bytes_out)),
-        };
-        assert_eq!(out, (sum(|one| one.0.packets), sum(|one| one.0.bytes)), "{reporter:?}");
-        assert_eq!(back, (sum(|one| one.1.packets), sum(|one| one.1.bytes)), "{reporter:?}");
-    }
+    is_accounted_once(&host, &server, 40);
 }
