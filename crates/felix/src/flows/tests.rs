@@ -39,7 +39,7 @@ const RULES: &str = r#"
         chain forward {
             type filter hook forward priority 0; policy accept;
             ct state established,related accept
-            meta l4proto ipv6-icmp accept
+            meta l4proto 58 accept
             log prefix "APE0|gnp/out" snaplen 80 group 2
             tcp dport 80 log prefix "API0|gnp/in" snaplen 80 group 1 accept
             log prefix "DPI|default" snaplen 80 group 1 drop

@@ -4,6 +4,7 @@ use super::*;
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::AtomicU16;
+use testkit::guest::Guest;
 use tokio::runtime::Runtime;
 
 /// A server on a runtime of its own, which ends with all its connections.
@@ -133,9 +134,17 @@ fn connect_from(port: u16, place: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Translated or not, both connections have the same addresses and ports on their way through the rules.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_by_the_service_and_one_without_it_from_the_same_port_are_two() {
+/// Translated or not, both connections have the same addresses and ports on their way through the rules. Kernels tell them apart
+/// that were built to report a packet with its connection, as those of distributions are.
+#[test]
+fn guest_connections_by_the_service_and_without_it_from_the_same_port_are_two() {
+    let name = "flows::tests::accounting::guest_connections_by_the_service_and_without_it_from_the_same_port_are_two";
+    Guest::new(name).program("ip").program("nft").run(|| {
+        Runtime::new().unwrap().block_on(connections_from_the_same_port_are_two());
+    });
+}
+
+async fn connections_from_the_same_port_are_two() {
     let (host, folder) = (Host::new(), Folder::new("flows").unwrap());
     let goldmane = folder.path().join("goldmane.sock");
     let server = Server::start(&goldmane);
