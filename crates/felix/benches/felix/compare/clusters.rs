@@ -200,7 +200,7 @@ fn settings(dice: &mut Dice) -> (Value, Vec<&'static str>) {
             "failsafe",
             json!({"failsafeInboundHostPorts": [{"protocol": "TCP", "port": 22, "net": "10.0.0.0/8"}, {"protocol": "UDP", "port": 68},
             {"protocol": "TCP", "port": 2379}, {"protocol": "TCP", "port": 6666}],
-            "failsafeOutboundHostPorts": [{"protocol": "TCP", "port": 2379}, {"protocol": "TCP", "port": 6666}, {"protocol": "SCTP", "port": 9, "net": "fd00::/8"}]}),
+            "failsafeOutboundHostPorts": [{"protocol": "TCP", "port": 2379}, {"protocol": "TCP", "port": 6666}, {"protocol": "UDP", "port": 9, "net": "fd00::/8"}]}),
         ),
         ("loops", json!({"serviceLoopPrevention": dice.one_of(&["Reject", "Disabled"])})),
         ("natPorts", json!({"natPortRange": "40000:50000"})),
