@@ -45,19 +45,20 @@ struct Round {
 }
 
 impl Round {
-    async fn run(serving: Serving) -> Result<Self> {
+    /// The round, and the bytes that clients got.
+    async fn run(serving: Serving) -> Result<(Self, Vec<u8>)> {
         let (ready, ready_cpu, alone) =
             (serving.ready.as_secs_f64(), serving.ready_cpu, serving.mebibytes()?);
-        let snapshot = clients::snapshot(serving.address).await?.len();
+        let snapshot = clients::snapshot(serving.address).await?;
         let mut costs = Vec::new();
         for count in CLIENTS {
-            let (cost, clients) = cost(&serving, snapshot, count).await?;
+            let (cost, clients) = cost(&serving, snapshot.len(), count).await?;
             costs.push(cost);
             drop(clients);
             settle().await;
         }
         let clients = costs.try_into().map_err(|_| anyhow::anyhow!("a cost for each"))?;
-        Ok(Self { ready, ready_cpu, alone, clients })
+        Ok((Self { ready, ready_cpu, alone, clients }, snapshot))
     }
 
     /// What Calico's Typha took once, on a machine like the one that this was written on.
@@ -66,6 +67,17 @@ impl Round {
         let clients = [cost(0.1, 0.06, 0.0), cost(0.4, 0.2, 0.0), cost(2.4, 1.74, 372.0)];
         Self { ready: 2.1, ready_cpu: 0.0, alone: 332.0, clients }
     }
+}
+
+/// The least that so many clients can cost: a process that writes these bytes to whoever connects, without a hello.
+async fn floor(bytes: &[u8]) -> Result<[f64; CLIENTS.len()]> {
+    let serving = Serving::floor(bytes)?;
+    let mut times = [0.0; CLIENTS.len()];
+    for (time, count) in times.iter_mut().zip(CLIENTS) {
+        *time = clients::readers(serving.address, bytes.len(), count).await?.as_secs_f64();
+        settle().await;
+    }
+    Ok(times)
 }
 
 /// The middle of a figure.
@@ -82,14 +94,16 @@ fn spread(ours: &[Round], theirs: &[Round], figure: impl Fn(&Round) -> f64) -> S
 
 /// The shape of Calico's own figures, beside its Typha where that is at hand, or else beside figures of it.
 pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result<()> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     let peer = peer();
     for _ in 0..if peer.is_some() { ROUNDS } else { 1 } {
         theirs.push(match &peer {
-            Some(program) => Round::run(Serving::typha(program, &[], store)?).await?,
+            Some(program) => Round::run(Serving::typha(program, &[], store)?).await?.0,
             None => Round::taken_once(),
         });
-        ours.push(Round::run(Serving::ours(store)?).await?);
+        let (round, bytes) = Round::run(Serving::ours(store)?).await?;
+        ours.push(round);
+        floors.push(floor(&bytes).await?);
     }
     let who = if peer.is_some() { "Calico's Typha" } else { "Calico's Typha, taken once" };
     let keys = POLICIES + FEWER_ENDPOINTS;
@@ -123,10 +137,15 @@ pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result
         let (time, other) = both(|cost| cost.time);
         let (cpu, other_cpu) = both(|cost| cost.cpu);
         let (mebibytes, others) = both(|cost| cost.mebibytes);
+        let least = testkit::median(floors.iter().map(|times| times[place]).collect());
         report.row(
             &format!("{keys} keys to {count} clients: all in sync"),
             &format!("{time:.3} s, {cpu:.2} CPU s, {mebibytes:.0} MiB"),
-            &format!("{who}: {other:.3} s, {other_cpu:.2} CPU s, {others:.0} MiB"),
+            &format!(
+                "{who}: {other:.3} s, {other_cpu:.2} CPU s, {others:.0} MiB; our bytes by a process that only writes them: \
+                 {least:.3} s, {} of Calico's",
+                ratio(least, other)
+            ),
             &format!(
                 "{}{} in time, {} in CPU",
                 ratio(time, other),
