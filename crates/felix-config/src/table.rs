@@ -405,7 +405,7 @@ parameters! {
     /// Interfaces whose traffic the kernel tracks all the same.
     bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+" <- "bpfForceTrackPacketsFromIfaces", idle;
     /// Interfaces, as a regular expression, on which receive offload is turned off.
-    bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", idle;
+    bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", bpf;
     /// Destinations that are never translated, such as a local DNS cache.
     bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT", bpf;
     /// Whether packets go straight to the workload's side of its device.

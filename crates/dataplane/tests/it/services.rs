@@ -4,6 +4,7 @@
 mod limits;
 mod maglev;
 mod node;
+mod offload;
 mod switching;
 mod untracked;
 
