@@ -86,7 +86,8 @@ INLINE u32 mark_of(u32 flags, int is_confirmed)
 		return MARK_MASQUERADE;
 	if (settings.is_workload && (flags & ENTRY_NAT_OUTGOING))
 		return MARK_NAT_OUTGOING;
-	if (is_confirmed)
+	/* Linux must see every packet of what it alone can lead on. */
+	if (is_confirmed && !(options.bypasses_tracking && flags & ENTRY_SKIP_FIB))
 		return MARK_BYPASS;
 	if (settings.is_workload && flags & ENTRY_DIRECT)
 		return MARK_NO_TRACKING;
@@ -648,6 +649,9 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 		goto allow;
 	}
 	if (settings.is_leaving) {
+		/* It was for the host, until somebody's rules sent it here: those have to see the answers. */
+		if (options.bypasses_tracking && settings.is_workload && (buffer->mark & MARK_SKIP_FIB) == MARK_SKIP_FIB)
+			packet->entry_flags |= ENTRY_SKIP_FIB;
 		is_host = is_from_host(buffer, packet);
 		/* The host reaches its workloads; so does a workload itself by way of a service, hidden behind the host. */
 		int is_itself = has_mark(buffer, MARK_MASQUERADE) && buffer->ingress_ifindex == buffer->ifindex;

@@ -395,7 +395,7 @@ parameters! {
     /// The source ports used when two clients collide.
     bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts", bpf;
     /// Whether workload and service traffic skips the kernel's connection tracking.
-    bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", idle;
+    bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", bpf;
     /// Whether fragments from outside that arrive before the first one of their packet wait for it.
     bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled", bpf;
     /// How strictly source addresses are checked on host interfaces.
@@ -403,7 +403,7 @@ parameters! {
     /// Whether details of policy programs are kept for inspection.
     bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true" <- "bpfPolicyDebugEnabled", idle;
     /// Interfaces whose traffic the kernel tracks all the same.
-    bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+" <- "bpfForceTrackPacketsFromIfaces", idle;
+    bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+" <- "bpfForceTrackPacketsFromIfaces", bpf;
     /// Interfaces, as a regular expression, on which receive offload is turned off.
     bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", bpf;
     /// Destinations that are never translated, such as a local DNS cache.

@@ -73,6 +73,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         has_limits: interface.is_workload,
         keeps_fragments: true,
         service_mark: 1,
+        bypasses_tracking: true,
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
     };

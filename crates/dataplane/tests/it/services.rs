@@ -6,6 +6,7 @@ mod maglev;
 mod node;
 mod offload;
 mod switching;
+mod tracking;
 mod untracked;
 
 use anyhow::{Context as _, Result, ensure};

@@ -149,6 +149,7 @@ fn options(config: &Config) -> Options {
             (range.min, range.max.saturating_sub(range.min).saturating_add(1))
         }),
         service_mark: u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default(),
+        bypasses_tracking: config.bpf_host_conntrack_bypass,
         answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
         keeps_fragments: config.bpf_ip_fragment_reassembly_enabled,
         fragment_seconds: fragment_seconds(config).unwrap_or(defaults.fragment_seconds),
