@@ -349,7 +349,7 @@ parameters! {
     /// Whether the BPF dataplane is used.
     bpf_enabled: bool = Bool, "BPFEnabled", "false" <- "bpfEnabled";
     /// Which address the host itself uses as source over a tunnel in BPF mode.
-    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory idle;
+    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory bpf;
     /// Whether BPF is forbidden to unprivileged users.
     bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged", bpf;
     /// Whether the kernel's strict JIT hardening is relaxed.

@@ -75,6 +75,7 @@ mod tests {
             bpf_conntrack_log_level: choices::ConntrackLogLevel::Debug,
             bpf_force_track_packets_from_ifaces: vec!["eth+".to_owned()],
             bpf_host_conntrack_bypass: true,
+            bpf_overlay_host_source_ip: choices::OverlayHostSource::HostAddress,
             bpf_disable_gro_for_ifaces: Pattern::new("eth0"),
             ..plain.clone()
         };

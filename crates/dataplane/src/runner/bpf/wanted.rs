@@ -2,6 +2,7 @@
 
 use super::Owners;
 use super::host_path::HostPath;
+use crate::settings::sends_as_host;
 use bpf::interface::{Options, ReversePath};
 use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
@@ -121,7 +122,8 @@ pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (Ho
     });
     settings.options.is_udp_only = path.devices == Some(true);
     let v4 = config.ipv4_vxlan_tunnel_addr.or(config.ipip_tunnel_addr);
-    settings.tunnel_addresses = [v4.map(Into::into), config.ipv6_vxlan_tunnel_addr.map(Into::into)];
+    let by_version = [v4.map(Into::into), config.ipv6_vxlan_tunnel_addr.map(Into::into)];
+    settings.tunnel_addresses = if sends_as_host(config) { [None; 2] } else { by_version };
     (path, refused)
 }
 
