@@ -415,7 +415,7 @@ parameters! {
     /// The size of the buffer for BPF events, in MB.
     bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1" <- "bpfExportBufferSizeMB", mandatory idle;
     /// Whether BPF programs are profiled.
-    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory idle;
+    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory bpf;
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
     cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path", bpf;
     /// The cgroup that the connect-time load balancer is attached to; for development.

@@ -74,6 +74,7 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         keeps_fragments: true,
         service_mark: 1,
         bypasses_tracking: true,
+        profiles: true,
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
     };

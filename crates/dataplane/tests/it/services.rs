@@ -5,6 +5,7 @@ mod limits;
 mod maglev;
 mod node;
 mod offload;
+mod profiling;
 mod sources;
 mod switching;
 mod tracking;

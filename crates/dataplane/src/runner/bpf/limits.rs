@@ -74,6 +74,7 @@ mod tests {
             bpf_ctlb_log_filter: choices::ConnectLogFilter::All,
             bpf_conntrack_log_level: choices::ConntrackLogLevel::Debug,
             bpf_force_track_packets_from_ifaces: vec!["eth+".to_owned()],
+            bpf_profiling: choices::Switch::Enabled,
             bpf_host_conntrack_bypass: true,
             bpf_overlay_host_source_ip: choices::OverlayHostSource::HostAddress,
             bpf_disable_gro_for_ifaces: Pattern::new("eth0"),

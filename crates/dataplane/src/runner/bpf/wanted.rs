@@ -12,7 +12,7 @@ use bpf_driver::{Filters, Holders, Interface, Kind, Logging, Settings, Way};
 use bpf_policy::EndpointId;
 use felix_config::choices::{
     AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, RedirectToPeer,
-    ReversePathFilter, SourceSpoofing,
+    ReversePathFilter, SourceSpoofing, Switch,
 };
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::{HostEndpointName, InterfaceName, WorkloadEndpointId};
@@ -152,6 +152,7 @@ fn options(config: &Config) -> Options {
         }),
         service_mark: u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default(),
         bypasses_tracking: config.bpf_host_conntrack_bypass,
+        profiles: config.bpf_profiling == Switch::Enabled,
         answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
         keeps_fragments: config.bpf_ip_fragment_reassembly_enabled,
         fragment_seconds: fragment_seconds(config).unwrap_or(defaults.fragment_seconds),
