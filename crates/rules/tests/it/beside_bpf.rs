@@ -157,6 +157,9 @@ fn connections_to_services_are_marked_where_that_is_wanted() {
     }
 }
 
+/// Interface, destination and whether that is this host's, mark; what Linux does with the connection, and the mark afterwards.
+type Passing = (&'static str, [u8; 4], bool, u32, Tracking, u32);
+
 /// `BPFHostConntrackBypass`: what passes through this host is not tracked, but for what Linux has to translate or alone knows.
 #[test]
 fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
@@ -165,7 +168,7 @@ fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
     const NAT_OUTGOING: u32 = 0x0180_0000;
     const MASQUERADE: u32 = 0x0360_0000;
     const NO_TRACKING: u32 = 0x0140_0000;
-    let cases: &[(&str, [u8; 4], bool, u32, Tracking, u32)] = &[
+    let cases: &[Passing] = &[
         ("eth0", [10, 0, 0, 2], false, SEEN, Untracked, SEEN),
         ("cali1", [10, 0, 0, 2], false, BYPASS, Untracked, BYPASS),
         ("cali1", [10, 0, 0, 2], false, NO_TRACKING, Untracked, NO_TRACKING),
