@@ -56,9 +56,11 @@ struct options {
 	u32 keeps_fragments;    /* those that come before the first wait for it */
 	u32 fragment_seconds;   /* how long the first one's ports count, and others wait */
 	u32 service_mark;       /* of workloads' answers to clients outside of a service; 0: none */
+	u32 bypasses_tracking;  /* Linux tracks only those packets that have to take its way */
+	u32 profiles;           /* notes how long packets take */
 	u32 tunnel_address[4];  /* the node's own in its tunnel; IPv4: the first word; 0: none */
 };
-ASSERT_SIZE(struct options, 112);
+ASSERT_SIZE(struct options, 120);
 const volatile struct options options = {.first_port = 20000, .ports = 10000, .fragment_seconds = 30};
 
 /* Whether a program is at the source's end of a packet's way through this node. The host's own packets to itself have no other. */
@@ -195,6 +197,7 @@ struct packet {
 	u32 is_unwrapped;           /* for the first program, by the one that calls it again */
 	struct fib_lookup fib;
 	struct judged judged;
+	u64 began;                  /* where that is asked: when the first program began with it; 0 afterwards */
 };
 
 MAP(cali_packet, MAP_PERCPU_ARRAY, u32, struct packet, 1, 0);

@@ -27,6 +27,7 @@
 #include "wrap.h"
 #include "reset.h"
 #include "note.h"
+#include "profile.h"
 #include "policy.h"
 
 char licence[] SECTION("license") = "GPL";
@@ -86,7 +87,8 @@ INLINE u32 mark_of(u32 flags, int is_confirmed)
 		return MARK_MASQUERADE;
 	if (settings.is_workload && (flags & ENTRY_NAT_OUTGOING))
 		return MARK_NAT_OUTGOING;
-	if (is_confirmed)
+	/* Linux must see every packet of what it alone can lead on. */
+	if (is_confirmed && !(options.bypasses_tracking && flags & ENTRY_SKIP_FIB))
 		return MARK_BYPASS;
 	if (settings.is_workload && flags & ENTRY_DIRECT)
 		return MARK_NO_TRACKING;
@@ -234,7 +236,7 @@ INLINE int on_loopback(struct __sk_buff *buffer, struct packet *packet)
 	return drop(buffer, REASON_CHECKSUM);
 }
 
-SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
+PROFILED(cali_tc_main)
 {
 	if (options.kind == KIND_LOOPBACK && !settings.is_leaving)
 		return TC_NEXT;
@@ -245,8 +247,10 @@ SECTION("classifier") int cali_tc_main(struct __sk_buff *buffer)
 		return TC_DROP;
 	u32 is_unwrapped = may_unwrap() && packet->is_unwrapped;
 	packet->is_unwrapped = 0;
-	if (!is_unwrapped)
+	if (!is_unwrapped) {
+		begin_profile(packet);
 		count(buffer, REASON_TOTAL);
+	}
 	if (options.has_limits && exceeds_rate(buffer))
 		return drop(buffer, REASON_LIMIT);
 	if (settings.is_leaving && (has_mark(buffer, MARK_BYPASS) || has_mark(buffer, MARK_BYPASS_FORWARD))) {
@@ -384,7 +388,7 @@ INLINE int send_on(struct __sk_buff *buffer, struct packet *packet)
 	return forward(buffer, packet);
 }
 
-SECTION("classifier") int cali_tc_translate(struct __sk_buff *buffer)
+PROFILED(cali_tc_translate)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -393,7 +397,7 @@ SECTION("classifier") int cali_tc_translate(struct __sk_buff *buffer)
 }
 
 /* An envelope with a client's packet: what is in it is a packet like any other, but for where it came from. */
-SECTION("classifier") int cali_tc_unwrap(struct __sk_buff *buffer)
+PROFILED(cali_tc_unwrap)
 {
 	struct packet *packet = this_packet();
 	if (!packet || unwrap(buffer))
@@ -405,7 +409,7 @@ SECTION("classifier") int cali_tc_unwrap(struct __sk_buff *buffer)
 }
 
 /* A fragment that came before the first one, or the first one after others. */
-SECTION("classifier") int cali_tc_fragment(struct __sk_buff *buffer)
+PROFILED(cali_tc_fragment)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -424,7 +428,7 @@ SECTION("classifier") int cali_tc_fragment(struct __sk_buff *buffer)
 	return TC_DROP;
 }
 
-SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)
+PROFILED(cali_tc_error)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -433,7 +437,7 @@ SECTION("classifier") int cali_tc_error(struct __sk_buff *buffer)
 	return verdict == TC_REDIRECT ? verdict : TC_DROP;
 }
 
-SECTION("classifier") int cali_tc_reset(struct __sk_buff *buffer)
+PROFILED(cali_tc_reset)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -624,7 +628,7 @@ FUNCTION int refuse_connection(struct __sk_buff *buffer)
 	return verdict == TC_REDIRECT ? verdict : TC_DROP;
 }
 
-SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
+PROFILED(cali_tc_policy)
 {
 	struct packet *packet = this_packet();
 	if (!packet)
@@ -648,6 +652,9 @@ SECTION("classifier") int cali_tc_policy(struct __sk_buff *buffer)
 		goto allow;
 	}
 	if (settings.is_leaving) {
+		/* It was for the host, until somebody's rules sent it here: those have to see the answers. */
+		if (options.bypasses_tracking && settings.is_workload && (buffer->mark & MARK_SKIP_FIB) == MARK_SKIP_FIB)
+			packet->entry_flags |= ENTRY_SKIP_FIB;
 		is_host = is_from_host(buffer, packet);
 		/* The host reaches its workloads; so does a workload itself by way of a service, hidden behind the host. */
 		int is_itself = has_mark(buffer, MARK_MASQUERADE) && buffer->ingress_ifindex == buffer->ifindex;

@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::maps::{Failure, Maps};
-use crate::{arp, conntrack, counters, interfaces, nat, policy, routes, sets, watch};
+use crate::{arp, conntrack, counters, interfaces, nat, policy, profiling, routes, sets, watch};
 use bpf::layout::{V4, V6};
 use clap::{Parser, Subcommand};
 use std::io::Write;
@@ -56,6 +56,9 @@ enum Command {
     /// Dump policy attached to interface
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Show and reset profiling data
+    #[command(subcommand)]
+    Profiling(profiling::Command),
     /// Manipulates routes
     #[command(subcommand)]
     Routes(routes::Command),
@@ -97,6 +100,7 @@ pub fn run(
         Command::Ipsets(sets::Command::Dump) => of_family!(sets, json, maps, out),
         Command::Nat(command) => of_family!(nat, command, json, maps, out),
         Command::Policy(command) => policy::run(command, if arguments.ipv6 { 6 } else { 4 }, maps, out),
+        Command::Profiling(command) => profiling::run(command, json, maps, out),
         Command::Routes(command) => of_family!(routes, command, json, maps, out),
         Command::Version => Ok(writeln!(out, "Version:            {version}")?),
         Command::Watch(command) => watch::run(command, json, maps, out),

@@ -16,6 +16,7 @@ mod maps;
 mod nat;
 mod pins;
 mod policy;
+mod profiling;
 mod routes;
 mod sets;
 mod text;

@@ -35,6 +35,12 @@ impl std::fmt::Debug for DataplaneSettings {
     }
 }
 
+/// `BPFOverlayHostSourceIP: HostAddress`: tunnel devices have no address, and the host sends by the one that other nodes know it
+/// by. Not for WireGuard, as with Calico.
+pub(crate) fn sends_as_host(config: &Config) -> bool {
+    config.bpf_enabled && config.bpf_overlay_host_source_ip == choices::OverlayHostSource::HostAddress
+}
+
 /// The settings of rules. Whether kube-proxy uses IPVS, and what the kernel can do, is found out later and starts as "no"
 /// and "everything".
 ///
@@ -60,10 +66,10 @@ pub fn rules_config(
         vxlan_enabled: encapsulation.vxlan,
         vxlan_enabled_v6: encapsulation.vxlan_v6,
         vxlan_port: port(config.vxlan_port),
-        vxlan_tunnel_address: config.ipv4_vxlan_tunnel_addr,
-        vxlan_tunnel_address_v6: config.ipv6_vxlan_tunnel_addr,
+        vxlan_tunnel_address: config.ipv4_vxlan_tunnel_addr.filter(|_| !sends_as_host(config)),
+        vxlan_tunnel_address_v6: config.ipv6_vxlan_tunnel_addr.filter(|_| !sends_as_host(config)),
         ipip_enabled: encapsulation.ipip,
-        ipip_tunnel_address: config.ipip_tunnel_addr,
+        ipip_tunnel_address: config.ipip_tunnel_addr.filter(|_| !sends_as_host(config)),
         allow_vxlan_from_workloads: config.allow_vxlan_packets_from_workloads,
         allow_ipip_from_workloads: config.allow_ipip_packets_from_workloads,
         wireguard: Wireguard {

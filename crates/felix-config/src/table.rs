@@ -349,7 +349,7 @@ parameters! {
     /// Whether the BPF dataplane is used.
     bpf_enabled: bool = Bool, "BPFEnabled", "false" <- "bpfEnabled";
     /// Which address the host itself uses as source over a tunnel in BPF mode.
-    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory idle;
+    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory bpf;
     /// Whether BPF is forbidden to unprivileged users.
     bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged", bpf;
     /// Whether the kernel's strict JIT hardening is relaxed.
@@ -395,7 +395,7 @@ parameters! {
     /// The source ports used when two clients collide.
     bpf_psnat_ports: Option<PortRange> = PortRangeKind, "BPFPSNATPorts", "20000:29999" <- "bpfPSNATPorts", bpf;
     /// Whether workload and service traffic skips the kernel's connection tracking.
-    bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", idle;
+    bpf_host_conntrack_bypass: bool = Bool, "BPFHostConntrackBypass", "false" <- "bpfHostConntrackBypass", bpf;
     /// Whether fragments from outside that arrive before the first one of their packet wait for it.
     bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled", bpf;
     /// How strictly source addresses are checked on host interfaces.
@@ -403,9 +403,9 @@ parameters! {
     /// Whether details of policy programs are kept for inspection.
     bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true" <- "bpfPolicyDebugEnabled", idle;
     /// Interfaces whose traffic the kernel tracks all the same.
-    bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+" <- "bpfForceTrackPacketsFromIfaces", idle;
+    bpf_force_track_packets_from_ifaces: Vec<String> = InterfaceFilters, "BPFForceTrackPacketsFromIfaces", "docker+" <- "bpfForceTrackPacketsFromIfaces", bpf;
     /// Interfaces, as a regular expression, on which receive offload is turned off.
-    bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", idle;
+    bpf_disable_gro_for_ifaces: Option<Pattern> = RegularExpression, "BPFDisableGROForIfaces", "" <- "bpfDisableGROForIfaces", bpf;
     /// Destinations that are never translated, such as a local DNS cache.
     bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT", bpf;
     /// Whether packets go straight to the workload's side of its device.
@@ -415,7 +415,7 @@ parameters! {
     /// The size of the buffer for BPF events, in MB.
     bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1" <- "bpfExportBufferSizeMB", mandatory idle;
     /// Whether BPF programs are profiled.
-    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory idle;
+    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory bpf;
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
     cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path", bpf;
     /// The cgroup that the connect-time load balancer is attached to; for development.

@@ -30,6 +30,7 @@ use figures::Counts;
 use goldmane_api::connect::{Target, TlsPaths};
 use messages::ToDataplane;
 use model::feed::FeedEntry;
+use programs::Untracked;
 use readers::{Shared, Sources};
 use sinks::Sinks;
 use std::path::PathBuf;
@@ -61,8 +62,8 @@ pub(crate) struct Settings {
     evaluates: bool,
     is_traced: bool,
     has_programs: bool,
-    /// Whether there can be flows that only programs know: those that go straight from one pod to another.
-    leaves_untracked: bool,
+    /// The flows that only programs know.
+    untracked: Untracked,
 }
 
 impl Settings {
@@ -91,7 +92,11 @@ impl Settings {
             evaluates: config.flow_logs_policy_evaluation_mode == PolicyEvaluation::Continuous,
             is_traced: config.flow_logs_collector_debug_trace,
             has_programs: config.bpf_enabled,
-            leaves_untracked: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
+            untracked: match config.bpf_redirect_to_peer {
+                _ if config.bpf_host_conntrack_bypass => Untracked::PassingThrough,
+                RedirectToPeer::Disabled => Untracked::Nothing,
+                _ => Untracked::Direct,
+            },
         })
     }
 }
@@ -151,7 +156,7 @@ pub(crate) fn start(
     let directory = Arc::new(Mutex::new(Directory::new(&settings.host, settings.evaluates)));
     let counts = Arc::new(Counts::default());
     counts.show(metrics);
-    let Settings { host, interval, target, socket, is_traced, has_programs, leaves_untracked, .. } = settings;
+    let Settings { host, interval, target, socket, is_traced, has_programs, untracked, .. } = settings;
     let (sinks, tasks) = Sinks::start(&host, target, socket, &counts, metrics);
     let mut collector = Collector::new(Arc::clone(&directory), sinks, metrics, interval, is_traced);
     let pulse = Pulse::new();
@@ -162,7 +167,7 @@ pub(crate) fn start(
     std::thread::Builder::new().name("flows".to_owned()).spawn(move || {
         let (sender, inputs) = sync_channel(WAITING);
         let shared = Shared { collector: sender, counts, metrics, has_ended: Arc::clone(&has_ended) };
-        let heard = listen(&shared, has_programs, leaves_untracked);
+        let heard = listen(&shared, has_programs, untracked);
         // Readers have their own; the collector ends with the last of them.
         drop(shared);
         let Some(Heard { agree }) = heard else { return };
@@ -181,7 +186,7 @@ struct Heard {
 }
 
 /// Has the kernel count and report. Tries again while somebody else reads what is ours; nothing if the end comes first.
-fn listen(shared: &Shared, has_programs: bool, leaves_untracked: bool) -> Option<Heard> {
+fn listen(shared: &Shared, has_programs: bool, untracked: Untracked) -> Option<Heard> {
     if let Err(error) = netlink::sysctl::ensure(COUNTING, "1") {
         tracing::warn!(%error, "the kernel may not count packets of connections; flows have no figures then");
     }
@@ -193,7 +198,7 @@ fn listen(shared: &Shared, has_programs: bool, leaves_untracked: bool) -> Option
             Ok(sources) => {
                 let agree = sources.are_complete && !has_programs;
                 match sources.start(shared).and_then(|()| match has_programs {
-                    true => programs::start(shared, leaves_untracked),
+                    true => programs::start(shared, untracked),
                     false => Ok(()),
                 }) {
                     Ok(()) => return Some(Heard { agree }),

@@ -7,7 +7,7 @@
 //! - [`Operation`] and the values it carries: [`Link`], [`Address`], [`Route`], [`Neighbour`], [`Rule`].
 //! - [`Monitor`]: what changes, as it changes.
 //! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
-//! - [`wireguard`]: the keys and peers of WireGuard devices.
+//! - [`wireguard`]: the keys and peers of WireGuard devices; [`ethtool`]: features of devices.
 //! - [`tc`]: limits of bandwidth; [`announcements`]: machines that say where they are;
 //!   [`discovery`]: ARP and NDP, answered by hand.
 //! - [`session_options`]: options of TCP sockets that routing sessions need and no crate sets.
@@ -26,6 +26,7 @@ pub mod announcements;
 mod connection;
 pub mod discovery;
 mod error;
+pub mod ethtool;
 #[cfg(any(test, feature = "testing"))]
 mod fake;
 mod filter;

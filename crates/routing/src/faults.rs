@@ -301,7 +301,7 @@ impl World {
             let device = TunnelDevice {
                 name: VXLAN.to_owned(),
                 kind: TunnelKind::Vxlan(vxlan, MacAddress([0x66, 0, 0, 0, 0, 1])),
-                address: [10, 66, 1, 0].into(),
+                address: Some([10, 66, 1, 0].into()),
                 mtu: Some(1450),
             };
             let mut changes = Changes::default();

@@ -134,6 +134,10 @@ pub struct RulesConfig {
     pub bpf_serves: bool,
     /// `BPFExtToServiceConnmark`: connections from clients outside to a service of a workload get it; 0 for none.
     pub bpf_service_mark: u32,
+    /// `BPFHostConntrackBypass`: Linux does not track what only passes through this host, as far as it needs not know of it.
+    pub bpf_bypasses_tracking: bool,
+    /// `BPFForceTrackPacketsFromIfaces`: what comes in by these is tracked all the same.
+    pub bpf_tracked_interfaces: Vec<InterfacePattern>,
     /// Whether verdicts are reported for flow logs.
     pub flow_logs: bool,
     /// Whether the policies of workload endpoints become few lookups in the place of a chain each. Not while verdicts are
@@ -186,6 +190,8 @@ impl Default for RulesConfig {
             flow_offload: false,
             bpf_serves: false,
             bpf_service_mark: 0,
+            bpf_bypasses_tracking: false,
+            bpf_tracked_interfaces: Vec::new(),
             flow_logs: false,
             compile_policies: false,
             istio_ambient_dscp: None,

@@ -70,6 +70,8 @@ pub const WIREGUARD_INCOMING_MARK: &str = "cali-wireguard-incoming-mark";
 pub const RPF_SKIP: &str = "cali-rpf-skip";
 /// Packets of workloads that come from where their answers would not go; only on the short way.
 pub const RPF_FAILED: &str = "cali-rpf-failed";
+/// Packets that need not be tracked, beside eBPF programs: which are all the same.
+pub const UNTRACKED_FLOWS: &str = "cali-untracked-flows";
 
 /// Where compiled policies send packets that may pass: it sets their mark.
 pub const RUN_ALLOW: &str = "cali-run-allow";

@@ -2,7 +2,7 @@
 
 use crate::given::{Given, entry};
 use bpf::Layout as _;
-use bpf::layout::network::{CounterKey, Counters, Route, RouteKey};
+use bpf::layout::network::{CounterKey, Counters, Profile, ProfileKey, Route, RouteKey};
 use bpf::layout::{V4, V6};
 use bpf_policy::layout::{Action, Bytes as _, Lists, ListsKey, Row, RuleEntry, RuleKey, Segment, SegmentKey};
 use serde_json::json;
@@ -161,6 +161,46 @@ fn counters_are_sums_of_all_bits_of_all_processors() {
     given.prints("counters flush --iface eth0");
     assert_eq!(given.maps["cali_counters6"][&key(0)], vec![0; 432]);
     assert_eq!(given.maps["cali_counters6"].len(), 2, "what is not counted is not made");
+}
+
+#[test]
+fn profiling_shows_averages_since_the_last_question() {
+    let timed = |device, kind, all: &[(u64, u64)]| {
+        let value: Vec<u8> = all
+            .iter()
+            .flat_map(|(time, samples)| Profile { time: *time, samples: *samples }.bytes())
+            .collect();
+        (ProfileKey { device, kind }.bytes(), value)
+    };
+    let mut given = Given::default().with(
+        "cali_profiling2",
+        [
+            timed(3, 0, &[(1000, 1), (2001, 2)]),
+            timed(3, 3, &[(500_000, 1000), (0, 0)]),
+            timed(7, 2, &[(0, 0), (123, 2)]),
+            // A device that is gone, and what a newer program may note.
+            timed(9, 0, &[(1, 1), (1, 1)]),
+            timed(3, 8, &[(1, 1), (1, 1)]),
+        ],
+    );
+    given.devices = vec![(7, "cali1".to_owned()), (3, "eth0".to_owned()), (4, "eth1".to_owned())];
+    let mut again = given.clone();
+    let expected = "\
++-------+-------------+-----+-------------+-----+------------+-----+------------+------+
+| IFACE | INGRESS NEW | #   | INGRESS EST | #   | EGRESS NEW | #   | EGRESS EST | #    |
++-------+-------------+-----+-------------+-----+------------+-----+------------+------+
+| eth0  | 1000.333 ns |   3 |         --- | --- |        --- | --- | 500.000 ns | 1000 |
+| cali1 |         --- | --- |         --- | --- |  61.500 ns |   2 |        --- |  --- |
++-------+-------------+-----+-------------+-----+------------+-----+------------+------+
+";
+    assert_eq!(given.prints("profiling e2e"), expected);
+    let json = again.json("profiling e2e -j");
+    assert_eq!(json[1]["interface"], "cali1");
+    assert_eq!(json[1]["egressNew"], json!({"nanoseconds": 61.5, "packets": 2}));
+    assert_eq!(json[1]["ingressNew"], json!(null));
+    let nothing = given.prints("profiling e2e");
+    assert_eq!(nothing.lines().count(), 4, "{nothing}");
+    assert_eq!(given.maps["cali_profiling2"].len(), 1, "what is not known is left");
 }
 
 #[test]

@@ -82,6 +82,10 @@ pub struct Options {
     pub fragment_seconds: u32,
     /// Bits of the mark of workloads' answers to clients outside of a service; 0 for none.
     pub service_mark: u32,
+    /// Linux does not track what only passes through the host, but for packets that have to take its way.
+    pub bypasses_tracking: bool,
+    /// How long packets take is noted.
+    pub profiles: bool,
     /// The node's own address in its tunnel.
     pub tunnel_address: Option<IpAddr>,
 }
@@ -112,6 +116,8 @@ impl Default for Options {
             keeps_fragments: false,
             fragment_seconds: 30,
             service_mark: 0,
+            bypasses_tracking: false,
+            profiles: false,
             tunnel_address: None,
         }
     }
@@ -128,7 +134,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 }
 
 impl Options {
-    pub(super) const SIZE: usize = 112;
+    pub(super) const SIZE: usize = 120;
 
     /// The bytes of the C structure.
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -157,6 +163,8 @@ impl Options {
             self.keeps_fragments.into(),
             self.fragment_seconds,
             self.service_mark,
+            self.bypasses_tracking.into(),
+            self.profiles.into(),
         ];
         let mut bytes: Vec<u8> = numbers.iter().flat_map(Layout::bytes).collect();
         bytes.extend(address(self.tunnel_address));
@@ -179,6 +187,8 @@ mod tests {
             redirects_to_peer: true,
             maglev_places: 503,
             answers_directly: true,
+            bypasses_tracking: true,
+            profiles: true,
             tunnel_address: Some([0xfd; 16].into()),
             ..Options::default()
         };
@@ -190,6 +200,7 @@ mod tests {
         assert_eq!([number(10), number(11), number(16), number(17)], [20_000, 10_000, 0, 1]);
         assert_eq!([number(18), number(19), number(20)], [503, 1, 0]);
         assert_eq!([number(21), number(22), number(23)], [0, 30, 0]);
-        assert_eq!(bytes[96..], [0xfd; 16]);
+        assert_eq!([number(24), number(25)], [1, 1]);
+        assert_eq!(bytes[104..], [0xfd; 16]);
     }
 }

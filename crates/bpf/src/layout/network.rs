@@ -1,4 +1,5 @@
-//! `cali_v4_routes`, `cali_v4_fsafes2`, `cali_counters6` and those of IPv6: where addresses are, ports that always work, counters.
+//! `cali_v4_routes`, `cali_v4_fsafes2`, `cali_counters6`, `cali_profiling2` and those of IPv6: where addresses are,
+//! ports that always work, counters, how long packets take.
 
 use super::{Family, From, To};
 use crate::table::Layout;
@@ -177,6 +178,50 @@ impl Layout for Counters {
     }
 }
 
+/// Which packets were timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProfileKey {
+    /// The device's number.
+    pub device: u32,
+    /// 0 and 1 ingress, 2 and 3 egress, as policy names directions; odd for flows that were known.
+    pub kind: u32,
+}
+
+impl Layout for ProfileKey {
+    const SIZE: usize = 8;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(&self.device.to_ne_bytes()).put(&self.kind.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { device: from.u32(), kind: from.u32() }
+    }
+}
+
+/// How long packets took on one processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// All together, in nanoseconds.
+    pub time: u64,
+    /// How many they were.
+    pub samples: u64,
+}
+
+impl Layout for Profile {
+    const SIZE: usize = 16;
+
+    fn write(&self, to: &mut [u8]) {
+        To(to, 0).put(&self.time.to_ne_bytes()).put(&self.samples.to_ne_bytes());
+    }
+
+    fn read(from: &[u8]) -> Self {
+        let mut from = From(from, 0);
+        Self { time: from.u64(), samples: from.u64() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{V4, V6};
@@ -211,5 +256,11 @@ mod tests {
         let counters = Counters(std::array::from_fn(|place| place as u64));
         assert_eq!(counters.bytes()[26 * 8], 26);
         assert_eq!(Counters::read(&counters.bytes()), counters);
+        let key = ProfileKey { device: 3, kind: 2 };
+        assert_eq!(key.bytes(), [3, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(ProfileKey::read(&key.bytes()), key);
+        let profile = Profile { time: 5, samples: 6 };
+        assert_eq!(profile.bytes(), [5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Profile::read(&profile.bytes()), profile);
     }
 }

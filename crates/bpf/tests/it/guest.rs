@@ -45,3 +45,12 @@ fn linux_6_1_takes_the_programs() {
 fn linux_6_12_takes_the_programs() {
     check("linux_6_12_takes_the_programs", "6.12");
 }
+
+/// Workloads' devices may be of this kind (`device_type: netkit`), which not every kernel has.
+#[test]
+fn netkit_devices_meet_programs() {
+    Guest::new("guest::netkit_devices_meet_programs").kernel("6.12").program("ip").run(|| {
+        bpf::probe::raise_memory_limit().expect("room for maps");
+        traffic::walk_netkit("nk").expect("workloads with netkit devices");
+    });
+}

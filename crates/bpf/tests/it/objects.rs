@@ -73,6 +73,8 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
         has_limits: interface.is_workload,
         keeps_fragments: true,
         service_mark: 1,
+        bypasses_tracking: true,
+        profiles: true,
         tunnel_address: Some([0xa1; 16].into()),
         ..Options::default()
     };

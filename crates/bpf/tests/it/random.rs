@@ -252,8 +252,8 @@ fn compare(bench: &Bench, version: Version, seed: u64) -> Result<[usize; 3]> {
         let expected = evaluate(&tables, list, &packet);
         let frame = frame(&packet);
         let (fate, found) = match version {
-            Version::V4 => Notes::<864, 24>::outcome(bench, &frame)?,
-            Version::V6 => Notes::<992, 48>::outcome(bench, &frame)?,
+            Version::V4 => Notes::<872, 24>::outcome(bench, &frame)?,
+            Version::V6 => Notes::<1000, 48>::outcome(bench, &frame)?,
         };
         ensure!(found == expected, "seed {seed}: {packet:?}\nkernel {found:?}\noracle {expected:?}");
         ensure!((fate == NEXT) == (expected.verdict == Verdict::Allow), "seed {seed}: {packet:?}: {fate}");

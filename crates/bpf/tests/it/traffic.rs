@@ -9,6 +9,7 @@ use bpf::layout::conntrack::{Entry, Value};
 use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
 use bpf::layout::network::{Route, RouteKey, flags};
 use bpf::{Layout as _, Link, Table, layout, probe};
+use netlink::{DeviceKind, Handle, Kernel as _, MacAddress, NewLink, Operation, Peer, first_failure};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -32,8 +33,19 @@ fn address(pod: usize) -> [u8; 4] {
     [10, 65, 0, if pod == 0 { 2 } else { 3 }]
 }
 
+/// What a wire is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pair {
+    Veth,
+    Netkit,
+}
+
 impl Wires {
     fn new(test: &str) -> Result<Self> {
+        Self::of(test, Pair::Veth)
+    }
+
+    fn of(test: &str, pair: Pair) -> Result<Self> {
         let name = |part: &str| format!("bpf-{test}{part}-{}", std::process::id());
         let host = Namespace::new(&name("h"))?;
         host.set("net/ipv4/ip_forward", "1")?;
@@ -41,10 +53,17 @@ impl Wires {
         for (number, pod) in pods.iter().enumerate() {
             let [a, b, c, d] = address(number);
             let outside = pod.name();
-            host.batch(&format!(
-                "link add cali{number} address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns {outside}\n\
-                 link set cali{number} up\nroute add {a}.{b}.{c}.{d}/32 dev cali{number}"
-            ))?;
+            let name = format!("cali{number}");
+            match pair {
+                Pair::Veth => host.batch(&format!(
+                    "link add {name} address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns {outside}"
+                ))?,
+                Pair::Netkit => {
+                    netkit(&host, &name)?;
+                    host.batch(&format!("link set eth0 netns {outside}"))?;
+                }
+            }
+            host.batch(&format!("link set {name} up\nroute add {a}.{b}.{c}.{d}/32 dev {name}"))?;
             pod.batch(&format!(
                 "link set eth0 address 02:00:00:00:00:0{d}\nlink set eth0 up\naddr add {a}.{b}.{c}.{d}/32 dev eth0\n\
                  route add 169.254.1.1/32 dev eth0\nroute add default via 169.254.1.1\n\
@@ -115,6 +134,14 @@ impl Wires {
     }
 }
 
+/// A pair as the plugin makes it; older programs `ip` do not know the kind.
+fn netkit(host: &Namespace, name: &str) -> Result<()> {
+    let peer = Peer { name: "eth0".into(), namespace: None, mac: None };
+    let pair = NewLink { mac: Some(MacAddress([0xee; 6])), ..NewLink::new(name, DeviceKind::Netkit(peer)) };
+    let mut handle = host.run(Handle::open)??;
+    Ok(first_failure(handle.apply(&[Operation::AddLink(pair)]))?)
+}
+
 /// Services of the second workload: with a backend, and without one.
 fn services(wires: &Wires, bench: &Bench) -> Result<()> {
     let service = |port: u16| SocketAddr::from(([10, 96, 0, 1], port));
@@ -141,7 +168,24 @@ pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
 
 /// Answers how many packets went past the host's stack: to neighbours, and into workloads' namespaces.
 fn walk_with(test: &str, with_links: bool, options: &Options) -> Result<[u64; 2]> {
-    let wires = Wires::new(test)?;
+    walk_by(&Wires::new(test)?, with_links, options)
+}
+
+/// Workloads with netkit devices, whose programs are on the host's end like those of any device: every packet of both directions
+/// meets them, and the straight way leads into the other namespace.
+pub(crate) fn walk_netkit(test: &str) -> Result<()> {
+    for (part, with_links) in [("l", true), ("f", false)] {
+        let test = format!("{test}{part}");
+        let peers = Options { redirects_to_peer: true, ..Options::default() };
+        for options in [Options::default(), peers] {
+            let redirected = walk_by(&Wires::of(&test, Pair::Netkit)?, with_links, &options)?;
+            ensure!((redirected[1] > 0) == options.redirects_to_peer, "{test}: {redirected:?}");
+        }
+    }
+    Ok(())
+}
+
+fn walk_by(wires: &Wires, with_links: bool, options: &Options) -> Result<[u64; 2]> {
     wires.talk(0)?;
     let bench = Bench::with_options(Version::V4, true, false, true, options)?;
     let routes = Table::<RouteKey<layout::V4>, Route<layout::V4>>::new(bench.map("cali_v4_routes")?)?;
@@ -177,7 +221,7 @@ fn walk_with(test: &str, with_links: bool, options: &Options) -> Result<[u64; 2]
     ensure!(tracking.a_to_b.approved && tracking.b_to_a.approved, "{tracking:?}");
     ensure!(tracking.a_to_b.ack && tracking.b_to_a.ack && tracking.a_to_b.bytes > 0, "{tracking:?}");
 
-    services(&wires, &bench)?;
+    services(wires, &bench)?;
     ensure!(wires.is_cut(1)?, "the second called the first");
     ensure!(bench.counted_of(wires.devices[0], Direction::Out, DENIED)? >= 1);
     bench.lists_of(wires.devices[0], &[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;

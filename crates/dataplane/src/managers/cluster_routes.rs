@@ -28,6 +28,8 @@ pub(crate) struct ClusterRoutesSettings {
     pub(crate) tunnel_mtu: Option<u32>,
     /// The protocol number of routes that are not by the tunnel device of VXLAN.
     pub(crate) protocol: u8,
+    /// What this host itself sends by the tunnel has the address as source that other nodes know it by.
+    pub(crate) sends_as_host: bool,
 }
 
 /// The routes.
@@ -106,6 +108,9 @@ impl ClusterRoutes {
 
     /// Says which address of this host other nodes know it by.
     pub(super) fn set_parent_address(&mut self, address: Option<IpAddr>) {
+        if self.settings.sends_as_host && self.parent_address != address {
+            self.changed.extend(self.routes.keys());
+        }
         self.parent_address = address;
         self.may_have_moved = true;
     }
@@ -161,14 +166,15 @@ impl ClusterRoutes {
         }
         let device = Some(self.settings.tunnel_device.clone()?);
         let mtu = self.settings.tunnel_mtu;
+        let source = self.parent_address.filter(|_| self.settings.sends_as_host);
         let is_vxlan = self.settings.pool_type == IpPoolType::Vxlan;
         if is_vxlan && route.types.contains(RouteTypes::REMOTE_TUNNEL) {
             // It is the tunnel end itself.
-            return Some((tunnel, device, Target { mtu, ..Target::new(Way::Direct) }));
+            return Some((tunnel, device, Target { mtu, source, ..Target::new(Way::Direct) }));
         }
         let gateway = *self.gateways.get(route.dst_node_name.as_ref()?)?;
         let protocol = if is_vxlan { None } else { ours };
-        Some((tunnel, device, Target { mtu, protocol, ..Target::new(Way::Gateway(gateway)) }))
+        Some((tunnel, device, Target { mtu, protocol, source, ..Target::new(Way::Gateway(gateway)) }))
     }
 
     /// Follows what is said about nodes, where the tunnel leads to nodes' own addresses or there is none.

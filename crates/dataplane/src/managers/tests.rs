@@ -1,5 +1,7 @@
 //! Managers over drivers that only write down what they are told.
 
+mod sources;
+
 use super::{
     AllHosts, ClusterRoutes, ClusterRoutesSettings, Dscp, FloatingAddresses, HostEndpoints, Interfaces,
     Manager, Migrations, News, Policies, Pools, ServiceLoop, ThisHost, VxlanManager, VxlanSettings,
@@ -683,6 +685,7 @@ fn routes_to_other_nodes_by_their_kind() {
         tunnel_device: Some("vxlan.calico".into()),
         tunnel_mtu: Some(1450),
         protocol: 80,
+        sends_as_host: false,
     });
     let remote = RouteTypes::REMOTE_WORKLOAD;
     routes.update(&route("10.66.2.0/26", "n2", remote));
@@ -740,6 +743,7 @@ fn without_tunnels_and_with_ip_in_ip() {
         tunnel_device: tunnel.map(Into::into),
         tunnel_mtu: tunnel.map(|_| 1480),
         protocol: 80,
+        sends_as_host: false,
     };
     let mut scene = Scene::new(Backend::Iptables);
     scene.interface("tunl0", &[]);
@@ -775,6 +779,7 @@ fn vxlan_knows_its_hosts_and_its_device() {
         port: 4789,
         mtu: 1450,
         protocol: 80,
+        sends_as_host: false,
         external: nets(&["192.0.2.0/24"]),
     };
     let mut vxlan = VxlanManager::new(settings, scene.of_v4());
@@ -796,7 +801,7 @@ fn vxlan_knows_its_hosts_and_its_device() {
     assert_eq!(vxlan.wanted_device(&scene.world.interfaces), None, "no interface has the host's address");
     scene.interface("eth0", &["10.65.0.1/32"]);
     let device = vxlan.wanted_device(&scene.world.interfaces).expect("known");
-    assert_eq!((device.name.as_str(), device.address.to_string().as_str()), ("vxlan.calico", "10.66.1.0"));
+    assert_eq!((device.name.as_str(), device.address), ("vxlan.calico", Some([10, 66, 1, 0].into())));
     // Two nodes with one address, for a moment.
     scene.hear(&mut vxlan, &News::Vtep(&"n5".into(), Some(&end(2, "66:00:00:00:00:05"))));
     scene.hear(&mut vxlan, &News::Vtep(&"n2".into(), None));

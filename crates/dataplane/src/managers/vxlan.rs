@@ -27,6 +27,8 @@ pub(crate) struct VxlanSettings {
     pub(crate) mtu: u32,
     /// The protocol number of routes that are not by the tunnel device.
     pub(crate) protocol: u8,
+    /// The device has no address: the host sends by the one that other nodes know it by.
+    pub(crate) sends_as_host: bool,
     /// Hosts outside of the cluster that may send us packets of the tunnel.
     pub(crate) external: Vec<IpNet>,
 }
@@ -66,6 +68,7 @@ impl VxlanManager {
             tunnel_device: Some(device.clone()),
             tunnel_mtu: Some(settings.mtu),
             protocol: settings.protocol,
+            sends_as_host: settings.sends_as_host,
         });
         Self {
             settings,
@@ -143,7 +146,7 @@ impl VxlanManager {
         Some(TunnelDevice {
             name: self.device.to_string(),
             kind: TunnelKind::Vxlan(vxlan, own.mac),
-            address: own.address,
+            address: (!self.settings.sends_as_host).then_some(own.address),
             mtu: Some(self.settings.mtu),
         })
     }

@@ -22,7 +22,7 @@ use netlink::wireguard::Devices;
 use netlink::{Family, TABLE_MAIN};
 use routing::routes::{LinkAddresses, Ownership, PROTOCOL_BOOT, RouteTable, TableSettings, TunnelNeighbours};
 use routing::wireguard::{KernelSettings, Wireguard};
-use rules::tree::IpVersion;
+use rules::tree::{InterfacePattern, IpVersion};
 use rules::{Backend, IPIP_INTERFACE, Marks, Renderer, SERVICES_DEVICE, VXLAN_INTERFACE, VXLAN_INTERFACE_V6};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -110,6 +110,14 @@ pub(super) fn open(
         rules.flow_offload = false;
         rules.bpf_serves = settings.has_services;
         rules.bpf_service_mark = u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default();
+        rules.bpf_bypasses_tracking = config.bpf_host_conntrack_bypass;
+        let tracked = config.bpf_force_track_packets_from_ifaces.iter().filter(|name| !name.is_empty());
+        rules.bpf_tracked_interfaces = tracked.map(|name| InterfacePattern::from_setting(name)).collect();
+        if config.bpf_host_conntrack_bypass && !settings.has_services {
+            tracing::warn!(
+                "BPFHostConntrackBypass: Linux tracks all packets, because others translate addresses of services"
+            );
+        }
     } else if has_ipvs && !nftables {
         tracing::info!("kube-proxy uses IPVS");
         rules.ipvs_support = true;

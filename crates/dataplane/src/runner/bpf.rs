@@ -16,6 +16,7 @@ mod health;
 mod host_path;
 mod limits;
 mod places;
+mod receive_offload;
 mod round;
 mod serving;
 mod wanted;
@@ -34,6 +35,7 @@ use limits::Limits;
 use messages::{HostEndpointName, InterfaceName, ToDataplane, WorkloadEndpointId};
 use netlink::Kernel;
 use places::Places;
+use receive_offload::ReceiveOffload;
 use serving::Serving;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -76,6 +78,7 @@ pub(super) struct Bpf {
     /// Host endpoints with policy that is asked before connections are looked at; whether some is for what comes in.
     untracked: BTreeMap<HostEndpointName, bool>,
     patterns: Patterns,
+    receive_offload: ReceiveOffload,
     limits: Limits,
     controls: Controls,
     connections: Connections,
@@ -163,6 +166,7 @@ impl Bpf {
             begun: Instant::now(),
             untracked: BTreeMap::new(),
             patterns: Patterns::new(config, path.is_some_and(|path| path.devices.is_some())),
+            receive_offload: ReceiveOffload::new(config.bpf_disable_gro_for_ifaces.clone()),
             limits,
             controls: Controls::default(),
             connections,
@@ -281,6 +285,7 @@ impl Bpf {
         }
         let has_moved = std::mem::take(&mut self.has_moved);
         if has_moved {
+            self.receive_offload.apply(owners.interfaces);
             let is_limited = |id: &WorkloadEndpointId| self.controls.is_limited(id);
             self.wanted = self.patterns.interfaces(owners, &self.untracked, is_limited);
             self.places.follow(owners);

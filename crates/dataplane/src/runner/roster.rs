@@ -8,7 +8,7 @@ use crate::managers::{
     Mtus, News, Policies, Pools, ServiceLoop, ServiceRoutes, SubnetNeighbours, ThisHost, VxlanManager,
     VxlanSettings, WireguardManager, WireguardSettings, WorkloadSettings, Workloads, World, vxlan_device,
 };
-use crate::settings::DataplaneSettings;
+use crate::settings::{DataplaneSettings, sends_as_host};
 use felix_config::Config;
 use messages::{InterfaceName, IpPoolType, NodeName};
 use routing::routes::device::{TunnelDevice, TunnelKind};
@@ -128,6 +128,7 @@ fn of_version(
             tunnel_device: tunnel.map(Into::into),
             tunnel_mtu: mtu,
             protocol: cluster_protocol(config),
+            sends_as_host: sends_as_host(config),
         })
     };
     let mut all: Vec<Box<dyn Manager + Send>> =
@@ -146,6 +147,7 @@ fn of_version(
             port: rules.vxlan_port,
             mtu: if v6 { mtus.vxlan_v6 } else { mtus.vxlan },
             protocol: cluster_protocol(config),
+            sends_as_host: sends_as_host(config),
             external: config.external_nodes_cidr_list.clone(),
         };
         all.push(Box::new(VxlanManager::new(vxlan, desired)));
@@ -184,14 +186,18 @@ fn ipip_device(settings: &DataplaneSettings, mtus: &Mtus) -> Option<IpipDevice> 
     if !settings.encapsulation.ipip {
         return None;
     }
-    let Some(address) = settings.config.ipip_tunnel_addr else {
-        tracing::warn!("pools ask for IP in IP, and this host has no address for the tunnel yet");
-        return None;
+    let address = match (sends_as_host(&settings.config), settings.config.ipip_tunnel_addr) {
+        (true, _) => None,
+        (false, Some(address)) => Some(address.into()),
+        (false, None) => {
+            tracing::warn!("pools ask for IP in IP, and this host has no address for the tunnel yet");
+            return None;
+        }
     };
     Some(IpipDevice::new(TunnelDevice {
         name: IPIP_INTERFACE.to_owned(),
         kind: TunnelKind::Ipip,
-        address: address.into(),
+        address,
         mtu: Some(mtus.ipip),
     }))
 }

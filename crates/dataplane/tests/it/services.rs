@@ -4,7 +4,11 @@
 mod limits;
 mod maglev;
 mod node;
+mod offload;
+mod profiling;
+mod sources;
 mod switching;
+mod tracking;
 mod untracked;
 
 use anyhow::{Context as _, Result, ensure};

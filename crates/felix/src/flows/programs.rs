@@ -9,6 +9,8 @@ use bpf::layout::judged::Judged;
 use bpf::layout::{Family, V4, V6};
 use bpf::{Layout as _, Map, Queue};
 use flows::collector::{CountedTraffic, Traffic, Tuple};
+use netlink::{Handle, Kernel as _};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -21,34 +23,78 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SEARCH: Duration = Duration::from_millis(500);
 
+/// Which connections Linux does not track, so that programs alone count their packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untracked {
+    /// None.
+    Nothing,
+    /// Those that go straight from one workload of this node to another.
+    Direct,
+    /// All that pass through this node and need nothing of Linux (`BPFHostConntrackBypass`).
+    PassingThrough,
+}
+
+impl Untracked {
+    /// Whether it is one of these: by its flags, and whether one end is this host itself, whose connections Linux knows all.
+    fn has(self, flags: u32, is_hosts: bool) -> bool {
+        const LED_ON_BY_LINUX: u32 = flags::NAT_OUTGOING | flags::MASQUERADE | flags::SKIP_FIB;
+        match self {
+            Self::Nothing => false,
+            _ if flags & flags::DIRECT != 0 => true,
+            Self::Direct => false,
+            Self::PassingThrough => flags & LED_ON_BY_LINUX == 0 && !is_hosts,
+        }
+    }
+}
+
 /// Starts the threads.
-pub(super) fn start(shared: &Shared, leaves_untracked: bool) -> io::Result<()> {
+pub(super) fn start(shared: &Shared, untracked: Untracked) -> io::Result<()> {
     let owned = shared.clone();
     spawn("bpf-flows", move || read(&owned))?;
     // Linux counts those that it tracks.
-    if !leaves_untracked {
+    if untracked == Untracked::Nothing {
         return Ok(());
     }
     let owned = shared.clone();
-    spawn("bpf-connections", move || count(&owned))
+    spawn("bpf-connections", move || count(&owned, untracked))
 }
 
-fn count(shared: &Shared) {
+fn count(shared: &Shared, untracked: Untracked) {
     while !shared.is_over() {
         std::thread::sleep(DUMP_INTERVAL);
+        let host = match untracked {
+            Untracked::PassingThrough => addresses().unwrap_or_else(|error| {
+                tracing::warn!(%error, "connections of this host itself may be counted twice");
+                BTreeSet::new()
+            }),
+            _ => BTreeSet::new(),
+        };
         // They are not there before the dataplane is, which the other thread says.
-        let _ = count_map::<V4>("cali_v4_ct4", shared);
-        let _ = count_map::<V6>("cali_v6_ct4", shared);
+        let _ = count_map::<V4>("cali_v4_ct4", shared, untracked, &host);
+        let _ = count_map::<V6>("cali_v6_ct4", shared, untracked, &host);
     }
 }
 
-fn count_map<F: Family>(name: &str, shared: &Shared) -> Result<(), bpf_driver::Error> {
+/// This host's own.
+fn addresses() -> Result<BTreeSet<IpAddr>, netlink::Error> {
+    let all = Handle::open()?.addresses(None, None)?;
+    Ok(all.into_iter().map(|address| address.address.addr()).collect())
+}
+
+fn count_map<F: Family>(
+    name: &str,
+    shared: &Shared,
+    untracked: Untracked,
+    host: &BTreeSet<IpAddr>,
+) -> Result<(), bpf_driver::Error> {
     let map = Map::open(&bpf_driver::files::map(name)?)?;
     let mut part = Vec::new();
     map.visit_batches(|keys, values| {
         let (keys, values) = (keys.chunks_exact(Key::<F>::SIZE), values.chunks_exact(Value::<F>::SIZE));
         part.extend(
-            keys.zip(values).filter_map(|(key, value)| counted::<F>(&Key::read(key), &Value::read(value))),
+            keys.zip(values).filter_map(|(key, value)| {
+                counted::<F>(&Key::read(key), &Value::read(value), untracked, host)
+            }),
         );
         if part.len() >= PART {
             send(Input::Counted(std::mem::take(&mut part), false), shared);
@@ -59,11 +105,13 @@ fn count_map<F: Family>(name: &str, shared: &Shared) -> Result<(), bpf_driver::E
 }
 
 /// What programs counted of a connection, if they alone did.
-fn counted<F: Family>(key: &Key<F>, value: &Value<F>) -> Option<CountedConnection> {
-    let Entry::Normal(tracking) = value.entry else { return None };
-    if value.flags & flags::DIRECT == 0 {
-        return None;
-    }
+fn counted<F: Family>(
+    key: &Key<F>,
+    value: &Value<F>,
+    untracked: Untracked,
+    host: &BTreeSet<IpAddr>,
+) -> Option<CountedConnection> {
+    let (Entry::Normal(tracking) | Entry::Reverse(tracking)) = value.entry else { return None };
     let address = |address: F::Address| -> IpAddr {
         match <[u8; 4]>::try_from(address.as_ref()) {
             Ok(four) => four.into(),
@@ -72,6 +120,9 @@ fn counted<F: Family>(key: &Key<F>, value: &Value<F>) -> Option<CountedConnectio
     };
     let a = (address(key.address_a), key.port_a, tracking.a_to_b);
     let b = (address(key.address_b), key.port_b, tracking.b_to_a);
+    if !untracked.has(value.flags, host.contains(&a.0) || host.contains(&b.0)) {
+        return None;
+    }
     let (from, to) = if tracking.b_to_a.opener { (b, a) } else { (a, b) };
     let traffic = |leg: Leg| Traffic { packets: leg.packets.into(), bytes: leg.bytes };
     let has_ended = |leg: Leg| leg.fin || leg.rst;
@@ -164,7 +215,8 @@ mod tests {
         let (a_to_b, b_to_a) = if is_b { (answers, opener) } else { (opener, answers) };
         let tracking = Tracking { a_to_b, b_to_a, ..Tracking::default() };
         let value = |flags| Value { rst_seen: 0, last_seen: 0, flags, entry: Entry::Normal(tracking) };
-        let found = counted(&key, &value(flags::DIRECT)).expect("it is counted");
+        let nobody = BTreeSet::new();
+        let found = counted(&key, &value(flags::DIRECT), Untracked::Direct, &nobody).expect("it is counted");
         assert_eq!((found.tuple.source, found.tuple.dest_port), ([10, 0, 0, 9].into(), 80));
         let totals = CountedTraffic {
             original: Traffic { packets: 3, bytes: 300 },
@@ -172,7 +224,21 @@ mod tests {
         };
         assert_eq!((found.totals, found.is_over), (Some(totals), false));
         // Linux counts the others.
-        assert_eq!(counted(&key, &value(0)), None);
+        assert_eq!(counted(&key, &value(0), Untracked::Direct, &nobody), None);
+        // It is told to leave more to programs.
+        let host: BTreeSet<IpAddr> = [[10, 0, 0, 2].into()].into();
+        let translated = Value { entry: Entry::Reverse(tracking), ..value(0) };
+        for (value, host, is_counted) in [
+            (value(0), &nobody, true),
+            (translated, &nobody, true),
+            (value(flags::DIRECT), &nobody, true),
+            (value(0), &host, false),
+            (value(flags::NAT_OUTGOING), &nobody, false),
+            (value(flags::SKIP_FIB), &nobody, false),
+        ] {
+            let found = counted(&key, &value, Untracked::PassingThrough, host);
+            assert_eq!(found.is_some(), is_counted, "{value:?}");
+        }
     }
 
     #[test]

@@ -279,7 +279,7 @@ fn collector(
         evaluates: true,
         is_traced: false,
         has_programs: false,
-        leaves_untracked: false,
+        untracked: Untracked::Nothing,
     };
     let runtime = tokio::runtime::Handle::current();
     let started = host.host.run(|| {

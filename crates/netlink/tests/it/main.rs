@@ -1,6 +1,7 @@
 //! The real kernel, in network namespaces that each test makes and removes.
 
 mod connections;
+mod features;
 mod namespaces;
 mod nflog;
 mod objects;

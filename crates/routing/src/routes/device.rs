@@ -20,8 +20,8 @@ pub struct TunnelDevice {
     pub name: String,
     /// Its kind.
     pub kind: TunnelKind,
-    /// Its only address.
-    pub address: IpAddr,
+    /// Its only address; none for a device whose packets have another source.
+    pub address: Option<IpAddr>,
     /// The largest packet; none to leave it.
     pub mtu: Option<u32>,
 }
@@ -45,6 +45,15 @@ impl TunnelDevice {
             },
             TunnelKind::Ipip => NewLink::new(&self.name, DeviceKind::Plain("ipip".to_owned())),
         }
+    }
+
+    /// The IP version of its packets.
+    fn family(&self) -> Family {
+        let local = match &self.kind {
+            TunnelKind::Vxlan(vxlan, _) => vxlan.local,
+            TunnelKind::Ipip => None,
+        };
+        self.address.or(local).map_or(Family::V4, |address| Family::of(&address))
     }
 
     /// Why a device has to be made again; none when it can stay.
@@ -83,20 +92,20 @@ impl TunnelDevice {
         if let Some(mtu) = self.mtu.filter(|mtu| *mtu != found.mtu) {
             operations.push(change(LinkChange { mtu: Some(mtu), ..LinkChange::default() }));
         }
-        let family = Family::of(&self.address);
-        let wanted = IpNet::new_assert(self.address, family.host_prefix());
+        let family = self.family();
+        let wanted = self.address.map(|address| IpNet::new_assert(address, family.host_prefix()));
         let mut has_it = false;
         for address in addresses.iter().filter(|address| address.family() == family) {
             // The kernel gives every device its link-local one.
             let link_local =
                 matches!(address.address.addr(), IpAddr::V6(address) if address.is_unicast_link_local());
-            if address.address == wanted {
+            if Some(address.address) == wanted {
                 has_it = true;
             } else if !link_local {
                 operations.push(Operation::DeleteAddress(address.clone()));
             }
         }
-        if !has_it {
+        if let Some(wanted) = wanted.filter(|_| !has_it) {
             operations.push(Operation::AddAddress(Address::new(found.index, wanted)));
         }
         if !found.up {
@@ -137,13 +146,13 @@ impl TunnelDevice {
                 message: "it disappeared again, or another device has its network identifier".to_owned(),
             });
         };
-        let addresses = kernel.addresses(Some(Family::of(&self.address)), Some(found.index))?;
+        let addresses = kernel.addresses(Some(self.family()), Some(found.index))?;
         let operations = self.changes(&found, &addresses);
         if operations.is_empty() {
             return Ok(made);
         }
         first_failure(kernel.apply(&operations))?;
-        tracing::info!(device = self.name, address = %self.address, "tunnel device is ready");
+        tracing::info!(device = self.name, address = ?self.address, "tunnel device is ready");
         Ok(true)
     }
 }

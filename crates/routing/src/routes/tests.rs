@@ -479,7 +479,7 @@ fn a_tunnel_device_is_changed_or_made_anew() {
     let wanted = |vxlan: &Vxlan, mtu| TunnelDevice {
         name: "vxlan.calico".to_owned(),
         kind: TunnelKind::Vxlan(vxlan.clone(), mac),
-        address: [10, 66, 1, 0].into(),
+        address: Some([10, 66, 1, 0].into()),
         mtu: Some(mtu),
     };
     assert_eq!(wanted(&vxlan, 1450).bring_about(&mut kernel), Ok(true));
@@ -492,6 +492,13 @@ fn a_tunnel_device_is_changed_or_made_anew() {
     assert_eq!((second.index, second.mtu), (first.index, 1400));
     let addresses = kernel.addresses(None, Some(second.index)).expect("addresses");
     assert_eq!(addresses.iter().map(|one| one.address.to_string()).collect::<Vec<_>>(), ["10.66.1.0/32"]);
+    // The host's own address is the source of its packets: the device has none, and gets it back when that changes.
+    let without = TunnelDevice { address: None, ..wanted(&vxlan, 1400) };
+    assert_eq!(without.bring_about(&mut kernel), Ok(true));
+    assert_eq!(without.bring_about(&mut kernel), Ok(false));
+    assert_eq!(kernel.addresses(None, Some(second.index)).expect("addresses"), []);
+    assert_eq!(wanted(&vxlan, 1400).bring_about(&mut kernel), Ok(true));
+    assert_eq!(kernel.addresses(None, Some(second.index)).expect("addresses").len(), 1);
     for other in [
         Vxlan { vni: 4097, ..vxlan.clone() },
         Vxlan { port: 8472, ..vxlan.clone() },

@@ -6,22 +6,29 @@
 //! through the chains of policy.
 
 use super::filter::ROUTER_ICMPV6;
-use crate::bpf_marks::{BYPASS, FALL_THROUGH, KIND, LINUX_ESTABLISHED, MASQUERADE, NO_TRACKING, SEEN};
+use crate::bpf_marks::{
+    BYPASS, FALL_THROUGH, KIND, LINUX_ESTABLISHED, MASQUERADE, NAT_OUTGOING, NO_TRACKING, SEEN, SKIP_FIB,
+};
 use crate::dispatch::Dispatch;
 use crate::names::{self, Backend};
 use crate::renderer::{
-    Renderer, conntrack, interface, jump, mark_clear, mark_set, protocol, protocol_number,
+    Renderer, conntrack, interface, jump, local, mark_clear, mark_set, protocol, protocol_number,
 };
 use crate::tree::{
-    Action, Chain, ChainName, Conntrack, InterfaceName, InterfacePattern, IpVersion, Match, Protocol,
+    Action, Chain, ChainName, Conntrack, End, InterfaceName, InterfacePattern, IpVersion, Match, Protocol,
     RejectWith, Rule, Side, Table, VerdictMap,
 };
+use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The device by which the host's own packets to services leave, and where routes to services lead.
 pub const SERVICES_DEVICE: &str = "bpfin.cali";
 /// Its other end, where programs give them a backend.
 pub const SERVICES_DEVICE_END: &str = "bpfout.cali";
+
+const LINK_LOCAL: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16);
+const LINK_LOCAL_V6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10);
 
 impl Renderer {
     /// The chains of a table that depend on settings alone, where eBPF programs judge packets. They have the names of those
@@ -46,7 +53,10 @@ impl Renderer {
                 Chain::new(names::PREROUTING, self.service_mark().into_iter().collect()),
                 Chain::new(names::POSTROUTING, self.dscp_marks(version)),
             ],
-            Table::Raw => vec![self.bpf_raw_prerouting(version)],
+            Table::Raw => [self.bpf_raw_prerouting(version)]
+                .into_iter()
+                .chain(self.bpf_untracked_flows(version))
+                .collect(),
             Table::Nat => Vec::new(),
         };
         let is_own = |chain: &Chain| own.iter().any(|one| one.name == chain.name);
@@ -220,13 +230,55 @@ impl Renderer {
         let first = [
             Rule::when([direct.clone()], Action::NoTrack).comment("Between workloads of this host."),
             Rule::when([direct], Action::Accept),
-            Rule::when([mark_set(BYPASS)], Action::Accept).comment("Pre-approved by BPF programs."),
         ];
+        let bypass = self.bypasses_tracking().then(|| {
+            let elsewhere =
+                Match::LocalAddress { end: End::Destination, limit_interface_out: false, negated: true };
+            [
+                // Somebody may send it elsewhere: its answers have to be tracked then, which programs know by this mark.
+                Rule::when([mark_set(SEEN), local(End::Destination)], Action::SetMark(SKIP_FIB & !SEEN))
+                    .comment("Mark traffic towards the host - it is TRACKed"),
+                Rule::when([mark_set(SEEN), elsewhere], jump(names::UNTRACKED_FLOWS))
+                    .comment("Check if forwarded traffic needs to be TRACKed"),
+            ]
+        });
+        let last = Rule::when([mark_set(BYPASS)], Action::Accept).comment("Pre-approved by BPF programs.");
         let usual = self.raw_prerouting(version);
         let mut rules = usual.rules.to_vec();
         // Behind the rule that clears the bits that only netfilter uses.
-        rules.splice(1..1, first);
+        rules.splice(1..1, first.into_iter().chain(bypass.into_iter().flatten()).chain([last]));
         Chain::new(usual.name.clone(), rules)
+    }
+
+    /// Destinations that others translate must be tracked, so this is only where programs do it.
+    fn bypasses_tracking(&self) -> bool {
+        self.config().bpf_serves && self.config().bpf_bypasses_tracking
+    }
+
+    /// What passes through this host and was seen by a program: not tracked, but for what Linux translates, what only Linux
+    /// knows, and what is asked for.
+    fn bpf_untracked_flows(&self, version: IpVersion) -> Option<Chain> {
+        let tracked = |from: &InterfacePattern| {
+            Rule::when([interface(Side::In, from.clone())], Action::Return)
+                .comment(format!("Track interface {}", from.name))
+        };
+        let link_local = match version {
+            IpVersion::V4 => LINK_LOCAL.into(),
+            IpVersion::V6 => LINK_LOCAL_V6.into(),
+        };
+        let link_local = Match::Net { end: End::Destination, net: link_local, negated: false };
+        let hidden = |value| Match::Mark { value, mask: KIND, negated: false };
+        let rules = || {
+            let interfaces = self.config().bpf_tracked_interfaces.iter().map(tracked);
+            let marks =
+                [mark_set(SKIP_FIB), mark_set(FALL_THROUGH), hidden(MASQUERADE), hidden(NAT_OUTGOING)];
+            interfaces
+                .chain([Rule::when([link_local], Action::Return).comment("link-local")])
+                .chain(marks.map(|mark| Rule::when([mark], Action::Return)))
+                .chain([Rule::always(Action::NoTrack)])
+                .collect()
+        };
+        self.bypasses_tracking().then(|| Chain::new(names::UNTRACKED_FLOWS, rules()))
     }
 
     fn bpf_workload_to_host(&self, version: IpVersion) -> Chain {

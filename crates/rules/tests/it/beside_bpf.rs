@@ -2,7 +2,7 @@
 
 use rules::names;
 use rules::simulate::{Packet, Simulation, Tracking, Verdict};
-use rules::tree::{Action, Chain, IpVersion, Rule, Table};
+use rules::tree::{Action, Chain, InterfacePattern, IpVersion, Rule, Table};
 use rules::{Backend, EndpointToHost, Marks, Renderer, RulesConfig};
 
 const SEEN: u32 = 0x0100_0000;
@@ -154,5 +154,73 @@ fn connections_to_services_are_marked_where_that_is_wanted() {
         let chain = chains.iter().find(|chain| &*chain.name == names::PREROUTING).expect("the chain");
         let found: Vec<_> = chain.rules.iter().filter_map(|rule| rule.action.clone()).collect();
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// Interface, destination and whether that is this host's, mark; what Linux does with the connection, and the mark afterwards.
+type Passing = (&'static str, [u8; 4], bool, u32, Tracking, u32);
+
+/// `BPFHostConntrackBypass`: what passes through this host is not tracked, but for what Linux has to translate or alone knows.
+#[test]
+fn packets_that_pass_through_are_not_tracked_where_that_is_wanted() {
+    use Tracking::{New, Untracked};
+    const SKIP_FIB: u32 = 0x0110_0000;
+    const NAT_OUTGOING: u32 = 0x0180_0000;
+    const MASQUERADE: u32 = 0x0360_0000;
+    const NO_TRACKING: u32 = 0x0140_0000;
+    let cases: &[Passing] = &[
+        ("eth0", [10, 0, 0, 2], false, SEEN, Untracked, SEEN),
+        ("cali1", [10, 0, 0, 2], false, BYPASS, Untracked, BYPASS),
+        ("cali1", [10, 0, 0, 2], false, NO_TRACKING, Untracked, NO_TRACKING),
+        // No program has seen it: somebody else's business.
+        ("virbr0", [10, 0, 0, 2], false, 0, New, 0),
+        ("docker0", [10, 0, 0, 2], false, SEEN, New, SEEN),
+        ("eth0", [169, 254, 1, 1], false, SEEN, New, SEEN),
+        ("eth0", [10, 0, 0, 2], false, SKIP_FIB, New, SKIP_FIB),
+        ("eth0", [10, 0, 0, 2], false, FALL_THROUGH, New, FALL_THROUGH),
+        ("cali1", [10, 0, 0, 2], false, NAT_OUTGOING, New, NAT_OUTGOING),
+        ("eth0", [10, 0, 0, 2], false, MASQUERADE, New, MASQUERADE),
+        // Programs hear that it was for the host, if it turns out not to be.
+        ("eth0", [192, 0, 2, 1], true, SEEN, New, SKIP_FIB),
+        ("cali1", [192, 0, 2, 1], true, 0, New, 0),
+    ];
+    for (backend, is_wanted, serves) in [
+        (Backend::Nftables, true, true),
+        (Backend::Iptables, true, true),
+        (Backend::Nftables, false, true),
+        // Others translate destinations, and have to be shown every packet.
+        (Backend::Nftables, true, false),
+    ] {
+        let renderer = Renderer::new(RulesConfig {
+            backend,
+            marks: Marks::beside_bpf(0xffff_0000, false).expect("bits"),
+            bpf_serves: serves,
+            bpf_bypasses_tracking: is_wanted,
+            bpf_tracked_interfaces: vec![InterfacePattern::from_setting("docker+")],
+            ..RulesConfig::default()
+        });
+        let mut simulation = Simulation::new(backend);
+        simulation.add_chains(renderer.fixed_chains_beside_bpf(Table::Raw, IpVersion::V4));
+        simulation.add_chains(
+            [names::RPF_SKIP, names::FROM_HOST_ENDPOINT].map(|name| Chain::new(name, Vec::new())),
+        );
+        for (number, (from, to, is_local, mark, tracking, left)) in cases.iter().enumerate() {
+            let mut packet = Packet {
+                in_interface: (*from).into(),
+                mark: *mark,
+                local: (false, *is_local),
+                ports: (40000, 80),
+                ..Packet::new([10, 0, 0, 1].into(), (*to).into(), 6)
+            };
+            simulation.run(names::PREROUTING, &mut packet).expect("a verdict");
+            let bypasses = is_wanted && serves;
+            let expected = match bypasses || *mark == NO_TRACKING {
+                true => (*tracking, *left),
+                false => (New, *mark),
+            };
+            let mask = 0x1ff0_0000;
+            let found = (packet.tracking, packet.mark & mask);
+            assert_eq!(found, expected, "{backend:?} {is_wanted} {serves}, case {number}");
+        }
     }
 }

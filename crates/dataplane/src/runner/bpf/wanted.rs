@@ -2,6 +2,7 @@
 
 use super::Owners;
 use super::host_path::HostPath;
+use crate::settings::sends_as_host;
 use bpf::interface::{Options, ReversePath};
 use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
@@ -11,7 +12,7 @@ use bpf_driver::{Filters, Holders, Interface, Kind, Logging, Settings, Way};
 use bpf_policy::EndpointId;
 use felix_config::choices::{
     AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, RedirectToPeer,
-    ReversePathFilter, SourceSpoofing,
+    ReversePathFilter, SourceSpoofing, Switch,
 };
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::{HostEndpointName, InterfaceName, WorkloadEndpointId};
@@ -121,7 +122,8 @@ pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (Ho
     });
     settings.options.is_udp_only = path.devices == Some(true);
     let v4 = config.ipv4_vxlan_tunnel_addr.or(config.ipip_tunnel_addr);
-    settings.tunnel_addresses = [v4.map(Into::into), config.ipv6_vxlan_tunnel_addr.map(Into::into)];
+    let by_version = [v4.map(Into::into), config.ipv6_vxlan_tunnel_addr.map(Into::into)];
+    settings.tunnel_addresses = if sends_as_host(config) { [None; 2] } else { by_version };
     (path, refused)
 }
 
@@ -149,6 +151,8 @@ fn options(config: &Config) -> Options {
             (range.min, range.max.saturating_sub(range.min).saturating_add(1))
         }),
         service_mark: u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default(),
+        bypasses_tracking: config.bpf_host_conntrack_bypass,
+        profiles: config.bpf_profiling == Switch::Enabled,
         answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
         keeps_fragments: config.bpf_ip_fragment_reassembly_enabled,
         fragment_seconds: fragment_seconds(config).unwrap_or(defaults.fragment_seconds),

@@ -68,6 +68,8 @@ pub(crate) struct Node {
     servers: Vec<std::thread::JoinHandle<()>>,
     pub(crate) files: Mounted,
     mtu: tempfile::TempDir,
+    /// Whether pools ask for VXLAN.
+    pub(crate) has_vxlan: bool,
     pub(crate) host: Namespace,
     pub(crate) client: Namespace,
     pub(crate) pods: [Namespace; 2],
@@ -111,6 +113,7 @@ impl Node {
             servers: Vec::new(),
             files: Mounted::new("bpf")?,
             mtu: tempfile::tempdir()?,
+            has_vxlan: false,
             host,
             client,
             pods,
@@ -177,7 +180,7 @@ impl Node {
         let settings = DataplaneSettings {
             host: "n1".to_owned(),
             config: Arc::new(config),
-            encapsulation: Encapsulation::default(),
+            encapsulation: Encapsulation { vxlan: self.has_vxlan, ..Encapsulation::default() },
             has_services: true,
             pulse,
             metrics: Metrics::default(),

@@ -126,10 +126,10 @@ fn programs_judge_without_felix() -> Result<()> {
 /// A node that was asked for what is not there is not ready, and says what that is.
 #[test]
 fn what_is_not_there_is_named() -> Result<()> {
-    let (site, ..) = guarded(Flavour::Nftables, &[("FELIX_BPFHOSTCONNTRACKBYPASS", "true")])?;
+    let (site, ..) = guarded(Flavour::Nftables, &[("FELIX_BPFLOGFILTERS", "all=vlan 5")])?;
     site.end_felix("n1", false)?;
     site.start_felix_as("n1", Flavour::Ebpf)?;
-    let reason = "BPFHostConntrackBypass asks for something that is not there yet";
+    let reason = "BPFLogFilters asks for something that is not there yet";
     testkit::eventually("the reason in the node's readiness", || {
         site.ask("n1", 9099, "/readiness").is_ok_and(|page| page.contains("503") && page.contains(reason))
     })
