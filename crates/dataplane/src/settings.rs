@@ -2,7 +2,8 @@
 //!
 //! Pure: what has to be found out about the machine is an argument.
 
-use felix_config::{Config, PortProtocol, choices};
+use felix_config::choices::PolicyMode;
+use felix_config::{Config, PortProtocol};
 use messages::Encapsulation;
 use rules::tree::{InterfacePattern, PortRange, Protocol, Rate, RateUnit};
 use rules::{
@@ -93,13 +94,13 @@ pub fn rules_config(
             .map(InterfacePattern::from_setting),
         nat_outgoing_address: config.nat_outgoing_address.map(Into::into),
         nat_outgoing_exclude_hosts: config.nat_outgoing_exclusions
-            == choices::NatExclusions::IpPoolsAndHostIps,
+            == Some(api::NATOutgoingExclusions::IPPoolsAndHostIPs),
         service_loop_prevention: config.service_loop_prevention.unwrap_or(ServiceLoopAction::Disabled),
         flow_offload: backend == Backend::Nftables
-            && config.nftables_flow_table_offload == choices::FlowTableOffload::All,
+            && config.nftables_flow_table_offload == Some(api::NFTablesFlowTableOffload::All),
         flow_logs: config.logs_flows(),
-        compile_policies: tables.policy_mode == choices::PolicyMode::Compiled,
-        istio_ambient_dscp: (config.istio_ambient_mode == choices::Switch::Enabled)
+        compile_policies: tables.policy_mode == Some(PolicyMode::Compiled),
+        istio_ambient_dscp: (config.istio_ambient_mode == Some(api::EnabledOrDisabled::Enabled))
             .then_some(config.istio_dscp_mark),
         ..RulesConfig::default()
     })

@@ -22,10 +22,11 @@ mod readers;
 mod services;
 mod sinks;
 
+use api::{EnabledOrDisabled, FlowLogsPolicyEvaluationMode};
 use collector::{Collector, lock};
 use directory::Directory;
 use felix_config::Config;
-use felix_config::choices::{PolicyEvaluation, RedirectToPeer, Switch};
+use felix_config::choices::RedirectToPeer;
 use figures::Counts;
 use goldmane_api::connect::{Target, TlsPaths};
 use messages::ToDataplane;
@@ -87,11 +88,13 @@ impl Settings {
             host: config.felix_hostname.clone(),
             interval: config.flow_logs_flush_interval.or_zero().max(SHORTEST_INTERVAL),
             target: (!address.is_empty()).then(|| Target { address: address.clone(), tls }),
-            socket: (config.flow_logs_local_reporter == Switch::Enabled).then(|| flows::local::SOCKET.into()),
-            evaluates: config.flow_logs_policy_evaluation_mode == PolicyEvaluation::Continuous,
+            socket: (config.flow_logs_local_reporter == Some(EnabledOrDisabled::Enabled))
+                .then(|| flows::local::SOCKET.into()),
+            evaluates: config.flow_logs_policy_evaluation_mode
+                == Some(FlowLogsPolicyEvaluationMode::Continuous),
             is_traced: config.flow_logs_collector_debug_trace,
             has_programs: config.bpf_enabled,
-            leaves_untracked: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
+            leaves_untracked: config.bpf_redirect_to_peer != Some(RedirectToPeer::Disabled),
         })
     }
 }

@@ -218,8 +218,8 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
     GraphConfig {
         host: config.felix_hostname.clone(),
         suppress_overlaps,
-        allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
-        istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
+        allows_source_spoofing: config.workload_source_spoofing == Some(api::SourceSpoofing::Any),
+        istio_ambient: config.istio_ambient_mode == Some(api::EnabledOrDisabled::Enabled),
         serves_services: false,
         network: NetworkSettings {
             route_source: config.route_source,
@@ -233,12 +233,12 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
 #[cfg(test)]
 mod tests {
     use super::*;
-    use felix_config::choices::SourceSpoofing;
+    use api::SourceSpoofing;
 
     #[test]
     fn workloads_spoof_only_where_the_parameter_says_so() {
         for (setting, allowed) in
-            [(SourceSpoofing::Disabled, false), (SourceSpoofing::Any, true), (SourceSpoofing::Unset, false)]
+            [(Some(SourceSpoofing::Disabled), false), (Some(SourceSpoofing::Any), true), (None, false)]
         {
             let config = Config { workload_source_spoofing: setting, ..Config::default() };
             let graph = graph_config(&config, &Encapsulation::default(), false);

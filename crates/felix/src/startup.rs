@@ -107,10 +107,7 @@ pub(crate) async fn start(mut resolver: ConfigResolver) -> Result<Startup> {
 
 fn apply_overrides(settings: &mut ClientConfig, overrides: &DatastoreOverrides) {
     if let Some(kind) = overrides.datastore_type {
-        settings.datastore_type = match kind {
-            "kubernetes" => DatastoreType::Kubernetes,
-            _ => DatastoreType::EtcdV3,
-        };
+        settings.datastore_type = kind;
     }
     let etcd = &mut settings.etcd;
     for (wanted, field) in [

@@ -108,7 +108,7 @@ impl Loop {
     fn set_forwarding(&self) {
         let config = &self.settings.config;
         let mut settings: Vec<(&str, &str)> = Vec::new();
-        if config.ip_forwarding == felix_config::choices::Switch::Enabled {
+        if config.ip_forwarding == Some(api::EnabledOrDisabled::Enabled) {
             settings.push(("net/ipv4/ip_forward", "1"));
             if self.drivers.planes.iter().any(super::drivers::Plane::is_v6) {
                 settings.push(("net/ipv6/conf/all/forwarding", "1"));

@@ -42,7 +42,7 @@ impl Roster {
         let config = &*settings.config;
         let metric = |number: i64| u32::try_from(number).unwrap_or(1024);
         let workload_settings = WorkloadSettings {
-            floating_addresses: config.floating_ips == felix_config::choices::Switch::Enabled,
+            floating_addresses: config.floating_ips == Some(api::EnabledOrDisabled::Enabled),
             normal_metric: [config.ipv4_normal_route_priority, config.ipv6_normal_route_priority].map(metric),
             elevated_metric: [config.ipv4_elevated_route_priority, config.ipv6_elevated_route_priority]
                 .map(metric),
@@ -206,7 +206,7 @@ pub(super) fn has_vxlan(settings: &DataplaneSettings, version: IpVersion) -> boo
 
 /// Whether the host answers its neighbours for others.
 pub(super) fn answers_neighbours(config: &Config) -> bool {
-    config.local_subnet_l2_reachability == felix_config::choices::L2Reachability::PodsAndLoadBalancers
+    config.local_subnet_l2_reachability == Some(api::LocalSubnetL2Reachability::PodsAndLoadBalancers)
 }
 
 /// The protocol number of routes that only we make.

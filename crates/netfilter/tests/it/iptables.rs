@@ -316,13 +316,13 @@ fn the_variant_that_is_used_is_detected() {
     host.shell("iptables-legacy -A FORWARD -j ACCEPT");
     let (legacy, nft) = found();
     assert_eq!((legacy, nft), (Found { kubernetes: false, rules: 1 }, Found::default()));
-    assert_eq!(choose("auto", legacy, nft), Variant::Legacy);
+    assert_eq!(choose(None, legacy, nft), Variant::Legacy);
     host.shell("iptables-nft -A FORWARD -j ACCEPT; iptables-nft -A FORWARD -j DROP");
     let (legacy, nft) = found();
-    assert_eq!(choose("auto", legacy, nft), Variant::Nft);
+    assert_eq!(choose(None, legacy, nft), Variant::Nft);
     host.shell("iptables-legacy -t mangle -N KUBE-KUBELET-CANARY");
     let (legacy, nft) = found();
-    assert_eq!(choose("auto", legacy, nft), Variant::Legacy);
+    assert_eq!(choose(None, legacy, nft), Variant::Legacy);
 }
 
 #[test]

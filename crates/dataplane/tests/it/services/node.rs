@@ -6,7 +6,7 @@ use api::{KubernetesEndpointSlice, KubernetesEndpointSliceSpec, KubernetesServic
 use dataplane::runner::{Event, Machine, Running, start_on};
 use dataplane::settings::DataplaneSettings;
 use felix_config::kinds::NoSurroundings;
-use felix_config::{Config, Interval, choices};
+use felix_config::{Config, Interval};
 use messages::{
     Encapsulation, HostMetadata, IpPoolType, PolicyId, Profile, Route, RouteTypes, Rule, Service, TierInfo,
     ToDataplane, TunnelType, WorkloadEndpoint, WorkloadEndpointId,
@@ -163,7 +163,7 @@ impl Node {
             bpf_kube_proxy_healthz_port: 10256,
             bpf_kube_proxy_min_sync_period: Interval::default(),
             default_endpoint_to_host_action: Some(rules::EndpointToHost::Accept),
-            nftables_mode: choices::NftablesMode::Enabled,
+            nftables_mode: Some(api::NFTablesMode::Enabled),
             route_refresh_interval: Interval::default(),
             ..Config::with_defaults(&NoSurroundings)
         }
