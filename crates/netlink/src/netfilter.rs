@@ -17,7 +17,8 @@ pub mod packet;
 pub mod socket;
 pub mod watch;
 
-pub use socket::{Batch, BatchRefused, Request, Socket};
+pub use crate::datagram::Request;
+pub use socket::{Batch, BatchRefused, Socket};
 
 use std::fmt;
 
