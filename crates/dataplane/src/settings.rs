@@ -4,7 +4,7 @@
 
 use felix_config::choices::PolicyMode;
 use felix_config::{Config, PortProtocol};
-use messages::Encapsulation;
+use messages::{Encapsulation, NodeName};
 use rules::tree::{InterfacePattern, PortRange, Protocol, Rate, RateUnit};
 use rules::{
     Backend, EndpointToHost, FailsafePort, MarkError, Marks, OpenStack, RulesConfig, ServiceLoopAction,
@@ -17,7 +17,7 @@ use telemetry::{Metrics, Pulse};
 #[derive(Clone)]
 pub struct DataplaneSettings {
     /// Felix's name for this host.
-    pub host: String,
+    pub host: NodeName,
     /// The configuration.
     pub config: Arc<Config>,
     /// What the pools ask for, as it is known at the start.

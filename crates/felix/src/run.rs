@@ -90,7 +90,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         wireguard::prepare(&config, &client).await;
     }
     let settings = DataplaneSettings {
-        host: config.felix_hostname.clone(),
+        host: config.felix_hostname.as_str().into(),
         config: Arc::clone(&config),
         encapsulation,
         has_services: kubernetes,
@@ -216,7 +216,7 @@ pub(crate) fn health_overrides(config: &Config) -> BTreeMap<String, Duration> {
 
 fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlaps: bool) -> GraphConfig {
     GraphConfig {
-        host: config.felix_hostname.clone(),
+        host: config.felix_hostname.as_str().into(),
         suppress_overlaps,
         allows_source_spoofing: config.workload_source_spoofing == Some(api::SourceSpoofing::Any),
         istio_ambient: config.istio_ambient_mode == Some(api::EnabledOrDisabled::Enabled),

@@ -4,9 +4,10 @@ use crate::facts::{Facts, NodeFacts, PoolEncapsulation};
 use crate::intent::{
     BlockState, CommunityRule, Encapsulation, Export, Kernel, OwnBlock, PoolRoutes, Problem, Programmer,
 };
-use crate::values::{Community, InterfacePattern, NodeName, Prefix};
+use crate::values::{Community, InterfacePattern, Prefix};
 use api::{BGPConfigurationSpec, ProgramClusterRoutes, Written};
 use model::IpVersion;
+use model::NodeName;
 use std::collections::BTreeMap;
 
 /// Routes over these interfaces never leave the node.

@@ -10,7 +10,7 @@ use crate::managers::{
 };
 use crate::settings::DataplaneSettings;
 use felix_config::Config;
-use messages::{InterfaceName, IpPoolType, NodeName};
+use messages::{InterfaceName, IpPoolType};
 use routing::routes::device::{TunnelDevice, TunnelKind};
 use routing::routes::{PROTOCOL_BOOT, PROTOCOL_CALICO};
 use rules::tree::IpVersion;
@@ -57,7 +57,7 @@ impl Roster {
             last.push(Box::new(AttachedWorkloads::default()));
         }
         if let Some(udp_only) = services.and_then(|path| path.devices) {
-            let (host, excluded) = (settings.host.as_str().into(), config.bpf_exclude_cidrs_from_nat.clone());
+            let (host, excluded) = (settings.host.clone(), config.bpf_exclude_cidrs_from_nat.clone());
             last.push(Box::new(ServiceRoutes::new(host, udp_only, excluded, cluster_protocol(config))));
         }
         if renderer.compiles_policies() {
@@ -119,7 +119,7 @@ fn of_version(
     let (config, need, rules) = (&*settings.config, &settings.encapsulation, renderer.config());
     let Some(desired) = desired.of(version) else { return Vec::new() };
     let v6 = version == IpVersion::V6;
-    let host = || NodeName::from(settings.host.as_str());
+    let host = || settings.host.clone();
     let routes = |pool_type, tunnel: Option<&str>, mtu: Option<u32>| {
         ClusterRoutes::new(ClusterRoutesSettings {
             host: host(),

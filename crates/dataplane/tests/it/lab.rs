@@ -58,7 +58,7 @@ pub(crate) fn config(backend: Backend) -> Config {
 /// What the dataplane is started with.
 pub(crate) fn settings(config: Config, encapsulation: Encapsulation, metrics: &Metrics) -> DataplaneSettings {
     DataplaneSettings {
-        host: "n1".to_owned(),
+        host: "n1".into(),
         config: Arc::new(config),
         encapsulation,
         has_services: true,

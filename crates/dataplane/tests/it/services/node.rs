@@ -175,7 +175,7 @@ impl Node {
         self.health = Health::default();
         self.health.register("dataplane", &pulse, true, true, Duration::ZERO);
         let settings = DataplaneSettings {
-            host: "n1".to_owned(),
+            host: "n1".into(),
             config: Arc::new(config),
             encapsulation: Encapsulation::default(),
             has_services: true,
