@@ -101,6 +101,8 @@ pub struct KubernetesSettings {
     pub current_context: String,
     /// `projectcalico.org/v3` to use that group's custom resources; otherwise found by asking the API.
     pub calico_api_group: String,
+    /// Whether Kubernetes says where its API is, as it does to every container.
+    pub is_pod: bool,
     /// What names of host-side interfaces begin with; felix's own variable says so, whatever the source of the rest.
     pub interface_prefix: String,
 }
@@ -257,10 +259,11 @@ impl Settings {
     /// Decides the type of store and fills the default kubeconfig.
     fn finish(self, environment: &dyn Environment) -> Result<ClientConfig, Vec<Mistake>> {
         let datastore_type = self.datastore_type.unwrap_or_else(|| self.detected_type());
+        let is_pod = environment.filled("KUBERNETES_SERVICE_HOST").is_some();
         let mut config = ClientConfig {
             datastore_type,
             etcd: self.etcd,
-            kubernetes: self.kubernetes,
+            kubernetes: KubernetesSettings { is_pod, ..self.kubernetes },
             embedded_path: self.embedded_path,
         };
         let kubernetes = &mut config.kubernetes;

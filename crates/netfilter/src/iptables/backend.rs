@@ -6,6 +6,7 @@
 
 use super::look;
 use api::IptablesBackend;
+use daemon::{Environment as _, SystemEnvironment};
 use netlink::netfilter::nft;
 use rules::tree::IpVersion;
 use std::path::Path;
@@ -165,8 +166,7 @@ fn count_rules(printed: &str) -> usize {
 
 /// Whether a program is on the search path.
 pub(crate) fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    SystemEnvironment.find_program(program).is_some()
 }
 
 /// The version in what `iptables --version` prints.
