@@ -65,7 +65,7 @@ fn port(text: &str) -> Result<u16, Trouble> {
 /// What the environment says.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The node, and what it was told.
+    /// The node, and what its environment says.
     pub settings: Settings,
     /// The store.
     pub client: ClientConfig,

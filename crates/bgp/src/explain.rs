@@ -120,7 +120,7 @@ pub struct RouteExplanation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Where.
+    /// The node that decides.
     pub node: String,
     /// The session, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]

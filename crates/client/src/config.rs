@@ -113,9 +113,9 @@ pub enum ConfigError {
     /// A named file cannot be read.
     #[error("cannot read the configuration file {}: {source}", path.display())]
     Read {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },

@@ -49,7 +49,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_secs(10);
 /// The shortest interval of flows.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
-/// Where the kernel is told to count the packets of connections.
+/// Where the kernel is set to count the packets of connections.
 const COUNTING: &str = "net/netfilter/nf_conntrack_acct";
 
 /// What the collector is to do.

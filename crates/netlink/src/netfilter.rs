@@ -101,7 +101,7 @@ pub enum Error {
     Refused {
         /// What was attempted.
         what: String,
-        /// Why not.
+        /// The kernel's number and words.
         refusal: Refusal,
     },
     /// The socket failed.
@@ -109,7 +109,7 @@ pub enum Error {
     Socket {
         /// What was attempted.
         what: String,
-        /// Why not.
+        /// The reason, in one sentence.
         reason: String,
     },
     /// An answer that makes no sense.

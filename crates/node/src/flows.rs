@@ -32,9 +32,9 @@ pub(crate) enum FlowsError {
     /// The socket cannot be made.
     #[error("cannot listen on {path}: {source}")]
     Listen {
-        /// Where.
+        /// The path that was tried.
         path: String,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
     /// The flows cannot be printed.

@@ -1,4 +1,4 @@
-//! Speakers in one process, over a network that is a list of connections: real messages, time that is told. For tests and
+//! Speakers in one process, over a network that is a list of connections: real messages, time that is passed in. For tests and
 //! benchmarks.
 
 pub(crate) mod adversary;

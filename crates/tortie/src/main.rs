@@ -137,7 +137,7 @@ enum Command {
     /// Print a page of the reference.
     #[command(hide = true)]
     Reference {
-        /// Which one.
+        /// The page to print.
         page: reference::Page,
     },
 }

@@ -78,7 +78,7 @@ impl Loop {
         self.count_connections();
         self.destroy_sets(&rules_failed, &mut round);
         self.look_at_refusals();
-        // What an endpoint needs may be missing as long as rules are: nobody is told that it is up.
+        // What an endpoint needs may be missing as long as rules are: it is not reported as up.
         if !round.rules_failed {
             self.report();
             self.answer_neighbours(&mut round);

@@ -263,7 +263,7 @@ fn rules_at_the_end_and_of_old_versions() {
     }
 }
 
-/// After a write the table is looked at sooner, then later and later; a change is found without being told of it.
+/// After a write the table is looked at sooner, then later and later; a change is found without a notification.
 #[test]
 fn tables_are_looked_at_again_after_writes() {
     let host = Host::new();

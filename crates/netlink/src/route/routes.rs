@@ -65,7 +65,7 @@ pub enum RouteKind {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Where to.
+    /// The network whose packets take it.
     pub destination: IpNet,
     /// What happens.
     pub kind: RouteKind,

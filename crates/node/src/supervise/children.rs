@@ -80,7 +80,7 @@ pub fn end_with_supervisor() -> io::Result<()> {
         return Ok(());
     };
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before we asked to be told.
+    // It may have ended before we asked for the signal.
     if getppid().map(|parent| parent.as_raw_nonzero().get()) == Some(supervisor) {
         return Ok(());
     }

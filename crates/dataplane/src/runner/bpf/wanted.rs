@@ -126,7 +126,7 @@ pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (Ho
     (path, refused)
 }
 
-/// What programs are told of the configuration.
+/// What programs need of the configuration.
 fn options(config: &Config) -> Options {
     let port = |port: i64| u16::try_from(port).unwrap_or_default();
     let defaults = Options::default();

@@ -169,7 +169,7 @@ impl Node {
         }
     }
 
-    /// Starts the dataplane with everything that it is told first.
+    /// Starts the dataplane with everything that it receives first.
     pub(crate) fn start(&mut self, config: Config, more: Vec<ToDataplane>) -> Result<()> {
         let pulse = Pulse::new();
         self.health = Health::default();
