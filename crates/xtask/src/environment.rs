@@ -4,11 +4,10 @@ use crate::words;
 use std::path::Path;
 
 /// Who may, and why.
-const EDGES: [(&str, &str); 4] = [
+const EDGES: [(&str, &str); 3] = [
     ("crates/daemon/src/", "it is the edge"),
     ("crates/cni-protocol/src/process.rs", "a plugin's whole input; its layer is below the daemon's"),
     ("crates/cni/src/fault.rs", "for tests: absent from a release"),
-    ("crates/e2e/", "a program for this repository"),
 ];
 
 /// Code that reads variables anywhere else.
