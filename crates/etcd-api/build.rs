@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Has the events of watch messages typed as bytes, which look the same on the wire: an event is encoded once for all watches that are told of it.
+/// Has the events of watch messages typed as bytes, which look the same on the wire: an event is encoded once for all watches that get it.
 fn keep_events_encoded(descriptors: &mut FileDescriptorSet) -> Result<(), &'static str> {
     let messages = descriptors.file.iter_mut().flat_map(|file| &mut file.message_type);
     let events = messages

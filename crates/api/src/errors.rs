@@ -53,7 +53,7 @@ impl fmt::Display for FieldPath {
 /// One field that holds something it must not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Where.
+    /// The field's place in the object.
     pub path: FieldPath,
     /// What it holds, as the user would write it; empty where showing it helps nobody.
     pub value: String,

@@ -33,3 +33,4 @@ pub use kind::Kind;
 pub use meta::ObjectMeta;
 pub use object::{NoStatus, Object, Resource, Spec};
 pub use resources::*;
+pub use text::{Words, Written};

@@ -3,6 +3,167 @@
 //!
 //! An object from a store may hold text that a newer version understands and we do not. Reading must not fail, and
 //! writing back must not change it; so these types hold the text, and give the parsed value as a `Result`.
+//!
+//! A choice that others than the resource offer too (a parameter, a variable) is one closed enumeration, declared by
+//! [`choices`](crate::choices); the resource's field is [`Written`] of it.
+
+use crate::schema::{Schema, object};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A closed list of words, each with its value.
+pub trait Words: Copy + PartialEq + 'static {
+    /// Every value, in the order of the schema.
+    const ALL: &'static [Self];
+
+    /// The word, as Calico spells it in resources.
+    fn word(self) -> &'static str;
+}
+
+/// What a field holds where one of the words of `E` belongs, compared letter for letter. Words of newer versions are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Written<E> {
+    /// The empty text.
+    #[default]
+    Unset,
+    /// One of the words.
+    Known(E),
+    /// Anything else, as it was written.
+    Other(Box<str>),
+}
+
+impl<E: Words> Written<E> {
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Unset => "",
+            Self::Known(value) => value.word(),
+            Self::Other(text) => text,
+        }
+    }
+
+    /// The value, if the text is one of the words.
+    #[must_use]
+    pub fn known(&self) -> Option<E> {
+        match self {
+            Self::Known(value) => Some(*value),
+            Self::Unset | Self::Other(_) => None,
+        }
+    }
+
+    /// Whether the text is empty or one of the words.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+impl<E: Words> From<E> for Written<E> {
+    fn from(value: E) -> Self {
+        Self::Known(value)
+    }
+}
+
+impl<E: Words> From<&str> for Written<E> {
+    fn from(text: &str) -> Self {
+        match E::ALL.iter().find(|value| value.word() == text) {
+            Some(value) => Self::Known(*value),
+            None if text.is_empty() => Self::Unset,
+            None => Self::Other(text.into()),
+        }
+    }
+}
+
+impl<E: Words> PartialEq<E> for Written<E> {
+    fn eq(&self, other: &E) -> bool {
+        self.known() == Some(*other)
+    }
+}
+
+impl<E: Words> fmt::Display for Written<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl<E: Words> Serialize for Written<E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de, E: Words> Deserialize<'de> for Written<E> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text<E>(PhantomData<E>);
+        impl<E: Words> de::Visitor<'_> for Text<E> {
+            type Value = Written<E>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a string, one of {}", all_words::<E>().join(", "))
+            }
+            fn visit_str<R: de::Error>(self, text: &str) -> Result<Self::Value, R> {
+                Ok(Written::from(text))
+            }
+        }
+        deserializer.deserialize_str(Text(PhantomData))
+    }
+}
+
+impl<E: Words> Schema for Written<E> {
+    fn schema() -> Map<String, Value> {
+        object(json!({"type": "string", "enum": all_words::<E>()}))
+    }
+}
+
+fn all_words<E: Words>() -> Vec<&'static str> {
+    E::ALL.iter().map(|value| value.word()).collect()
+}
+
+/// A closed enumeration and its [`Words`].
+///
+/// ```text
+/// choices! {
+///     /// The flavour of iptables.
+///     IptablesBackend { Legacy = "Legacy", NFT = "NFT", Auto = "Auto" }
+/// }
+/// ```
+#[macro_export]
+macro_rules! choices {
+    ($($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? })+) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $(#[doc = concat!("`", $word, "`")] $variant,)+
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The value as Calico spells it in resources.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        impl $crate::text::Words for $name {
+            const ALL: &'static [Self] = Self::ALL;
+
+            fn word(self) -> &'static str {
+                self.as_str()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        })+
+    };
+}
 
 /// A string newtype with a schema of its own. `$parse` turns the text into `$value`. Most such texts are short, and there are many of them in
 /// a list of policies: up to 23 bytes stand in the object itself, and copies of longer ones share them.
@@ -170,4 +331,4 @@ macro_rules! string_enum {
     };
 }
 
-pub(crate) use {string_enum, text_newtype};
+pub(crate) use {choices, string_enum, text_newtype};

@@ -117,6 +117,46 @@ pub const SERVICE_ACCOUNT_LABEL_PREFIX: &str = "pcsa.";
 /// Before the name of the profile that stands for a service account.
 pub const SERVICE_ACCOUNT_PROFILE_PREFIX: &str = "ksa.";
 
+/// Before the names of labels and annotations that are Calico's own.
+pub const OWN_PREFIX: &str = "projectcalico.org/";
+/// Before the name of a parameter, in an annotation of a FelixConfiguration.
+pub const PARAMETER_PREFIX: &str = "config.projectcalico.org/";
+
+/// The label of flannel's nodes while one of them is worked on.
+pub const LABEL_MIGRATION_PROGRESS: &str = "projectcalico.org/node-flannel-migration-in-progress";
+/// The label that holds up the work on a node, for so many seconds or until it is removed.
+pub const LABEL_MIGRATION_PAUSE: &str = "projectcalico.org/flannel-migration-pause-seconds";
+
+/// The annotation in which an object of the Kubernetes datastore keeps its own metadata.
+pub const STORED_METADATA: &str = "projectcalico.org/metadata";
+/// The label of a block's affinity: its host, as a hash.
+pub const LABEL_HOSTNAME_HASH: &str = "projectcalico.org/hostname-hash";
+/// The label of a block's affinity: what kind of host it has.
+pub const LABEL_AFFINITY_TYPE: &str = "projectcalico.org/affinity-type";
+/// The label of a block's affinity: 4 or 6.
+pub const LABEL_IP_VERSION: &str = "projectcalico.org/ip-version";
+
+/// The finalizer that keeps a tier for as long as it has policies.
+pub const TIER_FINALIZER: &str = "projectcalico.org/tier-controller";
+/// The finalizer that keeps a pool for as long as it has addresses in use.
+pub const POOL_FINALIZER: &str = "projectcalico.org/ippool-finalizer";
+
+/// Annotations of Kubernetes' services.
+pub mod service {
+    /// The IPv4 pools that a load balancer wants its address from, as a JSON list.
+    pub const IPV4_POOLS: &str = "projectcalico.org/ipv4pools";
+    /// The IPv6 pools that a load balancer wants its address from, as a JSON list.
+    pub const IPV6_POOLS: &str = "projectcalico.org/ipv6pools";
+    /// The addresses that a load balancer wants, as a JSON list.
+    pub const LOAD_BALANCER_IPS: &str = "projectcalico.org/loadBalancerIPs";
+    /// Whether the eBPF dataplane leaves the service to kube-proxy.
+    pub const NAT_EXCLUDED: &str = "projectcalico.org/natExcludeService";
+    /// How the eBPF dataplane chooses endpoints: `maglev`, or as usual.
+    pub const TRAFFIC_STRATEGY: &str = "lb.projectcalico.org/external-traffic-strategy";
+    /// When the eBPF dataplane forgets UDP connections to endpoints that end.
+    pub const UDP_CLEANUP: &str = "projectcalico.org/udpConntrackCleanup";
+}
+
 /// A node's annotations.
 pub mod node {
     /// Address and network for BGP and tunnels.

@@ -1,7 +1,7 @@
 //! The admission policies of `manifests` in a cluster that serves `projectcalico.org/v3` as custom resources: putting them there, and
 //! taking them away.
 //!
-//! Mutating policies need a Kubernetes that has them (1.36, or an older one that was told to). Without them objects are stored as they
+//! Mutating policies need a Kubernetes that has them (1.36, or an older one with the feature on). Without them objects are stored as they
 //! were sent; every component fills the same in when it reads.
 
 use anyhow::Result;

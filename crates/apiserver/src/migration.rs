@@ -8,6 +8,7 @@ pub(crate) mod moving;
 use anyhow::{Context as _, Result, bail};
 use api::kind::API_VERSION;
 use clap::{Args, ValueEnum};
+use daemon::{Environment as _, SystemEnvironment};
 use datastore::Backend as _;
 use datastore::kubernetes::{KubernetesBackend, KubernetesConfig};
 use http::Method;
@@ -105,11 +106,11 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 pub async fn run(arguments: &Arguments) -> Result<Outcome> {
     let kubeconfig = match &arguments.kubeconfig {
         Some(file) => file.clone(),
-        None => std::env::var_os("KUBECONFIG").map(PathBuf::from).unwrap_or_default(),
+        None => SystemEnvironment.variable("KUBECONFIG").map(PathBuf::from).unwrap_or_default(),
     };
     let service_account = Path::new(SERVICE_ACCOUNT_DIR);
     let access = match kubeconfig.as_os_str().is_empty() {
-        true => KubeAccess::open(&daemon::SystemEnvironment, service_account).await?,
+        true => KubeAccess::open(&SystemEnvironment, service_account).await?,
         false => {
             let environment = daemon::Variables::new([("KUBECONFIG", kubeconfig.clone())]);
             KubeAccess::open(&environment, service_account).await?

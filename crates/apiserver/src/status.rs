@@ -12,7 +12,7 @@ pub struct Cause {
     pub reason: &'static str,
     /// What is wrong.
     pub message: String,
-    /// Where.
+    /// The field's place in the object.
     pub field: String,
 }
 

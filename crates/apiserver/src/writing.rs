@@ -34,7 +34,7 @@ pub(crate) struct Write<'a> {
     pub user: &'a User,
     /// For what.
     pub target: &'a Target,
-    /// How.
+    /// The request's options, such as `dryRun`.
     pub options: &'a Options,
     /// In which form the answer is wanted.
     pub form: Form,

@@ -65,7 +65,7 @@ fn port(text: &str) -> Result<u16, Trouble> {
 /// What the environment says.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The node, and what it was told.
+    /// The node, and what its environment says.
     pub settings: Settings,
     /// The store.
     pub client: ClientConfig,
@@ -112,7 +112,7 @@ impl Options {
         let set = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         Ok(Self {
             settings: Settings {
-                node: node_name(environment, &variables).ok_or(OptionsError::NoName)?,
+                node: node_name(environment, &variables).ok_or(OptionsError::NoName)?.into(),
                 kubernetes_node: set(&variables.kubernetes_node),
                 router_id: variables.router_id,
                 advertise_cluster_ips: set(&variables.advertise_cluster_ips),
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn variables_and_their_defaults() {
         let options = read(&[]);
-        assert_eq!(options.settings.node, "kept");
+        assert_eq!(options.settings.node.as_str(), "kept");
         assert_eq!(options.namespace, "kube-system");
         assert_eq!(options.status_folder, Path::new("/var/run/calico/endpoint-status"));
         assert_eq!(options.settings.router_id, "");
@@ -201,7 +201,7 @@ mod tests {
             ("BGP_LOGSEVERITYSCREEN", "debug"),
         ]);
         let expected = Settings {
-            node: "n1".to_owned(),
+            node: "n1".into(),
             kubernetes_node: Some("kube-n1".to_owned()),
             router_id: "hash".to_owned(),
             advertise_cluster_ips: Some("10.96.0.0/12".to_owned()),

@@ -135,7 +135,7 @@ pub enum Cause {
 /// A NOTIFICATION.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
-    /// Why.
+    /// The code and subcode.
     pub cause: Cause,
     /// What belongs to it: the field that is wrong, or a text for administrators.
     pub data: Vec<u8>,

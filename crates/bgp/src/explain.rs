@@ -10,9 +10,10 @@ mod tests;
 use crate::convert;
 use crate::intent::{Encapsulation, FamilyIntent, Intent, NextHop, Programmer, Session};
 use crate::state::BgpState;
-use crate::values::{NodeName, Prefix};
+use crate::values::Prefix;
 use crate::{NodeMissing, Settings};
 use api::Resource;
+use model::NodeName;
 use model::{AffinityType, BlockAffinity, BlockAffinityKey, IpVersion, ResourceKey};
 use policy::{Route, export, import};
 use serde::Serialize;
@@ -47,17 +48,17 @@ impl Cluster {
 
     /// The names of its nodes.
     #[must_use]
-    pub fn nodes(&self) -> Vec<String> {
+    pub fn nodes(&self) -> Vec<NodeName> {
         let nodes = self.resources.iter().filter(|(key, _)| key.kind == api::Kind::Node);
-        nodes.map(|(key, _)| key.name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+        nodes.map(|(key, _)| NodeName::from(key.name.as_str())).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The intent of one of its nodes. Passwords and single services are not known here.
     ///
     /// # Errors
     /// When the node does not exist.
-    pub fn intent(&self, node: &str) -> Result<Intent, NodeMissing> {
-        let mut state = BgpState::new(Settings { node: node.to_owned(), ..Settings::default() });
+    pub fn intent(&self, node: &NodeName) -> Result<Intent, NodeMissing> {
+        let mut state = BgpState::new(Settings { node: node.clone(), ..Settings::default() });
         for (key, resource) in &self.resources {
             state.set_resource(key, Some(resource));
         }
@@ -83,7 +84,7 @@ impl Cluster {
                 && !affinity.deleted
                 && affinity.state != api::BlockAffinityState::Pending
         });
-        let blocks = blocks.map(|(key, _)| (NodeName(key.host.clone()), Prefix::new(key.cidr)));
+        let blocks = blocks.map(|(key, _)| (NodeName::from(key.host.as_str()), Prefix::new(key.cidr)));
         blocks
             .filter(|(_, prefix)| prefix.contains_address(address))
             .max_by_key(|(_, prefix)| prefix.length())
@@ -119,7 +120,7 @@ pub struct RouteExplanation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Where.
+    /// The node that decides.
     pub node: String,
     /// The session, if it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,7 +160,7 @@ impl RouteExplanation {
 /// # Errors
 /// When the node does not exist.
 pub fn route(cluster: &Cluster, from: &str, to: IpAddr) -> Result<RouteExplanation, ExplainError> {
-    let own = cluster.intent(from)?;
+    let own = cluster.intent(&NodeName::from(from))?;
     let version = if to.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 };
     let pool = cluster.pool(to);
     let block = cluster.block(to);
@@ -168,7 +169,7 @@ pub fn route(cluster: &Cluster, from: &str, to: IpAddr) -> Result<RouteExplanati
         to: to.to_string(),
         pool: pool.as_ref().map(|(name, prefix)| format!("{name} ({prefix})")),
         block: block.as_ref().map(|(_, prefix)| prefix.to_string()),
-        owner: block.as_ref().map(|(owner, _)| owner.0.clone()),
+        owner: block.as_ref().map(|(owner, _)| owner.to_string()),
         steps: Vec::new(),
         routed: false,
         outcome: String::new(),
@@ -273,8 +274,10 @@ impl<'a> Search<'a> {
             let Resource::Node(node) = resource else { continue };
             let facts = convert::node(node);
             if let Some(address) = facts.address(version) {
-                let neighbour =
-                    Neighbour { name: NodeName(key.name.clone()), reflects: facts.cluster_id.is_some() };
+                let neighbour = Neighbour {
+                    name: NodeName::from(key.name.as_str()),
+                    reflects: facts.cluster_id.is_some(),
+                };
                 nodes_by_address.entry(address).or_insert(neighbour);
             }
         }
@@ -283,7 +286,7 @@ impl<'a> Search<'a> {
 
     fn intent(&mut self, node: &NodeName) -> Option<Arc<Intent>> {
         let cluster = self.cluster;
-        let calculated = || cluster.intent(node.as_str()).ok().map(Arc::new);
+        let calculated = || cluster.intent(node).ok().map(Arc::new);
         self.intents.entry(node.clone()).or_insert_with(calculated).clone()
     }
 
@@ -328,7 +331,7 @@ impl<'a> Search<'a> {
         }
         if refusals.is_empty() {
             refusals.push(Step {
-                node: owner.0.clone(),
+                node: owner.to_string(),
                 session: None,
                 decision: format!("no session leads to {to}, neither directly nor over route reflectors"),
             });
@@ -352,7 +355,7 @@ fn hop(
     route: &Route,
 ) -> Hop {
     let step = |node: &NodeName, session: &Session, decision: String| Step {
-        node: node.0.clone(),
+        node: node.to_string(),
         session: Some(format!("{} ({})", session.name, session.origin)),
         decision,
     };

@@ -5,18 +5,19 @@
 
 use crate::extras::Extras;
 use crate::intent::{BlockState, Filter, FilterName, Problem};
-use crate::values::{AsNumber, ClusterId, NodeName, Password, Prefix};
+use crate::values::{AsNumber, ClusterId, Password, Prefix};
 use api::{BGPConfigurationSpec, BGPPeerSpec};
 use model::IpVersion;
+use model::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What this node was told by its environment.
+/// What the environment of this node says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The node, as Calico calls it.
-    pub node: String,
+    pub node: NodeName,
     /// The node, as Kubernetes calls it, where that differs (`CALICO_K8S_NODE_REF`).
     pub kubernetes_node: Option<String>,
     /// `CALICO_ROUTER_ID`: an address, `hash`, or nothing.

@@ -8,13 +8,14 @@ pub mod filter;
 pub mod kernel;
 pub mod session;
 
-use crate::values::{AsNumber, ClusterId, InterfacePattern, NodeName, Priority};
+use crate::values::{AsNumber, ClusterId, InterfacePattern, Priority};
 pub use export::{BlockState, CommunityRule, Export, Gateway, GatewayScope, OwnBlock};
 pub use filter::{
     Action, Filter, FilterName, FilterRule, Lengths, Operation, Operator, PeerType, PrefixMatch, RouteSource,
 };
 pub use kernel::{Encapsulation, Kernel, PoolRoutes, Programmer};
 use model::IpVersion;
+use model::NodeName;
 pub use session::{Bfd, NextHop, Origin, Remote, Session, SessionKind, SessionName};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

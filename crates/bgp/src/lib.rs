@@ -32,8 +32,8 @@ pub use convert::{service, slice};
 pub use facts::{LocalPeer, ObjectName, Service, Settings, Slice, TrafficPolicy};
 pub use intent::Intent;
 pub use model::IpVersion;
+pub use model::NodeName;
 pub use state::{BgpState, NodeMissing};
 pub use values::{
-    AsNumber, ClusterId, Community, CommunityError, InterfacePattern, NodeName, Password, Prefix, Priority,
-    Secs,
+    AsNumber, ClusterId, Community, CommunityError, InterfacePattern, Password, Prefix, Priority, Secs,
 };

@@ -11,9 +11,10 @@ use crate::convert_filter;
 use crate::extras::Extras;
 use crate::facts::{Facts, LocalPeer, NodeFacts, ObjectName, Service, Settings, Slice};
 use crate::intent::{BlockState, FamilyIntent, FilterName, Intent, Listen, LogLevel, Problem};
-use crate::values::{InterfacePattern, NodeName, Password, Prefix, Priority};
+use crate::values::{InterfacePattern, Password, Prefix, Priority};
 use api::scalars::names::{is_dns_subdomain, is_ignored_interface};
 use api::{BGPConfigurationSpec, BGPFilterSpec, BGPPeerSpec, BindMode, BlockAffinityState, IPPoolSpec};
+use model::NodeName;
 use model::{AffinityType, BlockAffinity, BlockAffinityKey, IpVersion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -57,7 +58,7 @@ impl BgpState {
     /// Nothing is known yet but the node's own settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let own_name = NodeName(settings.node.clone());
+        let own_name = settings.node.clone();
         Self { facts: Facts { settings, ..Facts::default() }, own_name, ..Self::default() }
     }
 
@@ -89,7 +90,7 @@ impl BgpState {
 
     /// A claim on a block, or that it is gone. Claims of other nodes, and those that are not settled, do not count.
     pub fn set_affinity(&mut self, key: &BlockAffinityKey, affinity: Option<&BlockAffinity>) {
-        if key.affinity_type != AffinityType::Host || key.host != self.own_name.0 {
+        if key.affinity_type != AffinityType::Host || key.host != *self.own_name {
             return;
         }
         let state =

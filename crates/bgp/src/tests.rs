@@ -21,7 +21,7 @@ struct World(BgpState);
 
 impl World {
     fn new(settings: Settings) -> Self {
-        Self(BgpState::new(Settings { node: "n1".to_owned(), ..settings }))
+        Self(BgpState::new(Settings { node: "n1".into(), ..settings }))
     }
 
     fn with(mut self, kind: &str, name: &str, spec: &Value) -> Self {

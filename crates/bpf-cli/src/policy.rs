@@ -60,13 +60,13 @@ pub(crate) fn run(
             continue;
         }
         let here: Vec<(&str, ListId)> =
-            at(one, is_workload, &lists).into_iter().filter(|(_, list)| *list != 0).collect();
+            at(one, is_workload, &lists).into_iter().filter(|(_, list)| *list != ListId::NONE).collect();
         if here.is_empty() {
             continue;
         }
         writeln!(out, "IfaceName: {interface}\nHook: {name}")?;
         for (what, list) in here {
-            writeln!(out, "  List: {list:#018x}  ({what})")?;
+            writeln!(out, "  List: {:#018x}  ({what})", list.0)?;
             show(list, *asm, maps, out)?;
         }
     }

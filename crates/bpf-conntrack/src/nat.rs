@@ -36,7 +36,7 @@ pub(crate) fn stale<F: Family>(
         }
         Entry::Reverse(tracking) => {
             let service = (tracking.original_address, tracking.original_port);
-            // Which end is the client's cannot be told here: either will do.
+            // Which end is the client's cannot be known here: either will do.
             let lives = nat.has_backend(service, a, protocol) || nat.has_backend(service, b, protocol);
             (!lives).then_some(Reason::StaleNat)
         }

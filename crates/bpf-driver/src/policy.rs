@@ -131,7 +131,7 @@ impl PolicyMaps {
         for (map, keys) in dead {
             self.remove(store, map, &keys)?;
         }
-        let between = match in_use.difference(&wanted).any(|list| *list != 0) {
+        let between = match in_use.difference(&wanted).any(|list| *list != ListId::NONE) {
             true => bridge(&found, new),
             false => Tables::default(),
         };

@@ -58,8 +58,8 @@ fn stands_for(pair: (ClassId, ClassId), pairs: &mut Pairs) -> ClassId {
         return pair.0;
     }
     *pairs.entry(pair).or_insert_with(|| {
-        let hash = Sha256::new().chain_update(pair.0.to_le_bytes()).chain_update(pair.1.to_le_bytes());
-        first_eight(hash).max(1)
+        let hash = Sha256::new().chain_update(pair.0.0.to_le_bytes()).chain_update(pair.1.0.to_le_bytes());
+        ClassId(first_eight(hash).max(1))
     })
 }
 
@@ -68,15 +68,15 @@ fn lists(tables: &Tables) -> BTreeSet<ListId> {
 }
 
 fn copy_rows(
-    (from, list, value): (&Tables, ListId, ClassId),
+    (from, list, class_of_lists): (&Tables, ListId, ClassId),
     class: ClassId,
     dimensions: [u8; 2],
     made: &mut Tables,
 ) {
-    let end = |segment, dimension| RowKey { list, value, segment, dimension };
+    let end = |segment, dimension| RowKey { list, value: class_of_lists.0, segment, dimension };
     for (key, row) in from.rows.range(end(0, 0), end(u16::MAX, u8::MAX)) {
         if dimensions.contains(&key.dimension) {
-            made.rows.set(RowKey { value: class, ..*key }, *row);
+            made.rows.set(RowKey { value: class.0, ..*key }, *row);
         }
     }
 }

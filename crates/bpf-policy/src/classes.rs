@@ -132,10 +132,10 @@ impl Classes {
             return class.id;
         }
         let hashes = atoms.iter().filter_map(|atom| self.atoms.get(*atom));
-        let mut id = hashes.fold(0_u64, |sum, atom| sum.wrapping_add(atom.hash));
+        let mut id = ClassId(hashes.fold(0_u64, |sum, atom| sum.wrapping_add(atom.hash)));
         // Two classes never have one name, whoever chose the hashes.
-        while id == 0 || self.by_id.contains_key(&id) {
-            id = id.wrapping_add(1);
+        while id == ClassId::NONE || self.by_id.contains_key(&id) {
+            id = ClassId(id.0.wrapping_add(1));
         }
         let atoms: Arc<[u32]> = atoms.into();
         let number = self.classes.insert(ClassState { id, atoms: atoms.clone(), users: 1 });
@@ -201,7 +201,7 @@ impl Classes {
         }
     }
 
-    /// The classes that a list can tell from class 0.
+    /// The classes that a list can tell from [`ClassId::NONE`].
     fn classes_of(&self, list: ListId) -> HashSet<u32> {
         let asks = self.lists.get(&list).map_or(&[][..], |asks| asks);
         let atoms: HashSet<u32> = asks.iter().flat_map(|(_, asked)| asked.atoms.iter().copied()).collect();
@@ -247,7 +247,7 @@ impl Classes {
                     row.set(use_.1 as usize % SEGMENT_RULES, asks[found].1.meets(&class.atoms));
                 }
                 let segment = u16::try_from(number).unwrap_or(u16::MAX);
-                let key = RowKey { list: id, value: class.id, segment, dimension: dimension as u8 };
+                let key = RowKey { list: id, value: class.id.0, segment, dimension: dimension as u8 };
                 each(key, (row != default).then_some(row));
             }
         }

@@ -4,8 +4,8 @@
 
 use crate::conditions::has_ports;
 use crate::layout::{
-    Action, DIMENSIONS, Dimension, ListId, MAX_STEPS, PairKey, PortKey, ROW_WORDS, Row, RowKey, RuleKey,
-    SEGMENT_RULES, SegmentKey,
+    Action, ClassId, DIMENSIONS, Dimension, ListId, MAX_STEPS, PairKey, PortKey, ROW_WORDS, Row, RowKey,
+    RuleKey, SEGMENT_RULES, SegmentKey,
 };
 use crate::tables::Tables;
 use ipnet::IpNet;
@@ -139,8 +139,8 @@ fn first_bit(row: &Row) -> Option<usize> {
 
 fn value(tables: &Tables, list: ListId, packet: &Packet, dimension: Dimension) -> u64 {
     match dimension {
-        Dimension::Source => class(tables, packet.source),
-        Dimension::Destination => class(tables, packet.destination),
+        Dimension::Source => class(tables, packet.source).0,
+        Dimension::Destination => class(tables, packet.destination).0,
         Dimension::Service | Dimension::SourcePort => port(tables, list, packet, dimension),
         Dimension::DestinationPair => pair(tables, packet.destination, packet, dimension),
         Dimension::SourcePair => pair(tables, packet.source, packet, dimension),
@@ -148,7 +148,7 @@ fn value(tables: &Tables, list: ListId, packet: &Packet, dimension: Dimension) -
 }
 
 /// The class of an address.
-pub(crate) fn class(tables: &Tables, address: IpAddr) -> u64 {
+pub(crate) fn class(tables: &Tables, address: IpAddr) -> ClassId {
     match tables.addresses.get(&address) {
         Some(class) => *class,
         None => class_around(tables, IpNet::from(address)),
@@ -156,7 +156,7 @@ pub(crate) fn class(tables: &Tables, address: IpAddr) -> u64 {
 }
 
 /// The class of the longest network that is or is around this one.
-pub(crate) fn class_around(tables: &Tables, net: IpNet) -> u64 {
+pub(crate) fn class_around(tables: &Tables, net: IpNet) -> ClassId {
     let longest = net.prefix_len().min(net.max_prefix_len() - 1);
     let around = (0..=longest).rev().filter_map(|length| IpNet::new(net.addr(), length).ok());
     around.filter_map(|net| tables.nets.get(&net.trunc()).copied()).next().unwrap_or_default()
@@ -178,5 +178,5 @@ fn pair(tables: &Tables, address: IpAddr, packet: &Packet, dimension: Dimension)
         return 0;
     }
     let key = PairKey { address, protocol: packet.protocol, port: packet.port(dimension) };
-    tables.pairs.get(&key).copied().unwrap_or_default()
+    tables.pairs.get(&key).copied().unwrap_or_default().0
 }

@@ -22,10 +22,23 @@ pub const MAX_PARTS: usize = 64;
 /// So many segments may be looked at for a packet.
 pub const MAX_STEPS: usize = MAX_SEGMENTS + MAX_PARTS;
 
-/// The name of a list: a hash of its content. 0 is no list.
-pub type ListId = u64;
-/// The name of a class: a hash of its content. 0 is "in no set".
-pub type ClassId = u64;
+/// The name of a list: a hash of its content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ListId(pub u64);
+
+impl ListId {
+    /// No list.
+    pub const NONE: Self = Self(0);
+}
+
+/// The name of a class: a hash of its content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub u64);
+
+impl ClassId {
+    /// The class of addresses that are in no set.
+    pub const NONE: Self = Self(0);
+}
 
 /// What a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +105,26 @@ impl Bytes for u64 {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         Some(Self::from_le_bytes(bytes.try_into().ok()?))
+    }
+}
+
+impl Bytes for ListId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        u64::decode(bytes).map(Self)
+    }
+}
+
+impl Bytes for ClassId {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        u64::decode(bytes).map(Self)
     }
 }
 

@@ -118,7 +118,7 @@ fn always(owners: &impl Owners, action: Action, id: u64) -> ListRule {
     ListRule { conditions: owners.always().clone(), entry: RuleEntry { id, next: 0, action } }
 }
 
-/// Never 0.
+/// Never [`ListId::NONE`].
 fn content_id(rules: &[ListRule]) -> ListId {
     let mut hash = Sha256::new();
     hash.update([FORM]);
@@ -128,7 +128,7 @@ fn content_id(rules: &[ListRule]) -> ListId {
         hash.update([rule.entry.action as u8]);
         hash.update(rule.conditions.id());
     }
-    first_eight(hash).max(1)
+    ListId(first_eight(hash).max(1))
 }
 
 /// The first eight bytes of a hash as a number.

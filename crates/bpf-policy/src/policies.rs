@@ -4,7 +4,7 @@
 
 use crate::classes::Classes;
 use crate::conditions::Atom;
-use crate::layout::{ListId, Lists};
+use crate::layout::{ClassId, ListId, Lists};
 use crate::list::{List, Owners, TooLarge};
 use crate::members::{Member, Members, single};
 use crate::parts::{Parts, Pool, Shared};
@@ -255,8 +255,12 @@ impl Policies {
             Some(number) => *number,
             None => {
                 let spec = Arc::new(spec);
-                let state =
-                    SpecState { spec: spec.clone(), list: 0, problem: None, endpoints: BTreeSet::new() };
+                let state = SpecState {
+                    spec: spec.clone(),
+                    list: ListId::NONE,
+                    problem: None,
+                    endpoints: BTreeSet::new(),
+                };
                 let number = self.specs.insert(state);
                 for owner in owners(&spec) {
                     self.named_by.entry(owner).or_default().insert(number);
@@ -338,7 +342,7 @@ impl Policies {
             self.marked_endpoints.extend(state.endpoints.iter().cloned());
             self.use_list(&list);
         }
-        if old != 0 {
+        if old != ListId::NONE {
             self.left.push(old);
         }
     }
@@ -401,8 +405,9 @@ impl Policies {
             self.tables.endpoints.remove(&id);
             return;
         };
-        let list =
-            |spec: &Option<u32>| spec.and_then(|spec| self.specs.get(spec)).map_or(0, |state| state.list);
+        let list = |spec: &Option<u32>| {
+            spec.and_then(|spec| self.specs.get(spec)).map_or(ListId::NONE, |state| state.list)
+        };
         let [v4, v6] = endpoint.specs.each_ref().map(|specs| Lists::from(specs.each_ref().map(list)));
         let lists = EndpointLists { interface: endpoint.interface.clone(), v4, v6 };
         self.tables.endpoints.set(id, lists);
@@ -411,10 +416,10 @@ impl Policies {
 
 /// Sets or removes an entry. Returns what was there.
 fn exchange<K: Ord + Clone>(
-    table: &mut crate::tables::Table<K, u64>,
+    table: &mut crate::tables::Table<K, ClassId>,
     key: K,
-    value: Option<u64>,
-) -> Option<u64> {
+    value: Option<ClassId>,
+) -> Option<ClassId> {
     let old = table.get(&key).copied();
     match value {
         Some(value) => table.set(key, value),

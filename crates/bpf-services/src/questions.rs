@@ -7,7 +7,7 @@ use bpf::layout::nat::{Affinity, AffinityKey, FrontendKey};
 use bpf_conntrack::Destinations;
 use std::collections::BTreeSet;
 
-/// What a load balancer is told at a service's health port.
+/// What a load balancer learns at a service's health port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The service's namespace.

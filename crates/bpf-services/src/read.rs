@@ -6,6 +6,7 @@
 
 use crate::address;
 use api::kubernetes::service::{Endpoint as RawEndpoint, EndpointSliceContent};
+use api::words::service as words;
 use api::{KubernetesEndpointSlice, KubernetesService};
 use bpf::layout::Family;
 use ipnet::IpNet;
@@ -83,7 +84,7 @@ impl<F: Family> Service<F> {
         let is_external_local = is_outside && spec.external_traffic_policy == "Local";
         let has_health = spec.kind == "LoadBalancer" && is_external_local;
         let annotation = |name: &str| metadata.annotations.get(name).map_or("", String::as_str);
-        let is_excluded = annotation("projectcalico.org/natExcludeService") == "true";
+        let is_excluded = annotation(words::NAT_EXCLUDED) == "true";
         let is = |name: &str, value: &str| !is_excluded && annotation(name).eq_ignore_ascii_case(value);
         let ports = spec.ports.iter().filter_map(|port| {
             Some(Port {
@@ -111,8 +112,8 @@ impl<F: Family> Service<F> {
             is_external_local,
             is_internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             is_excluded,
-            has_maglev: is("lb.projectcalico.org/external-traffic-strategy", "maglev"),
-            ends_udp_early: is("projectcalico.org/udpConntrackCleanup", "TerminatingImmediately"),
+            has_maglev: is(words::TRAFFIC_STRATEGY, "maglev"),
+            ends_udp_early: is(words::UDP_CLEANUP, "TerminatingImmediately"),
             is_topology_aware: is("service.kubernetes.io/topology-mode", "Auto"),
             health_port: u16::try_from(spec.health_check_node_port)
                 .ok()

@@ -63,7 +63,7 @@ impl<'a> Attributes<'a> {
 
     /// The length of lent memory.
     pub(crate) fn length(self, offset: usize, length: usize) -> Self {
-        // No buffer here comes near 4 GiB; a longer one is told as too long, never as shorter than it is.
+        // No buffer here comes near 4 GiB; a longer one is given as too long, never as shorter than it is.
         self.u32(offset, u32::try_from(length).unwrap_or(u32::MAX))
     }
 

@@ -9,7 +9,9 @@ use crate::sequencer::{MemberSource, Sequencer, SetIndex, Source};
 use crate::service_index::ServiceIndex;
 use crate::set_matcher::{Output, SetMatcher};
 use crate::stats::{HostCounts, Stats};
-use messages::{HostEndpointName, IpSetMember, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId};
+use messages::{
+    HostEndpointName, IpSetMember, NodeName, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId,
+};
 use model::feed::{FeedEntry, HostEndpoint, NetworkSet, Status, TextMap, WorkloadEndpoint};
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
@@ -17,7 +19,7 @@ use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 #[derive(Clone, Debug, Default)]
 pub struct GraphConfig {
     /// The name of this host, as endpoints and nodes carry it.
-    pub host: String,
+    pub host: NodeName,
     /// Whether a member of a set that lies within another member is left out: nftables cannot hold both.
     pub suppress_overlaps: bool,
     /// Whether workloads of Istio's ambient mesh are marked.
@@ -66,7 +68,7 @@ impl CalcGraph {
         }
         Self {
             active: ActiveRules::new(ComputedSources::new(&config.host, config.istio_ambient)),
-            network: Network::new(Text::from(config.host.as_str()), config.network),
+            network: Network::new(config.host.text().clone(), config.network),
             config,
             population: Population::default(),
             registry,
@@ -113,7 +115,7 @@ impl CalcGraph {
             FeedEntry::HostConfig(key, text) => self.hosts.set_entry(&key.host, &key.name, text.is_some()),
             FeedEntry::Node(name, node) => {
                 self.hosts.set_entry(&name, "", node.is_some());
-                if name == self.config.host {
+                if *name == *self.config.host {
                     let labels = node.map(|node| node.object.metadata.labels).unwrap_or_default();
                     self.active.computed.set_node_labels(labels);
                 }
@@ -259,7 +261,7 @@ impl CalcGraph {
         let item = ItemKey::from(key);
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        if key.host == self.config.host {
+        if key.host == *self.config.host {
             let id = WorkloadEndpointId {
                 orchestrator: Text::from(key.orchestrator.as_str()),
                 workload: Text::from(key.workload.as_str()),
@@ -276,7 +278,7 @@ impl CalcGraph {
         let item = ItemKey::from(key);
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        if key.host == self.config.host {
+        if key.host == *self.config.host {
             self.put_local(
                 &put,
                 LocalEndpoint::Host(HostEndpointName::from(key.endpoint.as_str()), endpoint),

@@ -2,7 +2,7 @@
 //! and then sends everything in an order that is safe to apply one message at a time.
 //!
 //! Sets go before the policies that name them, policies before the endpoints that use them, and removals the other way
-//! round. Tunnel endpoints go before the routes that lead to them. It refuses to calculate: what it is told is sent, once,
+//! round. Tunnel endpoints go before the routes that lead to them. It refuses to calculate: what it receives is sent, once,
 //! if it is news; a thing that came and went between two flushes leaves no trace.
 
 mod coalescer;

@@ -35,7 +35,7 @@ enum Lookup {
     By(Demand),
 }
 
-/// Where members go: the members themselves, and what the dataplane must be told about them.
+/// Where members go: the members themselves, and what the dataplane must learn about them.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     pub(crate) members: &'a mut Members,

@@ -14,6 +14,7 @@ mod summary;
 use crate::context::{ConfigFlag, Context};
 use crate::explain::Output;
 use crate::failure::{Failure, Result};
+use bgp::NodeName;
 use clap::{Args, Subcommand};
 pub(crate) use load::Loaded;
 use serde::Serialize;
@@ -78,13 +79,13 @@ trait Row: Serialize {
 async fn show<R: Row>(
     args: &ShowArgs,
     context: &mut Context,
-    rows: fn(&Loaded, &str) -> Vec<R>,
+    rows: fn(&Loaded, &NodeName) -> Vec<R>,
 ) -> Result<()> {
     let output = Output::parse(&args.output)?;
     let loaded = Loaded::load(context, &args.config).await?;
     let mut nodes = loaded.cluster.nodes();
     if let Some(name) = &args.node {
-        nodes.retain(|node| node == name);
+        nodes.retain(|node| node.as_str() == name);
         if nodes.is_empty() {
             return Err(Failure::new(format!("node {name} was not found")));
         }

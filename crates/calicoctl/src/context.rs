@@ -85,13 +85,14 @@ impl Surroundings {
     /// Those of this process. Colours only on a terminal that can show them, and not where `NO_COLOR` is set.
     #[must_use]
     pub fn of_process() -> Self {
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-            || std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let environment = daemon::SystemEnvironment;
+        let no_colour = environment.filled("NO_COLOR").is_some()
+            || environment.variable("TERM").is_some_and(|terminal| terminal == "dumb");
         Self {
             stdin: Box::new(std::io::stdin()),
             stdout: Box::new(std::io::stdout()),
             stderr: Box::new(std::io::stderr()),
-            environment: Box::new(daemon::SystemEnvironment),
+            environment: Box::new(environment),
             colours: std::io::stdout().is_terminal() && !no_colour,
             progress: std::io::stderr().is_terminal(),
             width: terminal_width(),

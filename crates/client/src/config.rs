@@ -17,6 +17,7 @@ mod tests;
 use daemon::{Environment, SystemEnvironment};
 
 use datastore::Secret;
+pub use settings::DatastoreType;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -28,42 +29,6 @@ pub const CONFIG_KIND: &str = "CalicoAPIConfig";
 
 /// Felix's variable for the beginning of interface names, from which the interface of a pod's endpoint is computed.
 const INTERFACE_PREFIX: &str = "FELIX_INTERFACEPREFIX";
-
-/// Which kind of store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DatastoreType {
-    /// An etcd cluster, or anything that speaks etcd's v3 API.
-    EtcdV3,
-    /// The Kubernetes API.
-    Kubernetes,
-    /// A file on this machine; Tortie's own.
-    Embedded,
-}
-
-impl DatastoreType {
-    /// Every type, in the order they are offered.
-    pub const ALL: &'static [Self] = &[Self::EtcdV3, Self::Kubernetes, Self::Embedded];
-
-    /// The type as users write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EtcdV3 => "etcdv3",
-            Self::Kubernetes => "kubernetes",
-            Self::Embedded => "embedded",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
-    }
-}
-
-impl fmt::Display for DatastoreType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Everything that is needed to open a datastore. Secrets are of a type that does not print.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,6 +101,8 @@ pub struct KubernetesSettings {
     pub current_context: String,
     /// `projectcalico.org/v3` to use that group's custom resources; otherwise found by asking the API.
     pub calico_api_group: String,
+    /// Whether Kubernetes says where its API is, as it does to every container.
+    pub is_pod: bool,
     /// What names of host-side interfaces begin with; felix's own variable says so, whatever the source of the rest.
     pub interface_prefix: String,
 }
@@ -146,9 +113,9 @@ pub enum ConfigError {
     /// A named file cannot be read.
     #[error("cannot read the configuration file {}: {source}", path.display())]
     Read {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
@@ -292,10 +259,11 @@ impl Settings {
     /// Decides the type of store and fills the default kubeconfig.
     fn finish(self, environment: &dyn Environment) -> Result<ClientConfig, Vec<Mistake>> {
         let datastore_type = self.datastore_type.unwrap_or_else(|| self.detected_type());
+        let is_pod = environment.filled("KUBERNETES_SERVICE_HOST").is_some();
         let mut config = ClientConfig {
             datastore_type,
             etcd: self.etcd,
-            kubernetes: self.kubernetes,
+            kubernetes: KubernetesSettings { is_pod, ..self.kubernetes },
             embedded_path: self.embedded_path,
         };
         let kubernetes = &mut config.kubernetes;

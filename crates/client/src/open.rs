@@ -112,11 +112,11 @@ async fn open_store(config: &ClientConfig, purpose: Purpose) -> Result<Arc<dyn B
             Arc::new(EtcdBackend::connect(&etcd_config(&config.etcd)).await.map_err(failed)?)
         }
         DatastoreType::Kubernetes => {
-            let config = kubernetes_config(&config.kubernetes);
-            if config.is_in_cluster() && !is_pod() {
+            let settings = kubernetes_config(&config.kubernetes);
+            if settings.is_in_cluster() && !config.kubernetes.is_pod {
                 return Err(OpenError::NotConfigured);
             }
-            Arc::new(KubernetesBackend::connect(&config).await.map_err(failed)?)
+            Arc::new(KubernetesBackend::connect(&settings).await.map_err(failed)?)
         }
         DatastoreType::Embedded => Arc::new(open_embedded(Path::new(&config.embedded_path), purpose).await?),
     })
@@ -138,11 +138,6 @@ pub async fn open_for_cni(
     let backend = KubernetesBackend::connect(&settings).await.map_err(failed)?.for_cni();
     let objects = backend.objects();
     Ok((Arc::new(backend), Some(objects)))
-}
-
-/// Whether Kubernetes has said where its API is, as it does to every container.
-fn is_pod() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty())
 }
 
 fn etcd_config(settings: &EtcdSettings) -> EtcdConfig {

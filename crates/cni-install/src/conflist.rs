@@ -127,7 +127,7 @@ pub enum ConflistError {
     Template {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },
@@ -144,7 +144,7 @@ pub enum ConflistError {
     Write {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },

@@ -27,18 +27,18 @@ pub enum ProgramError {
     /// A program cannot be copied.
     #[error("failed to install {}: {source}", path.display())]
     Copy {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: io::Error,
     },
     /// The image's programs cannot be listed.
     #[error("cannot read the image's plugins in {}: {source}", path.display())]
     Image {
-        /// Where.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: io::Error,
     },
@@ -90,7 +90,7 @@ pub(crate) fn install(
         tracing::info!(folder = %folder.display(), "the CNI plugins are in place");
         written = true;
     }
-    // A host that cannot be written may bring the plugins itself, if it is told to be left alone.
+    // A host that cannot be written may bring the plugins itself, if it is configured to be left alone.
     let has_both = |folder: &&PathBuf| OWN_NAMES.iter().all(|name| folder.join(name).is_file());
     if written || (!settings.update && folders.iter().any(|folder| has_both(&folder))) {
         return Ok(());

@@ -44,7 +44,7 @@ pub fn run(plugin: ReferencePlugin, environment: &Environment, stdin: impl FnOnc
 fn carry_out(plugin: ReferencePlugin, call: &Call, input: &[u8]) -> Result<Vec<u8>> {
     match (call.command, plugin) {
         (Command::Version, _) => return Ok(version::answer().to_string().into_bytes()),
-        // Nothing that these plugins keep can be told apart by network, and none of them depends on anything that could
+        // Nothing that these plugins keep can be distinguished by network, and none of them depends on anything that could
         // be away.
         (Command::Status | Command::Gc, _) => {}
         (Command::Add, ReferencePlugin::Loopback) => return print(call, &loopback::add(call)?),

@@ -66,7 +66,7 @@ pub struct Route {
     /// The largest segment.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub advmss: u32,
-    /// Where to.
+    /// The network whose packets take it.
     #[serde(with = "network_text")]
     pub dst: IpNet,
     /// By which neighbour.

@@ -1,5 +1,5 @@
 //! What address management gave a container: ADD's own type, between what IPAM plugins and the datastore say and what
-//! the runtime is told.
+//! the runtime gets an answer.
 
 use crate::request::Request;
 use crate::wiring::Ends;

@@ -61,7 +61,7 @@ settings::document! {
         pub embedded_path: String,
         /// How much is logged: debug, info or error.
         pub log_level: String,
-        /// Where to.
+        /// The file that the log is appended to.
         pub log_file_path: String,
         /// How large a log file grows, in MB.
         pub log_file_max_size: i64,

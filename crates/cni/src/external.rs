@@ -39,7 +39,7 @@ pub(crate) struct ExternalWish {
     pub(crate) ifname: String,
     /// The pod's namespace.
     pub(crate) netns: String,
-    /// The host's interface, if the service lets itself be told.
+    /// The host's interface, if the service takes one.
     pub(crate) host_device: String,
     /// Whether the pod may forward.
     pub(crate) forwarding: bool,

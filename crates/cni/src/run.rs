@@ -176,7 +176,7 @@ fn explained(error: CniError, missed: Option<&str>) -> CniError {
 /// A call carried out; returns what goes to standard output. The agent calls this too.
 ///
 /// # Errors
-/// What CNI is told.
+/// What the runtime gets for an answer.
 pub(crate) async fn execute(program: Program, context: &Context, request: &Request) -> Result<Vec<u8>> {
     // Boxed: each of these futures is large, and they need not be on anybody's stack together.
     match (program, request.command) {

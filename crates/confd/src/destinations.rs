@@ -1,7 +1,7 @@
 //! Where each file goes: what the files of Calico's template resources say (`conf.d/*.toml`), or Calico's own places.
 //!
 //! Of a resource, only the lines `src` and `dest` mean anything here: the text is built in, BIRD is asked to check it
-//! whatever `check_cmd` says, and it is told about a change by a signal, not by `reload_cmd`.
+//! whatever `check_cmd` says, and it learns of a change by a signal, not by `reload_cmd`.
 
 use crate::render::FileName;
 use bgp::IpVersion;
@@ -19,9 +19,9 @@ pub enum DestinationError {
     /// A file or folder cannot be read.
     #[error("reading {}", .path.display())]
     Read {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
     /// BIRD finds the files that another one includes only beside it.

@@ -27,9 +27,9 @@ pub enum KeepError {
     /// A file or folder cannot be written.
     #[error("writing {}", .path.display())]
     Write {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
     /// BIRD does not take them.
@@ -45,7 +45,7 @@ pub enum KeepError {
     Check {
         /// The main file.
         file: FileName,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
 }

@@ -1,7 +1,7 @@
 //! One BIRD process: started when its file is there, started again when it ends, told when its file changed.
 //!
 //! It is ended by SIGKILL, on purpose: asked nicely, BIRD takes leave of its peers, and they drop the routes that a
-//! graceful restart would keep. In Calico's container it is the same. It is told of changes by its socket: a signal would end
+//! graceful restart would keep. In Calico's container it is the same. It learns of changes over its socket: a signal would end
 //! one that has only just begun.
 
 use crate::programs::Bird;
@@ -105,12 +105,12 @@ pub(crate) async fn tell(name: &str, version: IpVersion, socket: &Path, changes:
         // One that does not answer is not there yet, or busy: either may have read the files before they changed.
         loop {
             match bird_control::reload(version, &[socket]).await {
-                Ok(words) => tracing::info!(bird = name, "BIRD was told that its files changed: {words}"),
+                Ok(words) => tracing::info!(bird = name, "BIRD was asked to read its changed files: {words}"),
                 Err(error @ BirdError::Refused { .. }) => {
                     tracing::error!(bird = name, %error, "BIRD keeps its previous configuration");
                 }
                 Err(error) => {
-                    tracing::debug!(bird = name, %error, "BIRD could not be told that its files changed");
+                    tracing::debug!(bird = name, %error, "BIRD could not be asked to read its changed files");
                     tokio::time::sleep(AGAIN).await;
                     continue;
                 }

@@ -123,11 +123,11 @@ struct Component {
     told: Vec<Told>,
 }
 
-/// Who is told about changed files.
+/// Who hears of changed files.
 struct Told {
     version: IpVersion,
     sender: mpsc::Sender<()>,
-    /// Whether files are in place that it has not been told about.
+    /// Whether files are in place that it has not heard of.
     pending: bool,
 }
 

@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// The server has said that this was everything: what the dataplane is told first.
+    /// The server has said that this was everything: what the dataplane receives first.
     pub fn in_sync(&mut self, told: impl FnMut(ToDataplane)) {
         let news = self.machine.status(Some(model::feed::Status::InSync));
         news.items.into_iter().for_each(|entry| self.graph.on_entry(entry));

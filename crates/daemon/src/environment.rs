@@ -1,4 +1,5 @@
-//! What settings are read from: variables and files, of this process or from a table.
+//! What settings are read from: variables and files, of this process or from a table. Only this module, and the edges that
+//! tidy lists, look at the process's own variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -22,11 +23,39 @@ pub trait Environment {
     fn exists(&self, path: &Path) -> bool {
         path.exists()
     }
+
+    /// The value of a variable, when it is set to something.
+    fn filled(&self, name: &str) -> Option<OsString> {
+        self.variable(name).filter(|value| !value.is_empty())
+    }
+
+    /// The text of a variable, when it is set to something that is UTF-8.
+    fn text(&self, name: &str) -> Option<String> {
+        self.filled(name)?.into_string().ok()
+    }
+
+    /// The file of a program on the search path.
+    fn find_program(&self, name: &str) -> Option<PathBuf> {
+        let path = self.variable("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
+    }
 }
 
 /// The variables and files of this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEnvironment;
+
+impl SystemEnvironment {
+    /// All variables whose names are UTF-8.
+    pub fn variables(self) -> impl Iterator<Item = (String, OsString)> {
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+    }
+
+    /// All variables whose names and values are UTF-8.
+    pub fn texts(self) -> impl Iterator<Item = (String, String)> {
+        self.variables().filter_map(|(name, value)| Some((name, value.into_string().ok()?)))
+    }
+}
 
 impl Environment for SystemEnvironment {
     fn variable(&self, name: &str) -> Option<OsString> {

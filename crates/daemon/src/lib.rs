@@ -4,7 +4,7 @@
 //! - [`log`]: one log, with Calico's names for levels; its outlets can change while it runs.
 //! - [`signals`] and [`shutdown`]: who asks for the end, and who is asked. [`dumps`]: what a process writes about itself on a signal.
 //! - [`backoff`]: growing pauses between attempts.
-//! - [`files`]: files that appear whole; [`folder`]: folders that change.
+//! - [`files`]: files that appear whole; [`sockets`]: sockets in the file system; [`folder`]: folders that change.
 //! - [`errors`]: an error with its causes, each once; [`exit`]: the last words of a command.
 //! - [`panics`]: a mistake of the program ends its process, visibly, and no other one.
 //!
@@ -21,6 +21,7 @@ pub mod log;
 pub mod panics;
 pub mod shutdown;
 pub mod signals;
+pub mod sockets;
 
 pub use backoff::Backoff;
 pub use environment::{Environment, SystemEnvironment, Variables};

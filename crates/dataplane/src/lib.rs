@@ -11,7 +11,7 @@
 //! - [`settings`]: what follows from Felix's configuration.
 //!
 //! The drivers are crates of their own: `netfilter` for rules and sets, `routing` for routes, neighbours, tunnel devices,
-//! WireGuard and limits of bandwidth. Each is told what should be there, reads what is there, computes the difference as a
+//! WireGuard and limits of bandwidth. Each receives what should be there, reads what is there, computes the difference as a
 //! value and writes it in one batch; afterwards it writes what changed.
 //!
 //! Nothing that is not recognisably ours is ever changed, and nothing is written before everything is known once.

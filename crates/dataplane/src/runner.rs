@@ -55,7 +55,7 @@ use routing::routes::device::UnusedTunnels;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
-/// What the loop is told.
+/// What happens to the loop.
 #[derive(Debug)]
 pub enum Event {
     /// Messages, in order: all that there are for now, or the last part of them.
@@ -106,7 +106,7 @@ struct Loop {
     /// Whether everything that is answered for is announced with the next answers.
     announces: bool,
     connections: Box<dyn ConnectionCleanup + Send>,
-    /// Whether the kernel was told to count packets of connections, or will not be.
+    /// Whether the kernel was set to count packets of connections, or will not be.
     counts_connections: bool,
     figures: Figures,
     refusals: Refusals,

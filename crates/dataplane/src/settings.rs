@@ -2,8 +2,9 @@
 //!
 //! Pure: what has to be found out about the machine is an argument.
 
-use felix_config::{Config, PortProtocol, choices};
-use messages::Encapsulation;
+use felix_config::choices::PolicyMode;
+use felix_config::{Config, PortProtocol};
+use messages::{Encapsulation, NodeName};
 use rules::tree::{InterfacePattern, PortRange, Protocol, Rate, RateUnit};
 use rules::{
     Backend, EndpointToHost, FailsafePort, MarkError, Marks, OpenStack, RulesConfig, ServiceLoopAction,
@@ -16,7 +17,7 @@ use telemetry::{Metrics, Pulse};
 #[derive(Clone)]
 pub struct DataplaneSettings {
     /// Felix's name for this host.
-    pub host: String,
+    pub host: NodeName,
     /// The configuration.
     pub config: Arc<Config>,
     /// What the pools ask for, as it is known at the start.
@@ -38,7 +39,7 @@ impl std::fmt::Debug for DataplaneSettings {
 /// `BPFOverlayHostSourceIP: HostAddress`: tunnel devices have no address, and the host sends by the one that other nodes know it
 /// by. Not for WireGuard, as with Calico.
 pub(crate) fn sends_as_host(config: &Config) -> bool {
-    config.bpf_enabled && config.bpf_overlay_host_source_ip == choices::OverlayHostSource::HostAddress
+    config.bpf_enabled && config.bpf_overlay_host_source_ip == Some(api::BPFOverlayHostSourceIP::HostAddress)
 }
 
 /// The settings of rules. Whether kube-proxy uses IPVS, and what the kernel can do, is found out later and starts as "no"
@@ -99,13 +100,13 @@ pub fn rules_config(
             .map(InterfacePattern::from_setting),
         nat_outgoing_address: config.nat_outgoing_address.map(Into::into),
         nat_outgoing_exclude_hosts: config.nat_outgoing_exclusions
-            == choices::NatExclusions::IpPoolsAndHostIps,
+            == Some(api::NATOutgoingExclusions::IPPoolsAndHostIPs),
         service_loop_prevention: config.service_loop_prevention.unwrap_or(ServiceLoopAction::Disabled),
         flow_offload: backend == Backend::Nftables
-            && config.nftables_flow_table_offload == choices::FlowTableOffload::All,
+            && config.nftables_flow_table_offload == Some(api::NFTablesFlowTableOffload::All),
         flow_logs: config.logs_flows(),
-        compile_policies: tables.policy_mode == choices::PolicyMode::Compiled,
-        istio_ambient_dscp: (config.istio_ambient_mode == choices::Switch::Enabled)
+        compile_policies: tables.policy_mode == Some(PolicyMode::Compiled),
+        istio_ambient_dscp: (config.istio_ambient_mode == Some(api::EnabledOrDisabled::Enabled))
             .then_some(config.istio_dscp_mark),
         ..RulesConfig::default()
     })

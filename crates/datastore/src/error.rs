@@ -25,7 +25,7 @@ pub enum Error {
     /// There is no such object.
     #[error("resource does not exist: {key}{}", because(.reason))]
     DoesNotExist {
-        /// Which one.
+        /// The key of the object that the call was about.
         key: String,
         /// More, where there is more to say.
         reason: String,
@@ -33,7 +33,7 @@ pub enum Error {
     /// There is such an object already.
     #[error("resource already exists: {key}")]
     AlreadyExists {
-        /// Which one.
+        /// The key of the object that the call was about.
         key: String,
         /// What is there, where the store told.
         existing: Option<Box<KvPair>>,
@@ -41,7 +41,7 @@ pub enum Error {
     /// The object has changed since it was read.
     #[error("update conflict: {key}")]
     UpdateConflict {
-        /// Which one.
+        /// The key of the object that the call was about.
         key: String,
         /// What is there, where the store told.
         existing: Option<Box<KvPair>>,
@@ -74,7 +74,7 @@ pub enum Error {
     /// A stored entry cannot be read.
     #[error("failed to parse datastore entry {key}: {reason}")]
     Parse {
-        /// Which one.
+        /// The key of the object that the call was about.
         key: String,
         /// What is wrong, with the JSON path where one is known.
         reason: String,
@@ -88,7 +88,7 @@ pub enum Error {
     /// The connection of a watch ended. List or watch again.
     #[error("watch closed: {reason}")]
     WatchClosed {
-        /// How.
+        /// The program's end, and its last words.
         reason: String,
     },
 }

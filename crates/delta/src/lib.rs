@@ -170,7 +170,7 @@ impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
         self.entries.get(key).and_then(Entry::desired)
     }
 
-    /// What is there under `key`, as far as it was told.
+    /// What is there under `key`, as far as it was reported.
     #[must_use]
     pub fn actual(&self, key: &K) -> Option<&V> {
         self.entries.get(key).and_then(Entry::actual)

@@ -13,7 +13,7 @@ use model::{KvPair, ListOptions};
 #[error("cannot read every {kind}: {source}")]
 pub struct ReadError {
     kind: Kind,
-    /// Why.
+    /// What the datastore said.
     pub source: Error,
 }
 

@@ -3,11 +3,14 @@
 //! A clause that cannot be read counts as met and turns the rule into one that denies: whatever the user meant, no more is
 //! let through than that. A rule that only logs is left out then.
 
+mod ports;
+
 use crate::selection::Selection;
 use crate::world::{EndSelections, Item, PolicyRule, World, known_protocol};
 use api::Kind;
-use api::scalars::{IpOrCidr, Port, Protocol};
+use api::scalars::{IpOrCidr, Protocol};
 use api::{Action, EntityRule, ICMPFields, Resource, ServiceMatch};
+use ports::Ports;
 use std::net::IpAddr;
 
 /// A packet that begins a connection.
@@ -237,7 +240,7 @@ fn end_clauses(
     nets(end, entity, clauses);
     let ports = Ports::read(name, entity, protocol, rule.rule.protocol.is_some(), clauses);
     // A rule that only names ports asks for somebody who is selected and has the port: one question, not two.
-    if ports.named.is_empty() || !ports.ranges.is_empty() {
+    if !ports.are_only_named() {
         selected(end, selections, clauses);
     } else if !selections.positive.is_empty() {
         // Asked together with the port's name, below.
@@ -331,130 +334,6 @@ fn nobody(end: &End<'_>, selection: &Selection) -> String {
             format!("{} {} is not selected by {failing}{has}", end.name, item.name)
         }
     }
-}
-
-/// The ports of one end, as far as they can be read.
-struct Ports {
-    /// Whether there is a positive clause at all.
-    asked: bool,
-    ranges: Vec<(u16, u16)>,
-    named: Vec<String>,
-    not_ranges: Vec<(u16, u16)>,
-    not_named: Vec<String>,
-}
-
-impl Ports {
-    fn read(
-        name: &str,
-        entity: &EntityRule,
-        protocol: Option<&Protocol>,
-        has_protocol: bool,
-        clauses: &mut Clauses,
-    ) -> Self {
-        let numbers = protocol.is_some_and(Protocol::supports_ports);
-        let names = numbers || !has_protocol;
-        let usable = |port: &Port| match port {
-            Port::Range { min, max } => numbers && min <= max,
-            Port::Named(name) => names && !name.is_empty(),
-            Port::Other(_) => false,
-        };
-        let mut ports = Self {
-            asked: false,
-            ranges: Vec::new(),
-            named: Vec::new(),
-            not_ranges: Vec::new(),
-            not_named: Vec::new(),
-        };
-        let split = |list: &[Port], ranges: &mut Vec<(u16, u16)>, named: &mut Vec<String>| {
-            for port in list.iter().filter(|port| usable(port)) {
-                match port {
-                    Port::Range { min, max } => ranges.push((*min, *max)),
-                    Port::Named(name) => named.push(name.clone()),
-                    Port::Other(_) => {}
-                }
-            }
-        };
-        for (field, list) in [("ports", &entity.ports), ("notPorts", &entity.not_ports)] {
-            let wrong = list.iter().filter(|port| !usable(port));
-            clauses.unreadable.extend(wrong.map(|port| match port {
-                Port::Other(_) => format!("{name}.{field}: '{port}' is not a port"),
-                _ => format!("{name}.{field}: '{port}' needs protocol TCP, UDP or SCTP"),
-            }));
-        }
-        // Any port may have been meant.
-        if entity.ports.iter().all(usable) {
-            split(&entity.ports, &mut ports.ranges, &mut ports.named);
-            ports.asked = !entity.ports.is_empty();
-        }
-        split(&entity.not_ports, &mut ports.not_ranges, &mut ports.not_named);
-        ports
-    }
-
-    fn check(
-        &self,
-        end: &End<'_>,
-        entity: &EntityRule,
-        selections: &EndSelections,
-        protocol: Option<&Protocol>,
-        packet: &Packet,
-        clauses: &mut Clauses,
-    ) {
-        let (name, port) = (end.name, end.port);
-        let within = |ranges: &[(u16, u16)]| {
-            packet.has_ports() && ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))
-        };
-        let by_name = |names: &[String]| {
-            names.iter().any(|name| {
-                end.owners.iter().any(|item| {
-                    let EndSelections { positive, negative } = selections;
-                    let meant = positive.is_empty()
-                        || (positive.selects(&item.labels)
-                            && (negative.is_empty() || !negative.selects(&item.labels)));
-                    meant && has_port(item, name, protocol, port, packet)
-                })
-            })
-        };
-        if self.asked {
-            clauses.check(within(&self.ranges) || by_name(&self.named), || {
-                if !packet.has_ports() {
-                    return format!("{} has no ports", packet.protocol_name());
-                }
-                let who = match (self.named.is_empty(), selections.positive.is_empty()) {
-                    (false, false) if self.ranges.is_empty() => {
-                        format!(" of {}", selections.positive.text())
-                    }
-                    _ => String::new(),
-                };
-                format!("{name} port {port} is not {}{who}", texts(&entity.ports))
-            });
-        }
-        if !self.not_ranges.is_empty() {
-            clauses.check(packet.has_ports() && !within(&self.not_ranges), || {
-                format!("{name} port {port} is left out by notPorts {}", texts(&entity.not_ports))
-            });
-        }
-        if !self.not_named.is_empty() {
-            clauses.check(!by_name(&self.not_named), || {
-                format!("{name} port {port} is left out by notPorts {}", texts(&entity.not_ports))
-            });
-        }
-    }
-}
-
-/// Whether somebody has a port of this name for the packet. A rule without a protocol means ports of any; a rule with one
-/// that has no ports of its own means TCP.
-fn has_port(item: &Item, name: &str, asked: Option<&Protocol>, port: u16, packet: &Packet) -> bool {
-    let asked = asked.map(|asked| asked.number().filter(|number| matches!(number, 17 | 132)).unwrap_or(6));
-    packet.has_ports()
-        && item.ports.iter().any(|own| {
-            let number = own.protocol.number();
-            let fits = match asked {
-                Some(asked) => number == Some(asked),
-                // A port whose protocol is given by number answers only to that protocol's name.
-                None => !matches!(own.protocol, Protocol::Number(1..)),
-            };
-            own.name == name && own.port == port && fits && number == Some(packet.protocol)
-        })
 }
 
 fn service_clause(

@@ -1,11 +1,12 @@
 //! What follows from a configuration: answers that several parts of Felix need and that must be the same everywhere.
 
-use crate::choices::{PolicyMode, ProgramClusterRoutes, Switch};
+use crate::choices::{EtcdScheme, PolicyMode};
 use crate::sources::Sources;
 use crate::table::Config;
 use crate::values::{Interval, RouteTableRange};
-use api::{Allowed, Denied};
+use api::{Allowed, Denied, EnabledOrDisabled, ProgramClusterRoutes};
 use messages::Encapsulation;
+use settings::DatastoreType;
 
 /// The route tables that are ours when nobody says which.
 const DEFAULT_ROUTE_TABLES: RouteTableRange = RouteTableRange { min: 1, max: 250 };
@@ -42,14 +43,14 @@ pub struct TableSettings {
     /// How often rules are read back and repaired.
     pub refresh_interval: Interval,
     /// How policies of workloads are programmed.
-    pub policy_mode: PolicyMode,
+    pub policy_mode: Option<PolicyMode>,
 }
 
 /// How the datastore is reached, as far as Felix's own parameters say; what is absent comes from the client's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatastoreOverrides {
-    /// `etcdv3` or `kubernetes`.
-    pub datastore_type: Option<&'static str>,
+    /// The kind of store.
+    pub datastore_type: Option<DatastoreType>,
     /// The URLs of etcd, with commas.
     pub etcd_endpoints: Option<String>,
     /// The private key.
@@ -94,15 +95,15 @@ impl Config {
     /// Whether Felix makes the routes of pools with IP in IP.
     #[must_use]
     pub fn programs_ipip_routes(&self) -> bool {
-        use ProgramClusterRoutes::{Enabled, EnabledIpipOnly};
-        matches!(self.program_cluster_routes, Enabled | EnabledIpipOnly)
+        use ProgramClusterRoutes::{Enabled, EnabledIPIPOnly};
+        matches!(self.program_cluster_routes, Some(Enabled | EnabledIPIPOnly))
     }
 
     /// Whether Felix makes the routes of pools without encapsulation.
     #[must_use]
     pub fn programs_no_encap_routes(&self) -> bool {
         use ProgramClusterRoutes::{Enabled, EnabledNoEncapOnly};
-        matches!(self.program_cluster_routes, Enabled | EnabledNoEncapOnly)
+        matches!(self.program_cluster_routes, Some(Enabled | EnabledNoEncapOnly))
     }
 
     /// Whether anything on this host makes use of routes to other nodes, given what the pools ask for.
@@ -120,7 +121,8 @@ impl Config {
     /// Whether flows are logged anywhere.
     #[must_use]
     pub fn logs_flows(&self) -> bool {
-        !self.flow_logs_goldmane_server.is_empty() || self.flow_logs_local_reporter == Switch::Enabled
+        !self.flow_logs_goldmane_server.is_empty()
+            || self.flow_logs_local_reporter == Some(EnabledOrDisabled::Enabled)
     }
 
     /// Whether this Felix is the one that enforces policy.
@@ -169,7 +171,7 @@ impl Config {
         let by_hand = |name: &str| sources.is_set_by_hand(name);
         let file = |name: &str, path: &String| by_hand(name).then(|| path.clone());
         let mut overrides = DatastoreOverrides {
-            datastore_type: Some(self.datastore_type.as_str()).filter(|_| by_hand("DatastoreType")),
+            datastore_type: self.datastore_type.filter(|_| by_hand("DatastoreType")),
             etcd_endpoints: None,
             etcd_key_file: file("EtcdKeyFile", &self.etcd_key_file),
             etcd_cert_file: file("EtcdCertFile", &self.etcd_cert_file),
@@ -178,11 +180,12 @@ impl Config {
         if by_hand("EtcdEndpoints") && !self.etcd_endpoints.is_empty() {
             overrides.etcd_endpoints = Some(self.etcd_endpoints.join(","));
         } else if by_hand("EtcdAddr") {
-            overrides.etcd_endpoints = Some(format!("{}://{}", self.etcd_scheme, self.etcd_addr));
+            let scheme = self.etcd_scheme.map_or("", EtcdScheme::as_str);
+            overrides.etcd_endpoints = Some(format!("{scheme}://{}", self.etcd_addr));
         }
         // Who names an etcd wants etcd.
         if overrides.etcd_endpoints.is_some() {
-            overrides.datastore_type = Some("etcdv3");
+            overrides.datastore_type = Some(DatastoreType::EtcdV3);
         }
         overrides
     }
@@ -225,7 +228,7 @@ mod tests {
         let ipip = Encapsulation { ipip: true, ..none };
         assert!(!config(|_| {}).needs_routes(&none));
         assert!(config(|_| {}).needs_routes(&ipip));
-        let by_bgp = config(|config| config.program_cluster_routes = ProgramClusterRoutes::Disabled);
+        let by_bgp = config(|config| config.program_cluster_routes = Some(ProgramClusterRoutes::Disabled));
         assert!(!by_bgp.needs_routes(&ipip));
         assert!(by_bgp.needs_routes(&Encapsulation { vxlan_v6: true, ..none }));
         assert!(config(|config| config.wireguard_enabled_v6 = true).needs_routes(&none));
@@ -254,9 +257,12 @@ mod tests {
             effective.config.datastore_overrides(&sources)
         };
         assert_eq!(overrides(&[]), DatastoreOverrides::default());
-        assert_eq!(overrides(&[("datastoretype", "kubernetes")]).datastore_type, Some("kubernetes"));
+        assert_eq!(
+            overrides(&[("datastoretype", "kubernetes")]).datastore_type,
+            Some(DatastoreType::Kubernetes)
+        );
         let address = overrides(&[("etcdaddr", "etcd:2379"), ("datastoretype", "kubernetes")]);
-        assert_eq!(address.datastore_type, Some("etcdv3"));
+        assert_eq!(address.datastore_type, Some(DatastoreType::EtcdV3));
         assert_eq!(address.etcd_endpoints.as_deref(), Some("http://etcd:2379"));
         let endpoints =
             overrides(&[("etcdendpoints", "https://a:1, https://b:2"), ("etcdaddr", "etcd:2379")]);

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 mod tests;
 
 /// Before the name of a setting, in an annotation.
-const ANNOTATION_PREFIX: &str = "config.projectcalico.org/";
+const ANNOTATION_PREFIX: &str = api::words::PARAMETER_PREFIX;
 
 /// How a field is written as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

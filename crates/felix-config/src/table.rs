@@ -7,12 +7,12 @@
 //! and that one is off; `elsewhere` is written by the node or the cluster, and not read from here.
 //! `tests/it` compares that with what the code reads.
 
-use crate::choices::*;
+use crate::choices::{ConnectLogFilter, EtcdScheme, PolicyMode, RedirectToPeer};
 use crate::kinds::lists::{CidrList, EndpointList, InterfaceFilters, KeyDurations, KeyValues, PortList};
 use crate::kinds::patterns::{InterfacePatterns, RegularExpression};
 use crate::kinds::ranges::{PortRangeKind, PortRangeList, TableRange, TableRanges};
 use crate::kinds::scalars::{
-    ANY_INT, Bool, DscpKind, Int, Ipv4, Ipv6, MILLISECONDS, MarkMask, OptionalBool, SECONDS, choice, maybe,
+    ANY_INT, Bool, DscpKind, Int, Ipv4, Ipv6, MILLISECONDS, MarkMask, OptionalBool, SECONDS, choice,
 };
 use crate::kinds::texts::{
     AUTHORITY, File, HOST_ADDRESS, HOST_NAME, INTERFACE, INTERFACE_LIST, LOG_RATE, Region, TEXT,
@@ -21,9 +21,16 @@ use crate::kinds::{Kind, Refusal};
 use crate::parameter::{Effect, Parameter};
 use crate::resource::Form;
 use crate::values::{Interval, Pattern, PortRange, ProtoPort, RouteTableRange};
-use api::{Allowed, ChainInsert, Denied, EndpointToHost, RouteOrigin, ServiceLoopAction};
+use api::{
+    AWSSrcDstCheck, Allowed, BPFAttachType, BPFConnectTimeLoadBalancing, BPFConntrackGrowth,
+    BPFConntrackLogLevel, BPFConntrackMode, BPFExternalService, BPFJITHardening, BPFLogging,
+    BPFOverlayHostSourceIP, BPFReversePathFilter, ChainInsert, Denied, EnabledOrDisabled, EndpointToHost,
+    FlowLogsPolicyEvaluationMode, IptablesBackend, LocalSubnetL2Reachability, NATOutgoingExclusions,
+    NFTablesFlowTableOffload, NFTablesMode, ProgramClusterRoutes, RouteOrigin, ServiceLoopAction, Severity,
+    SourceSpoofing,
+};
 use ipnet::IpNet;
-use settings::ClientAuth;
+use settings::{ClientAuth, DatastoreType};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -115,13 +122,13 @@ pub(crate) const fn is_same(one: &[u8], other: &[u8]) -> bool {
 parameters! {
 "Datastore and Typha" {
     /// Which kind of datastore is used.
-    datastore_type: DatastoreType = choice::<DatastoreType>(), "DatastoreType", "etcdv3", mandatory fatal local;
+    datastore_type: Option<DatastoreType> = choice::<DatastoreType>(), "DatastoreType", "etcdv3", mandatory fatal local;
     /// The name of this node in the datastore; the machine's own name unless set.
     felix_hostname: String = HOST_NAME, "FelixHostname", "", local mandatory;
     /// The address and port of etcd; `EtcdEndpoints` comes before it.
     etcd_addr: String = AUTHORITY, "EtcdAddr", "127.0.0.1:2379", local;
     /// How etcd at `EtcdAddr` is spoken to.
-    etcd_scheme: EtcdScheme = choice::<EtcdScheme>(), "EtcdScheme", "http", local;
+    etcd_scheme: Option<EtcdScheme> = choice::<EtcdScheme>(), "EtcdScheme", "http", local;
     /// The private key for etcd.
     etcd_key_file: String = File::EXISTING, "EtcdKeyFile", "", local;
     /// The certificate for etcd.
@@ -153,7 +160,7 @@ parameters! {
 }
 "Interfaces and Istio" {
     /// Whether Felix works together with Istio's ambient mode.
-    istio_ambient_mode: Switch = choice::<Switch>(), "IstioAmbientMode", "Disabled" <- "istioAmbientMode";
+    istio_ambient_mode: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "IstioAmbientMode", "Disabled" <- "istioAmbientMode";
     /// The DSCP value that directs traffic to Istio's tunnel.
     istio_dscp_mark: u8 = DscpKind, "IstioDSCPMark", "23" <- "istioDSCPMark";
     /// How often the list of local interfaces is read again; 0 turns that off.
@@ -166,7 +173,7 @@ parameters! {
     /// by commas.
     interface_exclude: Vec<Pattern> = InterfacePatterns, "InterfaceExclude", "kube-ipvs0" <- "interfaceExclude";
     /// Whether pods may ask for foreign source addresses.
-    workload_source_spoofing: SourceSpoofing = choice::<SourceSpoofing>(), "WorkloadSourceSpoofing", "Disabled" <- "workloadSourceSpoofing";
+    workload_source_spoofing: Option<SourceSpoofing> = choice::<SourceSpoofing>(), "WorkloadSourceSpoofing", "Disabled" <- "workloadSourceSpoofing";
     /// The interfaces, as a regular expression, from which the host's MTU is derived.
     mtu_iface_pattern: Option<Pattern> = RegularExpression, "MTUIfacePattern", "^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)" <- "mtuIfacePattern";
     /// Whether Felix waits for the MTU file before it starts.
@@ -174,19 +181,19 @@ parameters! {
 }
 "iptables and nftables" {
     /// Whether nftables is used in place of iptables; `Auto` follows kube-proxy.
-    nftables_mode: NftablesMode = choice::<NftablesMode>(), "NFTablesMode", "Auto" <- "nftablesMode";
+    nftables_mode: Option<NFTablesMode> = choice::<NFTablesMode>(), "NFTablesMode", "Auto" <- "nftablesMode";
     /// How policies of workloads are programmed with nftables: `Chains` as Calico does it, a chain for each policy, or
     /// `Compiled` into few lookups, which cost the same for any number of policies. Not a field of a FelixConfiguration:
     /// set it there by the annotation `config.projectcalico.org/NFTablesPolicyMode`, or on the node. With flow logs it is `Chains`.
-    nftables_policy_mode: PolicyMode = choice::<PolicyMode>(), "NFTablesPolicyMode", "Chains";
+    nftables_policy_mode: Option<PolicyMode> = choice::<PolicyMode>(), "NFTablesPolicyMode", "Chains";
     /// The same with iptables.
-    iptables_policy_mode: PolicyMode = choice::<PolicyMode>(), "IptablesPolicyMode", "Chains";
+    iptables_policy_mode: Option<PolicyMode> = choice::<PolicyMode>(), "IptablesPolicyMode", "Chains";
     /// Which established traffic takes the kernel's flow table.
-    nftables_flow_table_offload: FlowTableOffload = choice::<FlowTableOffload>(), "NFTablesFlowTableOffload", "Disabled" <- "nftablesFlowTableOffload";
+    nftables_flow_table_offload: Option<NFTablesFlowTableOffload> = choice::<NFTablesFlowTableOffload>(), "NFTablesFlowTableOffload", "Disabled" <- "nftablesFlowTableOffload";
     /// The host interfaces, as a regular expression, that take part in the flow table.
     nftables_flow_table_data_iface_pattern: Option<Pattern> = RegularExpression, "NFTablesFlowTableDataIfacePattern", "" <- "nftablesFlowTableDataIfacePattern";
     /// Which of the two iptables flavours is used. Rules that the other flavour holds are not moved.
-    iptables_backend: IptablesBackend = choice::<IptablesBackend>(), "IptablesBackend", "auto" <- "iptablesBackend";
+    iptables_backend: Option<IptablesBackend> = choice::<IptablesBackend>(), "IptablesBackend", "auto" <- "iptablesBackend";
     /// How often the iptables rules are read back and repaired; 0 turns that off.
     iptables_refresh_interval: Interval = SECONDS, "IptablesRefreshInterval", "180" <- "iptablesRefreshInterval" Seconds;
     /// How long after a write Felix reads the rules back once more, in case another program overwrote them.
@@ -203,13 +210,13 @@ parameters! {
     /// The most members an IP set may have (not used with nftables).
     max_ipset_size: i64 = ANY_INT, "MaxIpsetSize", "1048576" <- "maxIpsetSize", mandatory;
     /// Whether our rules come first (`Insert`) or last (`Append`) in the kernel's own chains.
-    chain_insert_mode: Option<ChainInsert> = maybe::<ChainInsert>(), "ChainInsertMode", "insert" <- "chainInsertMode", mandatory fatal;
+    chain_insert_mode: Option<ChainInsert> = choice::<ChainInsert>(), "ChainInsertMode", "insert" <- "chainInsertMode", mandatory fatal;
     /// What allowed packets do in the filter table: leave at once, or go on to the next rules of the host.
-    iptables_filter_allow_action: Option<Allowed> = maybe::<Allowed>(), "IptablesFilterAllowAction", "ACCEPT" <- "iptablesFilterAllowAction", mandatory fatal;
+    iptables_filter_allow_action: Option<Allowed> = choice::<Allowed>(), "IptablesFilterAllowAction", "ACCEPT" <- "iptablesFilterAllowAction", mandatory fatal;
     /// What allowed packets do in the mangle table, where policy before DNAT is applied.
-    iptables_mangle_allow_action: Option<Allowed> = maybe::<Allowed>(), "IptablesMangleAllowAction", "ACCEPT" <- "iptablesMangleAllowAction", mandatory fatal;
+    iptables_mangle_allow_action: Option<Allowed> = choice::<Allowed>(), "IptablesMangleAllowAction", "ACCEPT" <- "iptablesMangleAllowAction", mandatory fatal;
     /// What denied packets meet: silence or an answer.
-    iptables_filter_deny_action: Option<Denied> = maybe::<Denied>(), "IptablesFilterDenyAction", "DROP" <- "iptablesFilterDenyAction", mandatory fatal;
+    iptables_filter_deny_action: Option<Denied> = choice::<Denied>(), "IptablesFilterDenyAction", "DROP" <- "iptablesFilterDenyAction", mandatory fatal;
     /// The packet mark bits that are ours in iptables mode; at least 8.
     iptables_mark_mask: u32 = MarkMask, "IptablesMarkMask", "0xffff0000" <- "iptablesMarkMask", mandatory fatal;
     /// Lets packets pass that connection tracking calls invalid.
@@ -219,11 +226,11 @@ parameters! {
     /// How often the nftables rules are read back and repaired.
     nftables_refresh_interval: Interval = SECONDS, "NftablesRefreshInterval", "180" <- "nftablesRefreshInterval" Seconds;
     /// What allowed packets do in the filter chains: leave at once, or go on.
-    nftables_filter_allow_action: Option<Allowed> = maybe::<Allowed>(), "NftablesFilterAllowAction", "ACCEPT" <- "nftablesFilterAllowAction", mandatory fatal;
+    nftables_filter_allow_action: Option<Allowed> = choice::<Allowed>(), "NftablesFilterAllowAction", "ACCEPT" <- "nftablesFilterAllowAction", mandatory fatal;
     /// What allowed packets do in the mangle chains.
-    nftables_mangle_allow_action: Option<Allowed> = maybe::<Allowed>(), "NftablesMangleAllowAction", "ACCEPT" <- "nftablesMangleAllowAction", mandatory fatal;
+    nftables_mangle_allow_action: Option<Allowed> = choice::<Allowed>(), "NftablesMangleAllowAction", "ACCEPT" <- "nftablesMangleAllowAction", mandatory fatal;
     /// What denied packets meet: silence or an answer.
-    nftables_filter_deny_action: Option<Denied> = maybe::<Denied>(), "NftablesFilterDenyAction", "DROP" <- "nftablesFilterDenyAction", mandatory fatal;
+    nftables_filter_deny_action: Option<Denied> = choice::<Denied>(), "NftablesFilterDenyAction", "DROP" <- "nftablesFilterDenyAction", mandatory fatal;
     /// The packet mark bits that are ours in nftables mode; at least 8.
     nftables_mark_mask: u32 = MarkMask, "NftablesMarkMask", "0xffff0000" <- "nftablesMarkMask", mandatory fatal;
 }
@@ -239,21 +246,21 @@ parameters! {
     /// Whether routes to workloads that someone else made are removed.
     remove_external_routes: bool = Bool, "RemoveExternalRoutes", "true" <- "removeExternalRoutes";
     /// For which pools without VXLAN Felix, not BGP, makes the routes to other nodes.
-    program_cluster_routes: ProgramClusterRoutes = choice::<ProgramClusterRoutes>(), "ProgramClusterRoutes", "EnabledIPIPOnly" <- "programClusterRoutes";
+    program_cluster_routes: Option<ProgramClusterRoutes> = choice::<ProgramClusterRoutes>(), "ProgramClusterRoutes", "EnabledIPIPOnly" <- "programClusterRoutes";
     /// Whether Felix turns on IP forwarding.
-    ip_forwarding: Switch = choice::<Switch>(), "IPForwarding", "Enabled" <- "ipForwarding";
+    ip_forwarding: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "IPForwarding", "Enabled" <- "ipForwarding";
     /// Whether floating IPs outside OpenStack are programmed.
-    floating_ips: Switch = choice::<Switch>(), "FloatingIPs", "Disabled" <- "floatingIPs";
+    floating_ips: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "FloatingIPs", "Disabled" <- "floatingIPs";
     /// Whether the host answers ARP and NDP for pods and load balancers in its own subnet.
-    local_subnet_l2_reachability: L2Reachability = choice::<L2Reachability>(), "LocalSubnetL2Reachability", "Disabled" <- "localSubnetL2Reachability";
+    local_subnet_l2_reachability: Option<LocalSubnetL2Reachability> = choice::<LocalSubnetL2Reachability>(), "LocalSubnetL2Reachability", "Disabled" <- "localSubnetL2Reachability";
     /// How often such addresses are announced again; 0 turns that off.
     local_subnet_l2_reachability_refresh_interval: Interval = SECONDS, "LocalSubnetL2ReachabilityRefreshInterval", "120" <- "localSubnetL2ReachabilityRefreshInterval" Seconds;
     /// What to do with the source/destination check of the EC2 instance.
-    aws_src_dst_check: SourceDestinationCheck = choice::<SourceDestinationCheck>(), "AWSSrcDstCheck", "DoNothing" <- "awsSrcDstCheck", mandatory idle;
+    aws_src_dst_check: Option<AWSSrcDstCheck> = choice::<AWSSrcDstCheck>(), "AWSSrcDstCheck", "DoNothing" <- "awsSrcDstCheck", mandatory idle;
     /// Hosts outside the cluster whose tunnel traffic is let in.
     external_nodes_cidr_list: Vec<IpNet> = CidrList, "ExternalNodesCIDRList", "" <- "externalNodesList", fatal;
     /// Whether routes to workloads come from IPAM blocks or from endpoints.
-    route_source: Option<RouteOrigin> = maybe::<RouteOrigin>(), "RouteSource", "CalicoIPAM" <- "routeSource";
+    route_source: Option<RouteOrigin> = choice::<RouteOrigin>(), "RouteSource", "CalicoIPAM" <- "routeSource";
     /// Deprecated: see `RouteTableRanges`.
     route_table_range: Option<RouteTableRange> = TableRange, "RouteTableRange", "" <- "routeTableRange" Range, fatal;
     /// The route tables that are ours.
@@ -329,7 +336,7 @@ parameters! {
 }
 "NAT and services" {
     /// What happens to packets for service addresses that nobody uses.
-    service_loop_prevention: Option<ServiceLoopAction> = maybe::<ServiceLoopAction>(), "ServiceLoopPrevention", "Drop" <- "serviceLoopPrevention";
+    service_loop_prevention: Option<ServiceLoopAction> = choice::<ServiceLoopAction>(), "ServiceLoopPrevention", "Drop" <- "serviceLoopPrevention";
     /// The ports of node port services, as kube-proxy has them.
     kube_node_port_ranges: Vec<PortRange> = PortRangeList, "KubeNodePortRanges", "30000:32767" <- "kubeNodePortRanges";
     /// The source ports used for outgoing NAT; the kernel chooses when there is none.
@@ -337,7 +344,7 @@ parameters! {
     /// The source address used for outgoing NAT; the address of the outgoing interface when there is none.
     nat_outgoing_address: Option<Ipv4Addr> = Ipv4, "NATOutgoingAddress", "" <- "natOutgoingAddress";
     /// Which destinations keep the pod's own source address.
-    nat_outgoing_exclusions: NatExclusions = choice::<NatExclusions>(), "NATOutgoingExclusions", "IPPoolsOnly" <- "natOutgoingExclusions";
+    nat_outgoing_exclusions: Option<NATOutgoingExclusions> = choice::<NATOutgoingExclusions>(), "NATOutgoingExclusions", "IPPoolsOnly" <- "natOutgoingExclusions";
 }
 "Failsafe ports" {
     /// Ports of the host that stay reachable whatever policy says. An empty list protects none.
@@ -349,17 +356,17 @@ parameters! {
     /// Whether the BPF dataplane is used.
     bpf_enabled: bool = Bool, "BPFEnabled", "false" <- "bpfEnabled";
     /// Which address the host itself uses as source over a tunnel in BPF mode.
-    bpf_overlay_host_source_ip: OverlayHostSource = choice::<OverlayHostSource>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory bpf;
+    bpf_overlay_host_source_ip: Option<BPFOverlayHostSourceIP> = choice::<BPFOverlayHostSourceIP>(), "BPFOverlayHostSourceIP", "TunnelAddress" <- "bpfOverlayHostSourceIP", mandatory bpf;
     /// Whether BPF is forbidden to unprivileged users.
     bpf_disable_unprivileged: bool = Bool, "BPFDisableUnprivileged", "true" <- "bpfDisableUnprivileged", bpf;
     /// Whether the kernel's strict JIT hardening is relaxed.
-    bpf_jit_hardening: JitHardening = choice::<JitHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory bpf;
+    bpf_jit_hardening: Option<BPFJITHardening> = choice::<BPFJITHardening>(), "BPFJITHardening", "Auto" <- "bpfJITHardening", mandatory bpf;
     /// How much the BPF programs log to the trace pipe.
-    bpf_log_level: BpfLogLevel = choice::<BpfLogLevel>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory bpf;
+    bpf_log_level: Option<BPFLogging> = choice::<BPFLogging>(), "BPFLogLevel", "off" <- "bpfLogLevel", mandatory bpf;
     /// How much the cleanup of BPF connection tracking logs.
-    bpf_conntrack_log_level: ConntrackLogLevel = choice::<ConntrackLogLevel>(), "BPFConntrackLogLevel", "off" <- "bpfConntrackLogLevel", mandatory idle;
+    bpf_conntrack_log_level: Option<BPFConntrackLogLevel> = choice::<BPFConntrackLogLevel>(), "BPFConntrackLogLevel", "off" <- "bpfConntrackLogLevel", mandatory idle;
     /// Where expired entries of BPF connection tracking are removed.
-    bpf_conntrack_mode: ConntrackCleanup = choice::<ConntrackCleanup>(), "BPFConntrackCleanupMode", "Auto" <- "bpfConntrackMode", idle;
+    bpf_conntrack_mode: Option<BPFConntrackMode> = choice::<BPFConntrackMode>(), "BPFConntrackCleanupMode", "Auto" <- "bpfConntrackMode", idle;
     /// How long BPF connection tracking keeps entries.
     bpf_conntrack_timeouts: BTreeMap<String, String> = KeyValues, "BPFConntrackTimeouts", "CreationGracePeriod=10s,TCPSynSent=20s,TCPEstablished=1h,TCPFinsSeen=Auto,TCPResetSeen=40s,UDPTimeout=60s,GenericTimeout=10m,ICMPTimeout=5s" <- "bpfConntrackTimeouts" ConntrackTimeouts, bpf;
     /// How long the BPF dataplane waits for the fragments of a packet; the kernel's own value when there is
@@ -368,7 +375,7 @@ parameters! {
     /// Per interface (or `all`, `weps`, `heps`), a pcap expression that says which packets are logged.
     bpf_log_filters: BTreeMap<String, String> = KeyValues, "BPFLogFilters", "" <- "bpfLogFilters", bpf;
     /// Whether the connect-time load balancer logs when filters are set; `all` makes it.
-    bpf_ctlb_log_filter: ConnectLogFilter = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "" <- "bpfCTLBLogFilter", idle;
+    bpf_ctlb_log_filter: Option<ConnectLogFilter> = choice::<ConnectLogFilter>(), "BPFCTLBLogFilter", "" <- "bpfCTLBLogFilter", idle;
     /// The interfaces towards the network, as a regular expression, that get BPF programs.
     bpf_data_iface_pattern: Option<Pattern> = RegularExpression, "BPFDataIfacePattern", "^((en|wl|ww|sl|ib)[Popsx].*|(eth|wlan|wwan|bond).*)" <- "bpfDataIfacePattern", bpf;
     /// Tunnel interfaces made by others, as a regular expression, that get BPF programs.
@@ -376,12 +383,12 @@ parameters! {
     /// Deprecated: see `BPFConnectTimeLoadBalancing`.
     bpf_connect_time_load_balancing_enabled: bool = Bool, "BPFConnectTimeLoadBalancingEnabled", "" <- "bpfConnectTimeLoadBalancingEnabled", idle;
     /// For which services addresses are translated when a socket connects.
-    bpf_connect_time_load_balancing: ConnectTimeLoadBalancing = choice::<ConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP" <- "bpfConnectTimeLoadBalancing", mandatory bpf;
+    bpf_connect_time_load_balancing: Option<BPFConnectTimeLoadBalancing> = choice::<BPFConnectTimeLoadBalancing>(), "BPFConnectTimeLoadBalancing", "TCP" <- "bpfConnectTimeLoadBalancing", mandatory bpf;
     /// Whether the host's own traffic to services is translated per packet.
-    bpf_host_networked_nat_without_ctlb: Switch = choice::<Switch>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory bpf;
+    bpf_host_networked_nat_without_ctlb: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "BPFHostNetworkedNATWithoutCTLB", "Enabled" <- "bpfHostNetworkedNATWithoutCTLB", mandatory bpf;
     /// How replies to clients outside the cluster travel: back through the node they came in by, or
     /// directly.
-    bpf_external_service_mode: ExternalServiceMode = choice::<ExternalServiceMode>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory bpf;
+    bpf_external_service_mode: Option<BPFExternalService> = choice::<BPFExternalService>(), "BPFExternalServiceMode", "tunnel" <- "bpfExternalServiceMode", mandatory bpf;
     /// Clients that are served as if the mode were Tunnel.
     bpf_dsr_optout_cidrs: Vec<IpNet> = CidrList, "BPFDSROptoutCIDRs", "" <- "bpfDSROptoutCIDRs", bpf;
     /// Whether rules left over by kube-proxy are removed.
@@ -399,7 +406,7 @@ parameters! {
     /// Whether fragments from outside that arrive before the first one of their packet wait for it.
     bpf_ip_fragment_reassembly_enabled: bool = Bool, "BPFIPFragmentReassemblyEnabled", "true" <- "bpfIPFragmentReassemblyEnabled", bpf;
     /// How strictly source addresses are checked on host interfaces.
-    bpf_enforce_rpf: ReversePathFilter = choice::<ReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory bpf;
+    bpf_enforce_rpf: Option<BPFReversePathFilter> = choice::<BPFReversePathFilter>(), "BPFEnforceRPF", "Loose" <- "bpfEnforceRPF", mandatory bpf;
     /// Whether details of policy programs are kept for inspection.
     bpf_policy_debug_enabled: bool = Bool, "BPFPolicyDebugEnabled", "true" <- "bpfPolicyDebugEnabled", idle;
     /// Interfaces whose traffic the kernel tracks all the same.
@@ -409,13 +416,13 @@ parameters! {
     /// Destinations that are never translated, such as a local DNS cache.
     bpf_exclude_cidrs_from_nat: Vec<IpNet> = CidrList, "BPFExcludeCIDRsFromNAT", "" <- "bpfExcludeCIDRsFromNAT", bpf;
     /// Whether packets go straight to the workload's side of its device.
-    bpf_redirect_to_peer: RedirectToPeer = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory bpf;
+    bpf_redirect_to_peer: Option<RedirectToPeer> = choice::<RedirectToPeer>(), "BPFRedirectToPeer", "Enabled" <- "bpfRedirectToPeer", mandatory bpf;
     /// How BPF programs are attached to interfaces.
-    bpf_attach_type: AttachType = choice::<AttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory bpf;
+    bpf_attach_type: Option<BPFAttachType> = choice::<BPFAttachType>(), "BPFAttachType", "Netkit" <- "bpfAttachType", mandatory bpf;
     /// The size of the buffer for BPF events, in MB.
     bpf_export_buffer_size_mb: i64 = ANY_INT, "BPFExportBufferSizeMB", "1" <- "bpfExportBufferSizeMB", mandatory idle;
     /// Whether BPF programs are profiled.
-    bpf_profiling: Switch = choice::<Switch>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory bpf;
+    bpf_profiling: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "BPFProfiling", "Disabled" <- "bpfProfiling", mandatory bpf;
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
     cgroup_v2_path: String = TEXT, "CgroupV2Path", "" <- "cgroupV2Path", bpf;
     /// The cgroup that the connect-time load balancer is attached to; for development.
@@ -439,7 +446,7 @@ parameters! {
     /// How many connections the BPF maps can hold per processor; overrides the total when not 0.
     bpf_map_size_per_cpu_conntrack: i64 = ANY_INT, "BPFMapSizePerCPUConntrack", "0" <- "bpfMapSizePerCpuConntrack", bpf;
     /// Whether the connection map grows when it is full.
-    bpf_map_size_conntrack_scaling: ConntrackScaling = choice::<ConntrackScaling>(), "BPFMapSizeConntrackScaling", "DoubleIfFull" <- "bpfMapSizeConntrackScaling", mandatory bpf;
+    bpf_map_size_conntrack_scaling: Option<BPFConntrackGrowth> = choice::<BPFConntrackGrowth>(), "BPFMapSizeConntrackScaling", "DoubleIfFull" <- "bpfMapSizeConntrackScaling", mandatory bpf;
     /// How many translated connections can wait for removal.
     bpf_map_size_conntrack_cleanup_queue: i64 = ANY_INT, "BPFMapSizeConntrackCleanupQueue", "100000" <- "bpfMapSizeConntrackCleanupQueue", mandatory idle;
     /// How many members all IP sets together can have in BPF mode.
@@ -455,9 +462,9 @@ parameters! {
     /// The server that flow logs are sent to.
     flow_logs_goldmane_server: String = TEXT, "FlowLogsGoldmaneServer", "" <- "flowLogsGoldmaneServer";
     /// Whether flows are also reported on a local socket.
-    flow_logs_local_reporter: Switch = choice::<Switch>(), "FlowLogsLocalReporter", "Disabled" <- "flowLogsLocalReporter";
+    flow_logs_local_reporter: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "FlowLogsLocalReporter", "Disabled" <- "flowLogsLocalReporter";
     /// Whether active flows are evaluated again when policy changes.
-    flow_logs_policy_evaluation_mode: PolicyEvaluation = choice::<PolicyEvaluation>(), "FlowLogsPolicyEvaluationMode", "Continuous" <- "flowLogsPolicyEvaluationMode";
+    flow_logs_policy_evaluation_mode: Option<FlowLogsPolicyEvaluationMode> = choice::<FlowLogsPolicyEvaluationMode>(), "FlowLogsPolicyEvaluationMode", "Continuous" <- "flowLogsPolicyEvaluationMode";
 }
 "Log" {
     /// What lines written by Log rules begin with. `%t` is the tier, `%k` the kind, `%n` the name, `%p`
@@ -470,11 +477,11 @@ parameters! {
     /// The log file, or `none`.
     log_file_path: String = File::ANY, "LogFilePath", "/var/log/calico/felix.log" <- "logFilePath", fatal;
     /// The least severe message that goes to the log file.
-    log_severity_file: LogSeverity = choice::<LogSeverity>(), "LogSeverityFile", "INFO" <- "logSeverityFile";
+    log_severity_file: Option<Severity> = choice::<Severity>(), "LogSeverityFile", "INFO" <- "logSeverityFile";
     /// The least severe message that goes to standard output.
-    log_severity_screen: LogSeverity = choice::<LogSeverity>(), "LogSeverityScreen", "INFO" <- "logSeverityScreen";
+    log_severity_screen: Option<Severity> = choice::<Severity>(), "LogSeverityScreen", "INFO" <- "logSeverityScreen";
     /// The least severe message that goes to syslog.
-    log_severity_sys: LogSeverity = choice::<LogSeverity>(), "LogSeveritySys", "INFO" <- "logSeveritySys";
+    log_severity_sys: Option<Severity> = choice::<Severity>(), "LogSeveritySys", "INFO" <- "logSeveritySys";
     /// Limits debug messages to source files whose name matches.
     log_debug_filename_regex: Option<Pattern> = RegularExpression, "LogDebugFilenameRegex", "" <- "logDebugFilenameRegex", idle;
 }
@@ -498,7 +505,7 @@ parameters! {
     /// The file with the private key of the metrics server.
     prometheus_metrics_key_file: String = TEXT, "PrometheusMetricsKeyFile", "" <- "prometheusMetricsKeyFile";
     /// What the metrics server asks of a client's certificate.
-    prometheus_metrics_client_auth: ClientAuth = choice::<ClientAuth>(), "PrometheusMetricsClientAuth", "NoClientCert" <- "prometheusMetricsClientAuth";
+    prometheus_metrics_client_auth: Option<ClientAuth> = choice::<ClientAuth>(), "PrometheusMetricsClientAuth", "NoClientCert" <- "prometheusMetricsClientAuth";
 }
 "Health and reports" {
     /// How long the internal driver may be silent before health turns bad. Deprecated: see
@@ -554,9 +561,9 @@ parameters! {
     /// The OpenStack region this node belongs to.
     openstack_region: String = Region, "OpenstackRegion", "" <- "openstackRegion", fatal;
     /// What happens to traffic from a workload to its own host, after policy.
-    default_endpoint_to_host_action: Option<EndpointToHost> = maybe::<EndpointToHost>(), "DefaultEndpointToHostAction", "DROP" <- "defaultEndpointToHostAction", mandatory fatal;
+    default_endpoint_to_host_action: Option<EndpointToHost> = choice::<EndpointToHost>(), "DefaultEndpointToHostAction", "DROP" <- "defaultEndpointToHostAction", mandatory fatal;
     /// Whether Felix opens its metrics ports in the Windows firewall.
-    windows_manage_firewall_rules: Switch = choice::<Switch>(), "WindowsManageFirewallRules", "Disabled" <- "windowsManageFirewallRules", idle;
+    windows_manage_firewall_rules: Option<EnabledOrDisabled> = choice::<EnabledOrDisabled>(), "WindowsManageFirewallRules", "Disabled" <- "windowsManageFirewallRules", idle;
     /// Turns on experimental acceleration of sidecars.
     sidecar_acceleration_enabled: bool = Bool, "SidecarAccelerationEnabled", "false" <- "sidecarAccelerationEnabled", idle;
     /// Whether untracked policy for packets that come in is enforced by XDP where a card's driver can: in the BPF dataplane.

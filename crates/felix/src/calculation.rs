@@ -45,7 +45,7 @@ pub(crate) struct Calculation {
 }
 
 impl Calculation {
-    /// Starts the thread. `ended` is told when it ends by itself.
+    /// Starts the thread. `ended` hears when it ends by itself.
     pub(crate) fn start(
         self,
         feed: Events,

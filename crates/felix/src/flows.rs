@@ -22,10 +22,11 @@ mod readers;
 mod services;
 mod sinks;
 
+use api::{EnabledOrDisabled, FlowLogsPolicyEvaluationMode};
 use collector::{Collector, lock};
 use directory::Directory;
 use felix_config::Config;
-use felix_config::choices::{PolicyEvaluation, RedirectToPeer, Switch};
+use felix_config::choices::RedirectToPeer;
 use figures::Counts;
 use goldmane_api::connect::{Target, TlsPaths};
 use messages::ToDataplane;
@@ -49,7 +50,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_secs(10);
 /// The shortest interval of flows.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
-/// Where the kernel is told to count the packets of connections.
+/// Where the kernel is set to count the packets of connections.
 const COUNTING: &str = "net/netfilter/nf_conntrack_acct";
 
 /// What the collector is to do.
@@ -88,13 +89,15 @@ impl Settings {
             host: config.felix_hostname.clone(),
             interval: config.flow_logs_flush_interval.or_zero().max(SHORTEST_INTERVAL),
             target: (!address.is_empty()).then(|| Target { address: address.clone(), tls }),
-            socket: (config.flow_logs_local_reporter == Switch::Enabled).then(|| flows::local::SOCKET.into()),
-            evaluates: config.flow_logs_policy_evaluation_mode == PolicyEvaluation::Continuous,
+            socket: (config.flow_logs_local_reporter == Some(EnabledOrDisabled::Enabled))
+                .then(|| flows::local::SOCKET.into()),
+            evaluates: config.flow_logs_policy_evaluation_mode
+                == Some(FlowLogsPolicyEvaluationMode::Continuous),
             is_traced: config.flow_logs_collector_debug_trace,
             has_programs: config.bpf_enabled,
             untracked: match config.bpf_redirect_to_peer {
                 _ if config.bpf_host_conntrack_bypass => Untracked::PassingThrough,
-                RedirectToPeer::Disabled => Untracked::Nothing,
+                Some(RedirectToPeer::Disabled) => Untracked::Nothing,
                 _ => Untracked::Direct,
             },
         })

@@ -5,9 +5,9 @@
 //! Calico writes to file and syslog by default. Here both are written to only when something asks for them by name: in
 //! the containers of a cluster nobody reads them.
 
+use api::Severity;
 use daemon::log::{LevelFilter, Outlets};
 use felix_config::Config;
-use felix_config::choices::LogSeverity;
 use felix_config::sources::Texts;
 
 /// Who speaks to syslog.
@@ -28,14 +28,14 @@ pub(crate) fn outlets(config: &Config, texts: &Texts) -> Outlets {
     }
 }
 
-fn level(severity: LogSeverity) -> LevelFilter {
+fn level(severity: Option<Severity>) -> LevelFilter {
     match severity {
-        LogSeverity::Unset => LevelFilter::OFF,
-        LogSeverity::Trace => LevelFilter::TRACE,
-        LogSeverity::Debug => LevelFilter::DEBUG,
-        LogSeverity::Info => LevelFilter::INFO,
-        LogSeverity::Warning => LevelFilter::WARN,
-        LogSeverity::Error | LogSeverity::Fatal => LevelFilter::ERROR,
+        None => LevelFilter::OFF,
+        Some(Severity::Trace) => LevelFilter::TRACE,
+        Some(Severity::Debug) => LevelFilter::DEBUG,
+        Some(Severity::Info) => LevelFilter::INFO,
+        Some(Severity::Warning) => LevelFilter::WARN,
+        Some(Severity::Error | Severity::Fatal) => LevelFilter::ERROR,
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
         let all = outlets(&config, &texts(&["LogFilePath", "LogSeveritySys"]));
         assert_eq!(all.file, Some((LevelFilter::INFO, "/log".into())));
         assert_eq!(all.syslog, Some((LevelFilter::INFO, "calico-felix")));
-        config.log_severity_file = LogSeverity::Unset;
+        config.log_severity_file = None;
         assert_eq!(outlets(&config, &texts(&["LogFilePath"])).file, None, "switched off");
     }
 }

@@ -1,11 +1,11 @@
 //! Policies for proxies inside workloads (`PolicySyncPathPrefix`): each workload that has a proxy gets a socket, and who
-//! connects there is told about that workload and nothing else.
+//! connects there learns about that workload and nothing else.
 //!
 //! ```text
-//! calculation ─► Sender ─► processor (what is known, who was told) ─► connections ─► gRPC streams
+//! calculation ─► Sender ─► processor (what is known, who knows it) ─► connections ─► gRPC streams
 //! ```
 //!
-//! A proxy that does not read is cut off when too much waits for it; it comes back and is told everything again. The
+//! A proxy that does not read is cut off when too much waits for it; it comes back and receives everything again. The
 //! calculation never waits for proxies.
 
 mod convert;
@@ -40,7 +40,7 @@ impl Sender {
     }
 }
 
-/// What is known, and the queues of those who are told.
+/// What is known, and the queues of those who follow it.
 #[derive(Clone, Default)]
 pub(crate) struct Hub(Arc<Mutex<State>>);
 

@@ -90,7 +90,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         wireguard::prepare(&config, &client).await;
     }
     let settings = DataplaneSettings {
-        host: config.felix_hostname.clone(),
+        host: config.felix_hostname.as_str().into(),
         config: Arc::clone(&config),
         encapsulation,
         has_services: kubernetes,
@@ -216,10 +216,10 @@ pub(crate) fn health_overrides(config: &Config) -> BTreeMap<String, Duration> {
 
 fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlaps: bool) -> GraphConfig {
     GraphConfig {
-        host: config.felix_hostname.clone(),
+        host: config.felix_hostname.as_str().into(),
         suppress_overlaps,
-        allows_source_spoofing: config.workload_source_spoofing == felix_config::choices::SourceSpoofing::Any,
-        istio_ambient: config.istio_ambient_mode == felix_config::choices::Switch::Enabled,
+        allows_source_spoofing: config.workload_source_spoofing == Some(api::SourceSpoofing::Any),
+        istio_ambient: config.istio_ambient_mode == Some(api::EnabledOrDisabled::Enabled),
         serves_services: false,
         network: NetworkSettings {
             route_source: config.route_source,
@@ -233,12 +233,12 @@ fn graph_config(config: &Config, encapsulation: &Encapsulation, suppress_overlap
 #[cfg(test)]
 mod tests {
     use super::*;
-    use felix_config::choices::SourceSpoofing;
+    use api::SourceSpoofing;
 
     #[test]
     fn workloads_spoof_only_where_the_parameter_says_so() {
         for (setting, allowed) in
-            [(SourceSpoofing::Disabled, false), (SourceSpoofing::Any, true), (SourceSpoofing::Unset, false)]
+            [(Some(SourceSpoofing::Disabled), false), (Some(SourceSpoofing::Any), true), (None, false)]
         {
             let config = Config { workload_source_spoofing: setting, ..Config::default() };
             let graph = graph_config(&config, &Encapsulation::default(), false);

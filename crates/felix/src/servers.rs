@@ -74,7 +74,7 @@ fn tls_files(config: &Config) -> Option<TlsFiles> {
         certificate: certificate.into(),
         key: key.into(),
         authorities: config.prometheus_metrics_ca_file.clone().into(),
-        client_auth: config.prometheus_metrics_client_auth,
+        client_auth: config.prometheus_metrics_client_auth.unwrap_or_default(),
         ..TlsFiles::default()
     })
 }

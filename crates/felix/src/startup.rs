@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use api::Kind;
 use client::config::{ClientConfig, DatastoreType};
-use daemon::SystemEnvironment;
+use daemon::{Environment as _, SystemEnvironment};
 use datastore::Backend;
 use felix_config::derived::DatastoreOverrides;
 use felix_config::environment::from_environment;
@@ -45,11 +45,8 @@ impl Surroundings for Machine {
 
     fn find_program(&self, name: &str) -> Option<String> {
         let beside = std::env::current_exe().ok()?.parent()?.join(name);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::iter::once(beside)
-            .chain(std::env::split_paths(&path).map(|folder| folder.join(name)))
-            .find(|candidate| candidate.is_file())
-            .map(|found| found.to_string_lossy().into_owned())
+        let found = if beside.is_file() { beside } else { SystemEnvironment.find_program(name)? };
+        Some(found.to_string_lossy().into_owned())
     }
 }
 
@@ -76,9 +73,7 @@ pub(crate) fn notices(resolver: &ConfigResolver) -> Vec<String> {
 
 fn local_sources(file: &Path) -> Result<Sources> {
     let mut sources = Sources::default();
-    let variables = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    sources.set(Source::EnvironmentVariable, from_environment(variables));
+    sources.set(Source::EnvironmentVariable, from_environment(SystemEnvironment.texts()));
     match std::fs::read_to_string(file) {
         Ok(text) => {
             let texts = from_file(&text).with_context(|| format!("reading {}", file.display()))?;
@@ -107,10 +102,7 @@ pub(crate) async fn start(mut resolver: ConfigResolver) -> Result<Startup> {
 
 fn apply_overrides(settings: &mut ClientConfig, overrides: &DatastoreOverrides) {
     if let Some(kind) = overrides.datastore_type {
-        settings.datastore_type = match kind {
-            "kubernetes" => DatastoreType::Kubernetes,
-            _ => DatastoreType::EtcdV3,
-        };
+        settings.datastore_type = kind;
     }
     let etcd = &mut settings.etcd;
     for (wanted, field) in [

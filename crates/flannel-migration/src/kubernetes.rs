@@ -29,7 +29,7 @@ pub enum KubernetesError {
     /// It took too long.
     #[error("{what} took longer than {} s", PATIENCE.as_secs())]
     Late {
-        /// What.
+        /// What was attempted, and on which object.
         what: String,
     },
     /// A pod that should do one thing failed.

@@ -13,9 +13,9 @@ use std::fmt;
 /// The label that shows whose network a node has; a selector of both DaemonSets.
 pub const NETWORK_LABEL: &str = api::words::LABEL_MIGRATION_NETWORK;
 /// The label of the node that is being worked on.
-pub const PROGRESS_LABEL: &str = "projectcalico.org/node-flannel-migration-in-progress";
+pub const PROGRESS_LABEL: &str = api::words::LABEL_MIGRATION_PROGRESS;
 /// The label that holds up the work on a node, for so many seconds or until it is removed.
-pub const PAUSE_LABEL: &str = "projectcalico.org/flannel-migration-pause-seconds";
+pub const PAUSE_LABEL: &str = api::words::LABEL_MIGRATION_PAUSE;
 
 /// Labels of nodes that run the control plane.
 const CONTROL_PLANE_LABELS: [&str; 3] = [

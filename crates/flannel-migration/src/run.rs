@@ -54,7 +54,7 @@ pub enum MigrationError {
         node: String,
         /// The step.
         step: NodeStep,
-        /// Why.
+        /// The error that stopped the work on this node.
         #[source]
         source: Box<MigrationError>,
     },

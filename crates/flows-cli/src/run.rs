@@ -23,7 +23,7 @@ const USUAL_LAST: u32 = 100;
 const HISTORY: i64 = 3600 - 30;
 /// The pauses between attempts to connect again.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
-/// How often a stream's reader is told of losses.
+/// How often a stream's reader learns of losses.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// What a command works with.

@@ -1,7 +1,7 @@
 //! The prefix of a reported packet, read back: who decided what.
 //!
 //! The inverse of `rules::nflog`. A long prefix was shortened with a hash, and one with characters that a rule cannot hold
-//! was changed: those are only known to a [`PrefixTable`] that was told of them.
+//! was changed: those are only known to a [`PrefixTable`] that has them.
 
 use crate::key::{Action, Direction, Text};
 use hashbrown::HashMap;

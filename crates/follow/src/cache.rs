@@ -70,7 +70,7 @@ pub enum FailureClass {
 /// A call to the store that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// How.
+    /// Whether asking again can help.
     pub class: FailureClass,
     /// In words.
     pub message: String,

@@ -1,4 +1,4 @@
-//! Which keys have been told, as small as that can be kept: for each key a number that stands for its value, and nothing of
+//! Which keys have been reported, as small as that can be kept: for each key a number that stands for its value, and nothing of
 //! the value. Every node follows a quarter of a million endpoints, so an entry is a short run of bytes in one common buffer,
 //! found by its hash, and not a text of its own in a map.
 //!
@@ -32,7 +32,7 @@ pub struct KeyHash(u64);
 pub struct Known {
     /// What differs whenever the value does: its revision or its fingerprint.
     pub stamp: u64,
-    /// Whether what was told was only a substitute for something unreadable.
+    /// Whether what was reported was only a substitute for something unreadable.
     pub degraded: bool,
 }
 

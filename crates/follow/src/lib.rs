@@ -13,7 +13,7 @@
 //! - [`ahead`]: the first list of a kind, converted by the threads that decode it.
 //! - [`processor`]: from stored entries to entries of a feed; pure.
 //! - [`aggregate`]: many kinds, one status, one order of delivery; pure.
-//! - [`KeyTable`]: which keys have been told, in little memory.
+//! - [`KeyTable`]: which keys have been reported, in little memory.
 //! - [`feeds`]: which kinds each component follows.
 //! - [`follow()`], [`Follower`]: tasks and channels around all that; [`Events`]: their receiving end.
 //! - [`Snapshot`]: the entries of one list, for code that asks now and then.

@@ -3,7 +3,7 @@
 //! Most kinds are converted one by one ([`Converted`]) or passed on ([`Raw`]). State is kept only where the feed's key
 //! does not follow from the stored one: [`host_endpoint`], [`pool`], [`node`], [`settings`].
 //!
-//! Nothing here knows what the feed has already told: an output that is told a second time is swallowed by the cache.
+//! Nothing here knows what the feed has already reported: an output that comes a second time is swallowed by the cache.
 
 use crate::keys::stamp;
 use api::{Kind, Resource};
@@ -25,12 +25,12 @@ mod tests;
 pub struct Output {
     /// The entry as it is now.
     pub entry: FeedEntry,
-    /// Whether all of it could be read. If not, what was told last stays in force, and this is a substitute that is reported
+    /// Whether all of it could be read. If not, what was reported last stays in force, and this is a substitute that is reported
     /// only where nothing readable ever was.
     pub is_readable: bool,
     /// The store's version of the object that this comes from, as a number.
     pub revision: u64,
-    /// Told even if the revision is the one that was told last: it may be another object's.
+    /// Reported even if the revision is the last one reported: it may be another object's.
     pub replaces: bool,
 }
 

@@ -47,7 +47,7 @@ impl Follower {
         &self.unreadable
     }
 
-    /// Ends the feed: everything that was told is reported as gone.
+    /// Ends the feed: everything that was reported is reported as gone.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         for kind in self.kinds.drain(..) {

@@ -37,7 +37,7 @@ pub enum ConnectError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: std::io::Error,
     },
     /// The server cannot be reached.
@@ -45,7 +45,7 @@ pub enum ConnectError {
     Transport {
         /// Where it should be.
         address: String,
-        /// Why.
+        /// What the transport said.
         source: tonic::transport::Error,
     },
 }

@@ -29,5 +29,5 @@ pub mod proto {
     tonic::include_proto!("goldmane");
 }
 
-/// The header by which a sender names itself, so that several behind one address are told apart.
+/// The header by which a sender names itself, so that several behind one address are distinguished.
 pub const SENDER_HEADER: &str = "tortie-node";

@@ -58,7 +58,7 @@ impl LossKind {
 /// Says what a node has lost so far.
 pub type LossSource = Arc<dyn Fn() -> Vec<(LossKind, u64)> + Send + Sync>;
 
-/// Tells a server again and again what a node lost, until it cannot be told; then waits for ever. `began` is when the node began
+/// Tells a server again and again what a node lost, until that fails; then waits for ever. `began` is when the node began
 /// to count.
 pub(crate) async fn tell(
     channel: Channel,

@@ -25,7 +25,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs
 /// What is sent, and where.
 #[derive(Clone, Debug)]
 pub struct EmitterOptions {
-    /// Where to.
+    /// The server that gets the flows.
     pub target: PostTarget,
     /// The length of a window in seconds.
     pub window: i64,

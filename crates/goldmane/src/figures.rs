@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// How many senders are told apart in figures.
+/// How many senders have figures of their own.
 const MOST_SENDERS: usize = 10_000;
 
 /// A sum of milliseconds, and how many values it is of.

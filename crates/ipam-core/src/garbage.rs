@@ -10,7 +10,7 @@
 //! a proposal. Whoever carries it out first asks the live cluster again ([`Collector::still_leaked`]) and releases under
 //! the guards of handle and sequence number, so that a verdict that came too late does nothing.
 //!
-//! It refuses to guess: what cannot be told is in use.
+//! It refuses to guess: what is not known to be free is in use.
 
 pub mod collector;
 pub mod figures;

@@ -28,7 +28,7 @@ pub enum BlockProblem {
     /// An attribute that nobody has.
     #[error("attribute index {index} exists but is not indexed by an allocation")]
     UnusedAttribute {
-        /// Which one.
+        /// Its place in the list, from 0.
         index: usize,
     },
     /// An address was released in the future.

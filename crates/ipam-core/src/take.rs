@@ -25,7 +25,7 @@ pub struct HostReserved {
     pub end_of_block: usize,
     /// The handle that holds them.
     pub handle: HandleId,
-    /// Why.
+    /// The note that Calico stores beside it.
     pub note: String,
 }
 
@@ -139,7 +139,7 @@ pub fn time(now: Timestamp) -> Time {
 /// Whether `owner` may take addresses of a block. Without strict affinity everybody may.
 ///
 /// # Errors
-/// Why not.
+/// When the block belongs to another owner.
 pub fn check_owner(block: &AllocationBlock, owner: &Owner, strict: bool) -> Result<(), TakeRefused> {
     let affinity = Block::new(block).affinity();
     match affinity {

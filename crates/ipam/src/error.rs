@@ -108,7 +108,7 @@ pub enum Error {
     Unreadable {
         /// What kind of entry.
         what: &'static str,
-        /// Which one.
+        /// The key of the object that the call was about.
         key: String,
         /// What is wrong.
         reason: String,

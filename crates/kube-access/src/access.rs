@@ -32,7 +32,7 @@ pub enum OpenError {
     /// The kubeconfig cannot be used.
     #[error("cannot use the kubeconfig {origin}: {source}")]
     Kubeconfig {
-        /// Which one.
+        /// The file or variable that named it.
         origin: String,
         /// What is wrong with it.
         #[source]

@@ -50,7 +50,7 @@ pub enum TokenError {
     File {
         /// Which file.
         path: String,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },

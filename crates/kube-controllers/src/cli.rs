@@ -5,8 +5,8 @@ use crate::run::{Options, Surroundings, run};
 use crate::status::{self, DEFAULT_FILE};
 use anyhow::Result;
 use clap::{Args, Parser};
-use daemon::SystemEnvironment;
 use daemon::log::{LevelFilter, Log};
+use daemon::{Environment as _, SystemEnvironment};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 fn options(arguments: &Arguments) -> Options {
     let identity = || {
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "kube-controllers".to_owned());
+        let host = SystemEnvironment.text("HOSTNAME").unwrap_or_else(|| "kube-controllers".to_owned());
         format!("{host}_{}", uuid::Uuid::new_v4())
     };
     Options {

@@ -81,7 +81,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Where the check failed, counted from the beginning of the file.
         offset: u64,
         /// What is wrong.
         reason: String,
@@ -91,7 +91,7 @@ pub enum OpenError {
     NotAStore {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason, in one sentence.
         reason: String,
     },
     /// There is no store, and none was to be made.

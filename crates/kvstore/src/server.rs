@@ -76,7 +76,7 @@ pub struct Config {
     pub name: String,
     /// Where to listen, besides the socket in the data directory.
     pub listen: Vec<Endpoint>,
-    /// Where clients are told to reach it; if empty, where it listens.
+    /// The addresses that clients are given; if empty, those it listens at.
     pub advertise: Vec<String>,
     /// For `https` and `unixs` endpoints.
     pub tls: Option<TlsFiles>,
@@ -127,7 +127,7 @@ pub enum StartError {
     Listen {
         /// The endpoint.
         endpoint: Endpoint,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
 }

@@ -1,6 +1,8 @@
 //! Commands as messages name them: so that they can be pasted. They begin with the words by which this program was
 //! called, and name the lab wherever another one would be meant without that.
 
+use daemon::{Environment as _, SystemEnvironment};
+
 /// The variable that chooses the lab.
 pub(crate) const LAB_VARIABLE: &str = "TORTIE_LAB";
 /// The lab that is meant when nobody chooses.
@@ -10,7 +12,7 @@ pub(crate) const USUAL_LAB: &str = "lab";
 #[must_use]
 pub(crate) fn command(lab: &str, words: &str) -> String {
     let called = std::env::args_os().next().map(|word| word.to_string_lossy().into_owned());
-    let chosen = std::env::var(LAB_VARIABLE).ok().filter(|name| !name.is_empty());
+    let chosen = SystemEnvironment.text(LAB_VARIABLE);
     spell(called.as_deref().unwrap_or_default(), chosen.as_deref(), lab, words)
 }
 

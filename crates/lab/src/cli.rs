@@ -156,7 +156,7 @@ enum Command {
     },
     /// Play a walk-through on a real kube-apiserver and check each line of it. Nothing stays.
     Scenario {
-        /// Which one.
+        /// The scenario to play.
         #[arg(value_enum, ignore_case = true)]
         which: scenario::Which,
         /// Only the lines that need IP in IP, for a machine whose kernel has it.

@@ -8,6 +8,7 @@
 use crate::state::Folder;
 use crate::{host_folder, rights};
 use anyhow::{Context as _, Result, anyhow, bail};
+use daemon::{Environment as _, SystemEnvironment};
 use netlink::namespace::Namespace;
 use rustix::fs::CWD;
 use rustix::mount::{
@@ -38,10 +39,7 @@ pub(crate) const PROGRAM_VARIABLE: &str = "TORTIE_LAB_PROGRAM";
 
 /// The program that nodes run: this one, unless the user says otherwise.
 pub(crate) fn node_program() -> String {
-    std::env::var(PROGRAM_VARIABLE)
-        .ok()
-        .filter(|program| !program.is_empty())
-        .unwrap_or_else(|| OWN_PROGRAM.to_owned())
+    SystemEnvironment.text(PROGRAM_VARIABLE).unwrap_or_else(|| OWN_PROGRAM.to_owned())
 }
 
 /// This program, even when its file was replaced meanwhile.
@@ -112,9 +110,9 @@ impl Place {
 pub(crate) fn base_environment(folder: &Folder) -> BTreeMap<String, String> {
     let mut environment: BTreeMap<String, String> = ["HOME", "TERM", "LANG", "RUST_BACKTRACE"]
         .into_iter()
-        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .filter_map(|name| Some((name.to_owned(), SystemEnvironment.variable(name)?.into_string().ok()?)))
         .collect();
-    let path = std::env::var("PATH").unwrap_or_default();
+    let path = SystemEnvironment.text("PATH").unwrap_or_default();
     // iptables and friends are where ordinary users do not look.
     environment.insert("PATH".to_owned(), format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"));
     environment.insert(MARK.to_owned(), folder.path().display().to_string());

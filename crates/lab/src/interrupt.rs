@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The command was told to end.
+/// The command was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
@@ -57,7 +57,7 @@ fn listen_to(kinds: &[SignalKind]) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process was told to end since [`listen`].
+/// Whether this process was asked to end since [`listen`].
 pub(crate) fn came() -> bool {
     let Some(watch) = WATCH.get() else { return false };
     let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ pub(crate) fn came() -> bool {
 }
 
 /// # Errors
-/// When this process was told to end since [`listen`].
+/// When this process was asked to end since [`listen`].
 pub(crate) fn check() -> Result<(), Interrupted> {
     if came() { Err(Interrupted) } else { Ok(()) }
 }

@@ -67,7 +67,7 @@ pub(crate) enum Request {
 /// What the keeper answers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// Why not.
+    /// What the keeper could not do, if anything.
     #[serde(default)]
     pub(crate) error: Option<String>,
     /// The path of a namespace.
@@ -171,7 +171,7 @@ struct Held {
     folder: Folder,
 }
 
-/// Is the keeper of a lab, until it is told to end.
+/// Is the keeper of a lab, until it is asked to end.
 ///
 /// # Errors
 /// When it cannot become one.

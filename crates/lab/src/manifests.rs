@@ -86,14 +86,14 @@ pub(crate) fn documents(text: &str) -> Vec<&str> {
 
 /// Whether a document is one of Calico's resources.
 pub(crate) fn is_own(document: &str) -> bool {
-    api_version(document).is_some_and(|version| version.starts_with("projectcalico.org/"))
+    api_version(document).is_some_and(|version| version.starts_with(api::words::OWN_PREFIX))
 }
 
 /// The `apiVersion` and `kind` of the first document that only Kubernetes understands.
 pub(crate) fn first_of_kubernetes(text: &str) -> Option<(String, String)> {
     documents(text).into_iter().find_map(|document| {
         let version = api_version(document)?;
-        let is_foreign = !version.contains("projectcalico.org/") && kind(document)? != "List";
+        let is_foreign = !version.contains(api::words::OWN_PREFIX) && kind(document)? != "List";
         is_foreign.then(|| (version, kind(document).unwrap_or_default()))
     })
 }

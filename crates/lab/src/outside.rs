@@ -13,6 +13,7 @@ use crate::settings::{API_PORT, ETCD_PORT, Variables, datastore};
 use crate::state::{FOLDER_VARIABLE, Folder, KeeperState, start_time};
 use crate::topology::Datastore;
 use anyhow::{Context as _, Result, bail};
+use daemon::{Environment as _, SystemEnvironment};
 use netlink::namespace::Namespace;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -63,7 +64,7 @@ pub(crate) fn variables(lab: &Lab) -> Result<Variables> {
         }
     }
     variables.insert(LAB_VARIABLE.to_owned(), topology.name.clone());
-    if let Some(labs) = std::env::var(FOLDER_VARIABLE).ok().filter(|folder| !folder.is_empty()) {
+    if let Some(labs) = SystemEnvironment.text(FOLDER_VARIABLE) {
         variables.insert(FOLDER_VARIABLE.to_owned(), labs);
     }
     Ok(variables)

@@ -37,7 +37,7 @@ pub(crate) fn add(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
         }
     }
     let added = add_all(lab, wanted);
-    // A lab whose maker was told to end goes as a whole.
+    // A lab whose maker is ended goes as a whole.
     if added.is_err() && !interrupt::came() {
         // The first error is the one that counts.
         wanted.iter().for_each(|pod| drop(undo(lab, pod)));

@@ -45,11 +45,11 @@ impl Protocol {
 /// One probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Where to.
+    /// The address to connect to.
     pub(crate) address: IpAddr,
     /// Which port.
     pub(crate) port: u16,
-    /// How.
+    /// The protocol that the probe speaks.
     pub(crate) protocol: Protocol,
     /// Who must answer.
     pub(crate) name: String,

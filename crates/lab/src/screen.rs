@@ -4,6 +4,7 @@
 //! What cannot be written does not stop a lab from being taken down; it is remembered for [`Screen::end`]. A reader that
 //! went away is not a fault.
 
+use daemon::{Environment as _, SystemEnvironment};
 use std::io::{ErrorKind, IsTerminal as _, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,10 +46,12 @@ impl Screen {
     /// Standard output.
     #[must_use]
     pub(crate) fn stdout() -> Self {
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
+        let is_dumb = SystemEnvironment.variable("TERM").is_none_or(|value| value == "dumb");
         let terminal = std::io::stdout().is_terminal() && !is_dumb;
-        let mut screen = Self::new(Box::new(std::io::stdout()), terminal && !is_set("NO_COLOR"));
+        let mut screen = Self::new(
+            Box::new(std::io::stdout()),
+            terminal && SystemEnvironment.filled("NO_COLOR").is_none(),
+        );
         screen.moves = terminal;
         screen.width = rustix::termios::tcgetwinsize(std::io::stdout())
             .ok()

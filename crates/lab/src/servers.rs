@@ -12,6 +12,7 @@ use crate::settings::{API_PORT, ETCD_PORT, host_and_port};
 use crate::state::Folder;
 use crate::topology::{Datastore, Topology};
 use anyhow::{Context as _, Result, anyhow, bail};
+use daemon::{Environment as _, SystemEnvironment};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -165,11 +166,10 @@ pub(crate) fn answers(router: &Place, address: std::net::IpAddr, port: u16) -> R
 /// # Errors
 /// When it is not there; the message says how to get it.
 pub(crate) fn find_program(name: &str, remedy: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
+    let beside = || ["/usr/sbin", "/sbin"].iter().map(|folder| Path::new(folder).join(name));
+    SystemEnvironment
+        .find_program(name)
+        .or_else(|| beside().find(|candidate| candidate.is_file()))
         .ok_or_else(|| anyhow!("this lab needs the program '{name}', and it is not on PATH: {remedy}"))
 }
 
@@ -178,8 +178,8 @@ pub(crate) fn find_program(name: &str, remedy: &str) -> Result<PathBuf> {
 /// # Errors
 /// When it is not there; the message says how to get it.
 pub(crate) fn kubernetes_program(name: &str) -> Result<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let version = std::env::var("KUBERNETES_VERSION").unwrap_or_else(|_| KUBERNETES.to_owned());
+    let variable = |name: &str| SystemEnvironment.filled(name).map(PathBuf::from);
+    let version = SystemEnvironment.text("KUBERNETES_VERSION").unwrap_or_else(|| KUBERNETES.to_owned());
     let cache = variable("TORTIE_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("tortie")))
         .or_else(|| variable("HOME").map(|folder| folder.join(".cache/tortie")));

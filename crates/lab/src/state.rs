@@ -14,6 +14,7 @@
 use crate::called;
 use crate::topology::{Pod, Topology, check_lab_name};
 use anyhow::{Context as _, Result, anyhow, bail};
+use daemon::{Environment as _, SystemEnvironment};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -104,13 +105,13 @@ pub(crate) struct Folder {
 /// Where this user's labs are.
 #[must_use]
 pub(crate) fn labs_folder() -> PathBuf {
-    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
+    if let Some(folder) = SystemEnvironment.filled(FOLDER_VARIABLE) {
         return PathBuf::from(folder);
     }
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/run/tortie/labs");
     }
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| Path::new(folder).is_dir()) {
+    match SystemEnvironment.variable("XDG_RUNTIME_DIR").filter(|folder| Path::new(folder).is_dir()) {
         Some(folder) => Path::new(&folder).join("tortie/labs"),
         None => std::env::temp_dir().join(format!("tortie-labs-{}", rustix::process::geteuid().as_raw())),
     }

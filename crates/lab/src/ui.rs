@@ -102,7 +102,7 @@ fn invite(name: &str, address: SocketAddr, is_ours: bool, screen: &mut Screen) {
     screen.say(if is_ours { "Ctrl-C removes everything." } else { "Ctrl-C closes the page; the lab stays." });
 }
 
-/// Until this process is told to end, or the lab is gone.
+/// Until this process is asked to end, or the lab is gone.
 fn wait(keeper: Option<&KeeperState>) {
     while !interrupt::came() && keeper.is_none_or(KeeperState::is_alive) {
         std::thread::sleep(Duration::from_millis(50));

@@ -132,7 +132,7 @@ pub enum FromDataplane {
     },
     /// The state of a workload endpoint.
     WorkloadEndpointStatus {
-        /// Which.
+        /// The endpoint whose state changed.
         id: WorkloadEndpointId,
         /// `up`, `down` or `error`; none when it is gone.
         status: Option<&'static str>,

@@ -119,7 +119,7 @@ fn crd_metadata(kind: Kind, metadata: &ObjectMeta) -> Result<ObjectMeta, CrdErro
 
 /// Labels and annotations that are also visible on the custom resource.
 fn is_ours(key: &str) -> bool {
-    key.contains("projectcalico.org/") || key.contains("operator.tigera.io/")
+    key.contains(api::words::OWN_PREFIX) || key.contains("operator.tigera.io/")
 }
 
 fn translate_optional(uid: &str) -> Result<String, CrdError> {

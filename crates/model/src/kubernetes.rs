@@ -51,7 +51,7 @@ pub enum ConversionError {
     /// An annotation that decides about addresses cannot be read.
     #[error("annotation {annotation}: {reason}")]
     Annotation {
-        /// Which one.
+        /// The annotation that cannot be used.
         annotation: &'static str,
         /// What is wrong with it.
         reason: String,

@@ -18,13 +18,13 @@ use std::collections::BTreeMap;
 pub use api::{NameError, WorkloadEndpointIdentifiers};
 
 /// The annotation that holds a resource's metadata inside its stored form.
-pub const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
+pub const METADATA_ANNOTATION: &str = api::words::STORED_METADATA;
 /// The label with the hash of a block's owner.
-pub const HOSTNAME_HASH_LABEL: &str = "projectcalico.org/hostname-hash";
+pub const HOSTNAME_HASH_LABEL: &str = api::words::LABEL_HOSTNAME_HASH;
 /// The label with the type of a block's owner.
-pub const AFFINITY_TYPE_LABEL: &str = "projectcalico.org/affinity-type";
+pub const AFFINITY_TYPE_LABEL: &str = api::words::LABEL_AFFINITY_TYPE;
 /// The label with a block's IP version.
-pub const IP_VERSION_LABEL: &str = "projectcalico.org/ip-version";
+pub const IP_VERSION_LABEL: &str = api::words::LABEL_IP_VERSION;
 /// The prefix of the host's ends of workload interfaces, unless another is configured.
 pub const INTERFACE_PREFIX: &str = "cali";
 

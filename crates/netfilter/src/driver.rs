@@ -29,15 +29,15 @@ pub enum ApplyError {
     Refused {
         /// Which table.
         table: String,
-        /// Why.
+        /// The reason, in one sentence.
         reason: String,
     },
     /// A helper program failed.
     #[error("{program}: {reason}")]
     Program {
-        /// Which.
+        /// The program that was started.
         program: String,
-        /// How.
+        /// The program's end, and its last words.
         reason: String,
     },
 }

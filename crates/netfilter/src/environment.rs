@@ -4,6 +4,7 @@
 //! cannot be read counts as an old one without any optional feature.
 
 use crate::iptables::{is_installed, parse_version};
+use api::NFTablesMode;
 use netlink::netfilter::{Result, nft};
 use rules::Features;
 use std::collections::BTreeMap;
@@ -88,20 +89,20 @@ pub fn look(with_iptables: bool) -> Environment {
 /// # Errors
 /// When kube-proxy's tables have to be looked for and cannot be.
 pub fn uses_nftables(
-    mode: &str,
+    mode: Option<NFTablesMode>,
     find_kube_proxy: impl FnOnce() -> Result<bool>,
     find_iptables: impl FnOnce() -> bool,
 ) -> Result<bool> {
-    let (nftables, reason) = match mode.to_ascii_lowercase().as_str() {
-        "enabled" => (true, "by setting"),
-        "disabled" => (false, "by setting"),
-        _ => match find_kube_proxy()? {
+    let (nftables, reason) = match mode {
+        Some(NFTablesMode::Enabled) => (true, "by setting"),
+        Some(NFTablesMode::Disabled) => (false, "by setting"),
+        Some(NFTablesMode::Auto) | None => match find_kube_proxy()? {
             true => (true, "kube-proxy uses nftables"),
             false if find_iptables() => (false, "no kube-proxy with nftables found: iptables"),
             false => (true, "no kube-proxy with nftables found, and no iptables"),
         },
     };
-    tracing::info!(mode, nftables, reason, "packet filter chosen");
+    tracing::info!(mode = mode.map_or("", NFTablesMode::as_str), nftables, reason, "packet filter chosen");
     Ok(nftables)
 }
 
@@ -130,7 +131,9 @@ pub fn find_kube_proxy_nftables() -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Environment, features, override_features, parse_kernel_release, uses_nftables};
+    use super::{
+        Environment, NFTablesMode, features, override_features, parse_kernel_release, uses_nftables,
+    };
     use rules::Features;
     use std::collections::BTreeMap;
 
@@ -180,14 +183,14 @@ mod tests {
     #[test]
     fn the_setting_decides_and_auto_follows_kube_proxy() {
         for (mode, kube_proxy, iptables, expected) in [
-            ("Enabled", false, true, true),
-            ("Disabled", true, false, false),
-            ("Auto", true, true, true),
-            ("auto", false, true, false),
-            ("Auto", false, false, true),
+            (Some(NFTablesMode::Enabled), false, true, true),
+            (Some(NFTablesMode::Disabled), true, false, false),
+            (Some(NFTablesMode::Auto), true, true, true),
+            (None, false, true, false),
+            (Some(NFTablesMode::Auto), false, false, true),
         ] {
             let found = uses_nftables(mode, || Ok(kube_proxy), || iptables);
-            assert_eq!(found, Ok(expected), "{mode} {kube_proxy} {iptables}");
+            assert_eq!(found, Ok(expected), "{mode:?} {kube_proxy} {iptables}");
         }
     }
 }

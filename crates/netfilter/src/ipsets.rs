@@ -2,7 +2,7 @@
 //!
 //! Sets exist before the rules that name them and outlive them: [`IpSetDriver::apply_updates`] comes before the rules are
 //! written, [`IpSetDriver::apply_deletions`] after. Only sets of ours, known by their names, are read or written. Members of
-//! the other IP version are passed over, so that both versions' drivers can be told the same.
+//! the other IP version are passed over, so that both versions' drivers can be given the same.
 
 mod cover;
 mod kernel;

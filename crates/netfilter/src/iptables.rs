@@ -2,7 +2,7 @@
 //!
 //! Tables are read with `iptables-save`, or from the kernel itself where that is nftables beneath, compared by the hash in
 //! each rule's comment, and changed with one `iptables-restore --noflush` per table and apply. Rules of others are neither
-//! kept in memory nor touched. A driver that is told nothing removes everything of ours: that is how the variant that is
+//! kept in memory nor touched. A driver from which nothing is wanted removes everything of ours: that is how the variant that is
 //! not used is cleaned.
 //!
 //! These two programs are the only ones that are started, and only in this mode.

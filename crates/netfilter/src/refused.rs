@@ -28,7 +28,7 @@ pub struct Refused {
     pub name: Text,
     /// Which rule, member or entry; `None` for all of it.
     pub part: Option<Part>,
-    /// Why.
+    /// The reason, in one sentence.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! A kernel made of maps, for tests of managers: it keeps what it is told, refuses what the kernel refuses, and can be
+//! A kernel made of maps, for tests of managers: it keeps what is written, refuses what the kernel refuses, and can be
 //! told to refuse more.
 //!
 //! It models objects and their identities, not forwarding: no address makes routes by itself, and no device loses its

@@ -1,6 +1,7 @@
 //! Generic netlink: families of messages that the kernel numbers when it starts, found by their names.
 
-use crate::connection::{Connection, Request};
+use crate::connection::Connection;
+use crate::datagram::Request;
 use crate::error::{Error, Result};
 use crate::wire::{Writer, attributes, split_header};
 use netlink_sys::protocols::NETLINK_GENERIC;

@@ -1,7 +1,7 @@
 //! The trait that managers and plugins are written against, and the operations that it takes.
 
 use crate::Family;
-use crate::connection::Request;
+use crate::datagram::Request;
 use crate::error::Result;
 use crate::route::address::Address;
 use crate::route::link::{self, Link, LinkChange, LinkRef, NewLink};

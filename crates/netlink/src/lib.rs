@@ -24,6 +24,7 @@
 
 pub mod announcements;
 mod connection;
+mod datagram;
 pub mod discovery;
 mod error;
 pub mod ethtool;
@@ -45,7 +46,8 @@ pub mod tc;
 pub mod wire;
 pub mod wireguard;
 
-pub use connection::{Answer, Connection, Request};
+pub use connection::{Answer, Connection};
+pub use datagram::Request;
 pub use error::{Error, Result};
 #[cfg(any(test, feature = "testing"))]
 pub use fake::FakeKernel;

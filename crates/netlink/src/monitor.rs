@@ -3,7 +3,7 @@
 //! The kernel drops events when nobody reads them in time; that is reported as [`Event::Lost`], and whoever keeps a picture
 //! then reads everything again.
 
-use crate::connection::{Header, receive};
+use crate::datagram::{Received, receive};
 use crate::error::{Error, Result};
 use crate::route::address::{self, Address};
 use crate::route::link::{self, Link};
@@ -120,12 +120,11 @@ impl Monitor {
             return Ok(Vec::new());
         }
         let mut events = Vec::new();
-        let outcome = receive(&self.socket, &mut self.buffer, &mut |header: &Header, payload: &[u8]| {
-            events.extend(read(header.message_type, payload));
-        });
-        match outcome {
-            Err(Error::Socket { errno: Errno::NOBUFS, .. }) => events.push(Event::Lost),
-            outcome => outcome?,
+        let received = receive(&self.socket, &mut self.buffer, 0, |message| {
+            events.extend(read(message.message_type, message.payload));
+        })?;
+        if received == Received::Overrun {
+            events.push(Event::Lost);
         }
         Ok(events)
     }

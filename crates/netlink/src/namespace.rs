@@ -26,9 +26,9 @@ pub enum NamespaceError {
     /// It cannot be opened or entered.
     #[error("cannot enter the network namespace {}: {source}", path.display())]
     Failed {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: io::Error,
     },

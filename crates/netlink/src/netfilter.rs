@@ -17,7 +17,8 @@ pub mod packet;
 pub mod socket;
 pub mod watch;
 
-pub use socket::{Batch, BatchRefused, Request, Socket};
+pub use crate::datagram::Request;
+pub use socket::{Batch, BatchRefused, Socket};
 
 use std::fmt;
 
@@ -100,7 +101,7 @@ pub enum Error {
     Refused {
         /// What was attempted.
         what: String,
-        /// Why not.
+        /// The kernel's number and words.
         refusal: Refusal,
     },
     /// The socket failed.
@@ -108,7 +109,7 @@ pub enum Error {
     Socket {
         /// What was attempted.
         what: String,
-        /// Why not.
+        /// The reason, in one sentence.
         reason: String,
     },
     /// An answer that makes no sense.

@@ -4,7 +4,8 @@
 //! the filter that sends all of those elsewhere. Others' disciplines are seen by their kind, and their settings are passed
 //! over.
 
-use crate::connection::{Connection, Request};
+use crate::connection::Connection;
+use crate::datagram::Request;
 use crate::error::Result;
 use crate::route::{CREATE, EXCLUSIVE, REPLACE};
 use crate::wire::{Attribute, Writer, attributes, header_u32, split_header};

@@ -85,7 +85,7 @@ impl DeviceChange {
 /// A change of a peer; what is not given stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerChange {
-    /// Which.
+    /// The key by which the kernel knows the peer.
     pub key: PublicKey,
     /// Removes it.
     pub remove: bool,

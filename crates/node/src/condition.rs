@@ -44,7 +44,7 @@ pub enum ConditionError {
     File {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },

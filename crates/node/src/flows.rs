@@ -10,7 +10,7 @@ use goldmane_api::proto::flow_collector_server::{FlowCollector, FlowCollectorSer
 use goldmane_api::proto::{Flow, FlowReceipt, FlowUpdate};
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -32,9 +32,9 @@ pub(crate) enum FlowsError {
     /// The socket cannot be made.
     #[error("cannot listen on {path}: {source}")]
     Listen {
-        /// Where.
+        /// The path that was tried.
         path: String,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
     /// The flows cannot be printed.
@@ -56,9 +56,8 @@ pub(crate) async fn show(
         return Err(FlowsError::None);
     }
     let failed = |source| FlowsError::Listen { path: path.display().to_string(), source };
-    let socket = Socket::open(path).map_err(failed)?;
-    let listener = UnixListenerStream::new(UnixListener::bind(path).map_err(failed)?);
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
+    let (socket, listener) = Socket::open(path).map_err(failed)?;
+    let listener = UnixListenerStream::new(listener);
     let (sender, mut flows) = mpsc::channel(WAITING);
     let serving = tonic::transport::Server::builder()
         .add_service(FlowCollectorServer::new(Receiver(sender)))
@@ -83,15 +82,13 @@ pub(crate) async fn show(
 struct Socket<'a>(&'a Path);
 
 impl<'a> Socket<'a> {
-    fn open(path: &'a Path) -> io::Result<Self> {
+    fn open(path: &'a Path) -> io::Result<(Self, UnixListener)> {
         if let Some(folder) = path.parent() {
             std::fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
         }
-        // What one that was killed has left.
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(Self(path)),
-        }
+        // Felix sends to one socket only: the newest command gets the flows.
+        let listener = daemon::sockets::take_over(path, SOCKET_MODE)?;
+        Ok((Self(path), listener))
     }
 }
 

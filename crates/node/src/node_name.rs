@@ -25,7 +25,7 @@ pub enum NameError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: io::Error,
     },

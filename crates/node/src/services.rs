@@ -56,7 +56,7 @@ pub(crate) enum ServicesError {
     /// One of them failed.
     #[error("node services are stopping because {service} failed: {source}")]
     Failed {
-        /// Which one.
+        /// The service as the node names it.
         service: &'static str,
         /// What it failed with.
         #[source]

@@ -94,9 +94,9 @@ pub enum StartupError {
     /// A file or folder cannot be made.
     #[error("cannot write {}: {source}", path.display())]
     File {
-        /// Which one.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },

@@ -23,7 +23,7 @@ pub enum MonitorError {
     Namespace {
         /// Which file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         #[source]
         source: std::io::Error,
     },

@@ -1,6 +1,6 @@
 //! The requests that operating is made of: objects by kind and name, applied, read and deleted.
 //!
-//! Writes are server-side applies: fields that others own are not taken without being told to, and a mistyped field is
+//! Writes are server-side applies: fields that others own are not taken unless asked for, and a mistyped field is
 //! refused by the server.
 
 use crate::FIELD_MANAGER;

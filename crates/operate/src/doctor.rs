@@ -1,7 +1,7 @@
 //! `tortie doctor`: what stands in the way of an installation, or makes one limp, each with what to do about it.
 //!
 //! Checks are functions of facts: [`HostFacts`] of this machine, [`ClusterFacts`] of a cluster. Shells gather them; a fact that
-//! cannot be had is told as such, and never counts as well.
+//! cannot be had is reported as such, and never counts as well.
 
 mod cluster_checks;
 mod cluster_facts;

@@ -9,7 +9,7 @@
 //! - [`cli`]: the flags.
 //!
 //! What to do is decided by functions of facts (`plan`, `checks`, `report`); shells gather facts and carry plans out. It
-//! refuses to change what it did not look at before, and never deletes Calico's data without being told to.
+//! refuses to change what it did not look at before, and never deletes Calico's data unasked.
 
 pub mod cli;
 mod cluster;

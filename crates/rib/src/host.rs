@@ -10,7 +10,7 @@ use std::net::IpAddr;
 /// A route that the host has and that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostRoute {
-    /// Where to.
+    /// The network whose packets take it.
     pub destination: IpNet,
     /// What it is.
     pub kind: HostRouteKind,

@@ -92,7 +92,7 @@ pub type Device = Option<InterfaceName>;
 /// The identity of a route within its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey {
-    /// Where to.
+    /// The network whose packets take it.
     pub destination: IpNet,
     /// The preference: lower wins. 0 is the kernel's default.
     pub metric: u32,

@@ -132,7 +132,7 @@ pub enum Verdict {
     Accept,
     /// It is gone.
     Drop,
-    /// It is gone and its sender was told.
+    /// It is dropped, and its sender got an answer.
     Reject,
     /// The chain ended without a verdict.
     Continue,

@@ -1,5 +1,6 @@
 //! What is asked of a client's certificate: one choice for Felix, Typha and the servers that carry it out.
 
+use api::PrometheusMetricsClientAuth as Word;
 use std::fmt;
 
 /// What is asked of a client's certificate. The words are Calico's (and Go's).
@@ -19,12 +20,12 @@ pub enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// The words that users write, in the order of Calico's reference.
+    /// The words that users write.
     pub const WORDS: &'static [(&'static str, Self)] = &[
-        ("RequireAndVerifyClientCert", Self::RequireAndVerify),
-        ("RequireAnyClientCert", Self::RequireAny),
-        ("VerifyClientCertIfGiven", Self::VerifyIfGiven),
-        ("NoClientCert", Self::None),
+        (Word::RequireAndVerifyClientCert.as_str(), Self::RequireAndVerify),
+        (Word::RequireAnyClientCert.as_str(), Self::RequireAny),
+        (Word::VerifyClientCertIfGiven.as_str(), Self::VerifyIfGiven),
+        (Word::NoClientCert.as_str(), Self::None),
     ];
 }
 

@@ -4,13 +4,14 @@
 //! - [`document!`]: settings that come as a JSON document.
 //! - [`parameters!`]: settings that a file or variables give, kept in structs that are there already.
 //! - [`kinds`]: how texts are read. A component may bring kinds of its own.
-//! - [`ClientAuth`]: a choice that several components offer.
+//! - [`ClientAuth`], [`DatastoreType`]: choices that several components offer.
 //! - [`Row`]: what a row says, for pages and checks.
 //! - [`Mistakes`]: everything that is wrong, at once, each with the setting's name and what to do.
 //!
 //! It refuses IO: texts come from a function that looks names up.
 
 mod client_auth;
+mod datastore_type;
 mod document;
 pub mod kinds;
 mod macros;
@@ -18,6 +19,7 @@ mod page;
 mod parameters;
 
 pub use client_auth::ClientAuth;
+pub use datastore_type::DatastoreType;
 pub use document::{Content, Described, Document, Field, document_page};
 pub use kinds::{Kind, Trouble};
 pub use page::page;

@@ -1,4 +1,4 @@
-//! What BIRD's clients are told about this speaker. Pure: the engine and the time in, facts out.
+//! What BIRD's clients learn about this speaker. Pure: the engine and the time in, facts out.
 //!
 //! Names, kinds and words are those of Calico's BIRD, so that its tools recognise sessions and routes. It refuses to know
 //! sockets: those are `bird-control`'s.

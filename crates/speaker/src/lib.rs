@@ -5,7 +5,7 @@
 //! - [`engine`]: all sessions and the tables, without sockets. Pure.
 //! - [`shell`]: sockets, the kernel's routes, one thread.
 //! - [`figures`]: figures for Prometheus.
-//! - [`control`]: what BIRD's clients are told. Pure.
+//! - [`control`]: the answers to BIRD's clients. Pure.
 //! - [`run`]: the component: intent in, sessions and answers out.
 //! - `simulation`: speakers in one process, over a network that is a list. With the feature `testing` only.
 //!

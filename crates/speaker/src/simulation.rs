@@ -1,4 +1,4 @@
-//! Speakers in one process, over a network that is a list of connections: real messages, time that is told. For tests and
+//! Speakers in one process, over a network that is a list of connections: real messages, time that is passed in. For tests and
 //! benchmarks.
 
 pub(crate) mod adversary;
@@ -216,7 +216,7 @@ pub fn session(own: IpAddr, remote: IpAddr) -> Session {
         name: SessionName::of(SessionKind::Mesh, &remote_end, None),
         version: IpVersion::V4,
         kind: SessionKind::Mesh,
-        origin: Origin::Mesh(NodeName(remote.to_string())),
+        origin: Origin::Mesh(NodeName::from(remote.to_string())),
         remote: remote_end,
         port: None,
         peer_as: AsNumber(64512),
@@ -268,7 +268,7 @@ pub fn intent(own: IpAddr, sessions: impl IntoIterator<Item = Session>, blocks: 
         IpAddr::V6(_) => Ipv4Addr::new(192, 0, 2, 1),
     };
     let mut intent = Intent {
-        node: NodeName(own.to_string()),
+        node: NodeName::from(own.to_string()),
         router_id,
         local_as: AsNumber(64512),
         cluster_id: None,

@@ -2,6 +2,9 @@
 //! certificate where there are files for it; then those that are open may finish.
 //!
 //! It refuses to know what is spoken behind the door, and never serves in the clear because files cannot be used.
+//!
+//! Three servers take connections themselves, each for a rule that is not this one's: `telemetry-server` lets the newest client
+//! take the place of the oldest, `kvstore` serves sockets of the file system too, and Typha has its clients wait their turn.
 
 use crate::{Renewing, Stream};
 use daemon::Shutdown;

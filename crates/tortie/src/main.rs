@@ -14,6 +14,7 @@ use ::node::cli::NodeCommand;
 use anyhow::{Result, bail};
 use calicoctl::Surroundings;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use daemon::{Environment as _, SystemEnvironment};
 use names::Entry;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -136,7 +137,7 @@ enum Command {
     /// Print a page of the reference.
     #[command(hide = true)]
     Reference {
-        /// Which one.
+        /// The page to print.
         page: reference::Page,
     },
 }
@@ -263,7 +264,7 @@ fn main() -> ExitCode {
     daemon::panics::without_traces();
     daemon::panics::end_process();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let outcome = match names::choose(&arguments, std::env::var_os("CNI_COMMAND").as_ref()) {
+    let outcome = match names::choose(&arguments, SystemEnvironment.variable("CNI_COMMAND").as_ref()) {
         Entry::Ctl(arguments) => return calicoctl::run(&arguments, Surroundings::of_process()),
         Entry::Plugin => return ExitCode::from(cni::run_in_process(cni::Program::Plugin)),
         Entry::IpamPlugin => return ExitCode::from(cni::run_in_process(cni::Program::Ipam)),
@@ -382,7 +383,7 @@ fn run_bgp(arguments: &BgpArguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = daemon::signals::shutdown()?;
-        speaker::run(&arguments.run_dir, &daemon::SystemEnvironment, shutdown).await?;
+        speaker::run(&arguments.run_dir, &SystemEnvironment, shutdown).await?;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -393,7 +394,7 @@ pub(crate) fn run_confd(arguments: &confd::cli::Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = daemon::signals::shutdown()?;
-        confd::run(arguments, &daemon::SystemEnvironment, shutdown).await?;
+        confd::run(arguments, &SystemEnvironment, shutdown).await?;
         Ok(ExitCode::SUCCESS)
     })
 }
@@ -423,15 +424,13 @@ fn cni(command: &CniCommand) -> Result<ExitCode> {
 
 /// The variables that are text.
 pub(crate) fn variables() -> cni::Environment {
-    let text =
-        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    std::env::vars_os().filter_map(text).collect()
+    SystemEnvironment.texts().collect()
 }
 
 fn install() -> Result<ExitCode> {
     let _log = daemon::log::Log::start(daemon::log::LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(cni_install::run(&daemon::SystemEnvironment, Path::new("/")))?;
+    runtime.block_on(cni_install::run(&SystemEnvironment, Path::new("/")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -439,7 +438,7 @@ fn health(arguments: &HealthArguments) -> Result<ExitCode> {
     let (port, check) = match arguments.port {
         Some(port) => (port, arguments.check.as_str()),
         None => {
-            let settings = goldmane::Settings::read(&daemon::SystemEnvironment)?;
+            let settings = goldmane::Settings::read(&SystemEnvironment)?;
             if !settings.health_enabled {
                 return Ok(ExitCode::SUCCESS);
             }

@@ -85,7 +85,7 @@ impl Unread {
         Self { bytes, path: path.len(), version: version.len(), is_gone }
     }
 
-    /// The entry; none if nobody has a use for it. One that cannot be read is left out, and what was told of it stays.
+    /// The entry; none if it is of no use here. One that cannot be read is left out, and what was reported of it stays.
     fn read(&self) -> Option<FeedEntry> {
         let (path, rest) = self.bytes.split_at_checked(self.path)?;
         let (version, value) = rest.split_at_checked(self.version)?;

@@ -1,6 +1,6 @@
 //! What the consumer knows, and what a connection changes about it. Pure.
 //!
-//! A new connection begins with a snapshot. What was told before and is not in it is gone, but only when the server says
+//! A new connection begins with a snapshot. What was reported before and is not in it is gone, but only when the server says
 //! that the snapshot was complete; what is the same is not told again. A connection that goes on where the last one ended
 //! brings only changes.
 
@@ -17,7 +17,7 @@ pub trait Decoder: Send {
     /// An entry is there. Nothing for an entry that the consumer has no use for.
     ///
     /// # Errors
-    /// A sentence, when the value cannot be read: what was told before stays.
+    /// A sentence, when the value cannot be read: what was reported before stays.
     fn there(
         &mut self,
         path: &str,
@@ -36,7 +36,7 @@ enum Phase {
     Lost,
     /// A snapshot is coming, and is not known to be complete.
     Filling,
-    /// Everything that was told is there.
+    /// Everything that was reported is there.
     Complete,
 }
 

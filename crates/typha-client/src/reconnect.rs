@@ -165,7 +165,7 @@ async fn secured(
     }
 }
 
-/// Shared by consumers that hand on what they are told.
+/// Shared by consumers that hand on what they receive.
 #[async_trait::async_trait]
 impl<T: Send + 'static> Consumer<T> for tokio::sync::mpsc::Sender<Told<T>> {
     async fn updates(&mut self, updates: Vec<T>) {
@@ -177,7 +177,7 @@ impl<T: Send + 'static> Consumer<T> for tokio::sync::mpsc::Sender<Told<T>> {
     }
 }
 
-/// What a consumer is told, as a value.
+/// What a consumer receives, as a value.
 #[derive(Debug, PartialEq)]
 pub enum Told<T> {
     /// Entries came, changed or went.

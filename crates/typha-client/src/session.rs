@@ -16,7 +16,7 @@ const LONGEST_MESSAGE: usize = 256 << 20;
 /// How many bytes are read at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// Who is told. Calls come one after the other; while one is under way, nothing is read.
+/// Who receives updates. Calls come one after the other; while one is under way, nothing is read.
 #[async_trait]
 pub trait Consumer<T>: Send {
     /// Entries came, changed or went.

@@ -32,7 +32,7 @@ pub enum WireError {
 
 /// How many names of compressions are kept of a hello. The others are passed over: a name may be one byte on the wire.
 const MOST_COMPRESSIONS: usize = 16;
-/// How many updates a message may have. Servers send a thousand at most, unless they are told otherwise.
+/// How many updates a message may have. Servers send a thousand at most, unless configured otherwise.
 const MOST_UPDATES: usize = 1 << 20;
 
 /// Who sends a stream.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use client::config::ClientConfig;
 use client::{Client, DatastoreType};
 use daemon::log::{LevelFilter, Log, Outlets};
-use daemon::{Backoff, Shutdown, SystemEnvironment};
+use daemon::{Backoff, Environment as _, Shutdown, SystemEnvironment};
 use model::feed::Status;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -100,8 +100,8 @@ fn read(file: &Path) -> Result<Config> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
         Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
     };
-    let variables = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, settings::utf8(Some(value))?)));
+    let variables =
+        SystemEnvironment.variables().filter_map(|(name, value)| Some((name, settings::utf8(Some(value))?)));
     Ok(Config::read(variables, &texts)?)
 }
 
@@ -123,7 +123,7 @@ fn datastore(config: &Config) -> Result<ClientConfig> {
     let given = &config.parameters;
     let mut settings = ClientConfig::load(None, &SystemEnvironment)?;
     let shared = ["DATASTORE_TYPE", "CALICO_DATASTORE_TYPE"];
-    let is_shared = shared.iter().any(|name| std::env::var_os(name).is_some());
+    let is_shared = shared.iter().any(|name| SystemEnvironment.variable(name).is_some());
     if given.datastore_type.is_given || !is_shared {
         settings.datastore_type = given.datastore_type.value.unwrap_or(DatastoreType::EtcdV3);
     }

@@ -140,7 +140,7 @@ pub struct Loss {
 /// A node that says nothing any more: its flows may be missing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SilentNode {
-    /// Which.
+    /// The node, by its name in Calico.
     pub node: String,
     /// For how many seconds.
     pub age: i64,

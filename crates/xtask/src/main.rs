@@ -12,6 +12,7 @@ mod deb;
 mod dependencies;
 mod deploy;
 mod doors;
+mod environment;
 mod generate;
 mod image;
 mod layers;

@@ -1,6 +1,8 @@
 //! Rules of the house that no compiler checks, over the files git knows.
 
-use crate::{bpf, dependencies, doors, generate, layers, links, page, programs, quotes, surface, words};
+use crate::{
+    bpf, dependencies, doors, environment, generate, layers, links, page, programs, quotes, surface, words,
+};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +35,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     problems.extend(dependencies::check_licences(root)?);
     problems.extend(words::check(root, &files)?);
     problems.extend(links::check(root, &files));
+    problems.extend(environment::check(root, &files));
     problems.extend(quotes::check(root, &files));
     problems.extend(surface::check(root, &files));
     problems.extend(doors::check(root, &files));

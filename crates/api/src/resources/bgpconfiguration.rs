@@ -9,7 +9,7 @@ use crate::resources::setting_checks::{check_community, check_duration, respell}
 use crate::rules::{HasRules, Reason, Rule};
 use crate::scalars::names::{check_metadata, is_dns_subdomain, is_ignored_interface};
 use crate::scalars::{ASNumber, Cidr, Duration, Ip};
-use crate::text::string_enum;
+use crate::text::{Written, string_enum};
 use crate::words::GLOBAL_NAME;
 use api_derive::resource_struct;
 
@@ -37,7 +37,7 @@ pub struct BGPConfigurationSpec {
     pub service_cluster_ips: Vec<ServiceClusterIPBlock>,
     /// Whether load balancer networks are advertised whole or address by address.
     #[field(default = "\"Enabled\"")]
-    pub service_load_balancer_aggregation: Option<EnabledOrDisabled>,
+    pub service_load_balancer_aggregation: Option<Written<EnabledOrDisabled>>,
     /// Names for BGP communities.
     #[field(max_items = 500, list = "atomic")]
     pub communities: Vec<Community>,
@@ -63,7 +63,7 @@ pub struct BGPConfigurationSpec {
     #[field(name = "localWorkloadPeeringIPV6")]
     pub local_workload_peering_ipv6: Ip,
     /// For which pools without VXLAN BGP, not Felix, makes the routes to other nodes. Default EnabledNoEncapOnly.
-    pub program_cluster_routes: Option<ProgramClusterRoutes>,
+    pub program_cluster_routes: Option<Written<ProgramClusterRoutes>>,
     /// The metric of Felix's IPv4 routes, as Felix has it. Default 1024.
     #[field(min = 1, max = 2147483646)]
     pub ipv4_normal_route_priority: Option<i64>,

@@ -36,17 +36,18 @@ impl Spec for FelixConfigurationSpec {
 
     fn set_defaults(&mut self, _metadata: &mut ObjectMeta) {
         self.respell_durations();
-        self.floating_ips.get_or_insert(EnabledOrDisabled::Disabled);
-        self.bpf_connect_time_load_balancing.get_or_insert(BPFConnectTimeLoadBalancing::TCP);
-        self.bpf_host_networked_nat_without_ctlb.get_or_insert(EnabledOrDisabled::Enabled);
+        self.floating_ips.get_or_insert(EnabledOrDisabled::Disabled.into());
+        self.bpf_connect_time_load_balancing.get_or_insert(BPFConnectTimeLoadBalancing::TCP.into());
+        self.bpf_host_networked_nat_without_ctlb.get_or_insert(EnabledOrDisabled::Enabled.into());
         // The old switch, where it is set, decides both of the fields that replaced it.
         if let Some(enabled) = self.bpf_connect_time_load_balancing_enabled {
-            self.bpf_host_networked_nat_without_ctlb = Some(EnabledOrDisabled::Disabled);
-            self.bpf_connect_time_load_balancing = Some(if enabled {
+            self.bpf_host_networked_nat_without_ctlb = Some(EnabledOrDisabled::Disabled.into());
+            let connect_time = if enabled {
                 BPFConnectTimeLoadBalancing::Enabled
             } else {
                 BPFConnectTimeLoadBalancing::Disabled
-            });
+            };
+            self.bpf_connect_time_load_balancing = Some(connect_time.into());
         }
     }
 

@@ -8,7 +8,7 @@ use crate::object::{Object, Spec, StatusPart};
 use crate::resources::setting_checks::{check_duration, check_regex, respell};
 use crate::scalars::names::{check_annotations, check_labels, check_metadata, is_dns_subdomain};
 use crate::scalars::{Duration, IpOrCidr, SelectorText};
-use crate::text::string_enum;
+use crate::text::{Written, string_enum};
 use crate::words::GLOBAL_NAME;
 use api_derive::resource_struct;
 use serde_json::{Map, Value};
@@ -31,7 +31,7 @@ pub struct KubeControllersConfigurationSpec {
     pub log_severity_screen: KubeControllersLogSeverity,
     /// Whether health is reported.
     #[field(default = "\"Enabled\"")]
-    pub health_checks: EnabledOrDisabled,
+    pub health_checks: Written<EnabledOrDisabled>,
     /// How often etcd is compacted; 0 turns that off. Default 10m.
     pub etcd_v3_compaction_period: Option<Duration>,
     /// The port that metrics are served on; 0 turns that off. Default 9094.
@@ -82,7 +82,7 @@ pub struct ControllersConfig {
 pub struct MigrationControllerConfig {
     /// Whether policies stored under old names are renamed.
     #[field(default = "\"Enabled\"")]
-    pub policy_name_migrator: EnabledOrDisabled,
+    pub policy_name_migrator: Written<EnabledOrDisabled>,
 }
 
 /// The node controller.
@@ -91,7 +91,7 @@ pub struct NodeControllerConfig {
     /// How often everything is compared again. Default 5m.
     pub reconciler_period: Option<Duration>,
     /// Whether labels of Kubernetes nodes are copied. Default Enabled.
-    pub sync_labels: EnabledOrDisabled,
+    pub sync_labels: Written<EnabledOrDisabled>,
     /// How host endpoints are made; absent makes none.
     pub host_endpoint: Option<AutoHostEndpointConfig>,
     /// After how long an unused address counts as leaked; 0 turns collection off. Default 15m.
@@ -102,10 +102,10 @@ pub struct NodeControllerConfig {
 #[resource_struct]
 pub struct AutoHostEndpointConfig {
     /// Whether they are made at all. Default Disabled.
-    pub auto_create: EnabledOrDisabled,
+    pub auto_create: Written<EnabledOrDisabled>,
     /// Whether each node gets the one for all its interfaces.
     #[field(schema = without_enum)]
-    pub create_default_host_endpoint: EnabledOrDisabled,
+    pub create_default_host_endpoint: Written<EnabledOrDisabled>,
     /// Further endpoints for each node.
     #[field(list = "atomic")]
     pub templates: Vec<Template>,

@@ -35,7 +35,7 @@ fn validate(nets: &[IpOrCidr], metadata: &ObjectMeta, errors: &mut FieldErrors) 
     check_metadata(metadata, errors);
     if metadata.labels.contains_key(LABEL_NAMESPACE) {
         let path = FieldPath::new("metadata.labels").key(LABEL_NAMESPACE);
-        errors.add(path, LABEL_NAMESPACE, "projectcalico.org/namespace is not a valid label name");
+        errors.add(path, LABEL_NAMESPACE, format!("{LABEL_NAMESPACE} is not a valid label name"));
     }
     for (index, net) in nets.iter().enumerate() {
         if let Err(reason) = net.parse() {

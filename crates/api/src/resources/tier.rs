@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 pub type Tier = Object<TierSpec>;
 
 /// The finalizer of the controller that keeps tiers with policies from going away.
-pub const TIER_FINALIZER: &str = "projectcalico.org/tier-controller";
+pub const TIER_FINALIZER: &str = crate::words::TIER_FINALIZER;
 
 /// The order of tiers that give none, and of the tier `default`.
 pub const DEFAULT_TIER_ORDER: f64 = 1_000_000.0;

@@ -55,7 +55,7 @@ fn felix_has_all_188_parameters() {
 
 #[test]
 fn words_in_any_case_keep_their_spelling_and_have_one_meaning() {
-    use api::{ChainInsert, ChainInsertMode, EnabledOrDisabled};
+    use api::{ChainInsert, ChainInsertMode, EnabledOrDisabled, Written};
     for (text, meaning) in [
         ("insert", Some(ChainInsert::Insert)),
         ("APPEND", Some(ChainInsert::Append)),
@@ -65,8 +65,12 @@ fn words_in_any_case_keep_their_spelling_and_have_one_meaning() {
         let mode = ChainInsertMode::from(text);
         assert_eq!((mode.as_str(), mode.parse().ok()), (text, meaning));
     }
-    assert_eq!(EnabledOrDisabled::from("enabled").as_str(), "enabled");
-    assert!(!EnabledOrDisabled::from("enabled").is_known(), "this one is compared letter for letter");
+    let switch = Written::<EnabledOrDisabled>::from("enabled");
+    assert_eq!(
+        (switch.as_str(), switch.known()),
+        ("enabled", None),
+        "this one is compared letter for letter"
+    );
 }
 
 #[test]

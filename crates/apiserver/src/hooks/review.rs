@@ -92,7 +92,7 @@ pub(crate) struct Said {
     pub patch: Option<Vec<u8>>,
     /// What the user should know.
     pub warnings: Vec<String>,
-    /// Why not.
+    /// The refusal, as the webhook worded it.
     pub status: Value,
 }
 

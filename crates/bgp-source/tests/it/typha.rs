@@ -58,7 +58,7 @@ async fn an_intent_through_typha() -> Result<()> {
     let intent = site.intent("the block of this node", |intent| !intent.v4.export.blocks.is_empty()).await?;
     assert_eq!((intent.v4.export.blocks.len(), intent.sessions().count()), (1, 1));
     assert_eq!(state_file::read(folder.path(), SyncerType::Bgp), None);
-    // It goes and comes back: what was said stays, and what changed meanwhile is told.
+    // It goes and comes back: what was said stays, and what changed meanwhile is reported.
     drop(typha);
     testkit::eventually_async("it says so", async || {
         state_file::read(folder.path(), SyncerType::Bgp).is_some()

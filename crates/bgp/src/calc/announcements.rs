@@ -4,9 +4,10 @@ use crate::facts::{Facts, NodeFacts, PoolEncapsulation};
 use crate::intent::{
     BlockState, CommunityRule, Encapsulation, Export, Kernel, OwnBlock, PoolRoutes, Problem, Programmer,
 };
-use crate::values::{Community, InterfacePattern, NodeName, Prefix};
-use api::{BGPConfigurationSpec, ProgramClusterRoutes};
+use crate::values::{Community, InterfacePattern, Prefix};
+use api::{BGPConfigurationSpec, ProgramClusterRoutes, Written};
 use model::IpVersion;
+use model::NodeName;
 use std::collections::BTreeMap;
 
 /// Routes over these interfaces never leave the node.
@@ -22,11 +23,12 @@ struct Division {
 impl Division {
     /// Unknown values of newer releases mean the default.
     fn of(default: Option<&BGPConfigurationSpec>) -> Self {
-        let (ipip, no_encapsulation) = match default.and_then(|spec| spec.program_cluster_routes.as_ref()) {
+        let routes = default.and_then(|spec| spec.program_cluster_routes.as_ref()).and_then(Written::known);
+        let (ipip, no_encapsulation) = match routes {
             Some(ProgramClusterRoutes::Disabled) => (false, false),
             Some(ProgramClusterRoutes::Enabled) => (true, true),
             Some(ProgramClusterRoutes::EnabledIPIPOnly) => (true, false),
-            _ => (false, true),
+            Some(ProgramClusterRoutes::EnabledNoEncapOnly) | None => (false, true),
         };
         Self { ipip, no_encapsulation }
     }

@@ -8,10 +8,11 @@ use crate::extras::Extras;
 use crate::facts::{Facts, LocalPeer, NodeFacts};
 use crate::intent::session::{Bfd, NextHop, Origin, Remote, Session, SessionKind, SessionName};
 use crate::intent::{Gateway, GatewayScope, Listen, Problem};
-use crate::values::{AsNumber, NodeName, Password, Secs};
+use crate::values::{AsNumber, Password, Secs};
 use api::scalars::{Duration, SelectorText};
 use api::{BGPPassword, BGPPeerSpec, NextHopMode, SourceAddress};
 use model::IpVersion;
+use model::NodeName;
 use selector::Selector;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -185,7 +186,7 @@ impl Forward<'_> {
     fn emit(&self, name: &str, spec: &BGPPeerSpec, global: bool, peerings: &mut Peerings) {
         let scope = if global { GatewayScope::Global } else { GatewayScope::Node };
         let concerns_us = global
-            || (!spec.node.is_empty() && spec.node == self.own_name.0)
+            || (!spec.node.is_empty() && spec.node == **self.own_name)
             || (!spec.node_selector.is_empty()
                 && match selector(&spec.node_selector) {
                     Ok(selector) => selector.evaluate(&self.own.labels),

@@ -3,8 +3,8 @@
 use crate::facts::{Facts, NodeFacts, ObjectName, Service, TrafficPolicy};
 use crate::intent::Problem;
 use crate::values::Prefix;
-use api::EnabledOrDisabled;
 use api::scalars::Cidr;
+use api::{EnabledOrDisabled, Written};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -62,12 +62,13 @@ impl ServiceNetworks {
                 ),
             )
         });
-        let aggregation = default.and_then(|spec| spec.service_load_balancer_aggregation.as_ref());
+        let aggregation =
+            default.and_then(|spec| spec.service_load_balancer_aggregation.as_ref()).and_then(Written::known);
         Self {
             cluster,
             external,
             load_balancer,
-            aggregated: aggregation != Some(&EnabledOrDisabled::Disabled),
+            aggregated: aggregation != Some(EnabledOrDisabled::Disabled),
             excluded: own.labels.get(EXCLUDED).is_some_and(|value| value == "true"),
             problems,
         }

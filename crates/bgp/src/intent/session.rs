@@ -1,8 +1,9 @@
 //! One BGP session.
 
 use super::filter::{Filter, FilterRule};
-use crate::values::{AsNumber, ClusterId, NodeName, Password, Prefix, Secs};
+use crate::values::{AsNumber, ClusterId, Password, Prefix, Secs};
 use model::IpVersion;
+use model::NodeName;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU8;

@@ -162,7 +162,7 @@ pub struct SessionFacts {
 pub struct RouteFacts {
     /// Where it leads.
     pub destination: IpNet,
-    /// How.
+    /// The gateway or device that packets take.
     pub target: RouteTarget,
     /// The protocol that it came from.
     pub protocol: String,

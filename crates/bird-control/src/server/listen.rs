@@ -6,12 +6,11 @@
 use super::{Facts, Question, Refusal, answer, greeting};
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
 /// The longest line of a client.
@@ -47,7 +46,10 @@ pub struct ListenError {
 /// When the socket cannot be made.
 pub async fn listen(path: &Path, speaker: impl Speaker) -> Result<(), ListenError> {
     let failed = |reason| ListenError { path: path.to_owned(), reason };
-    let listener = bind(path).map_err(failed)?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let listener = daemon::sockets::take_over(path, 0o660).map_err(failed)?;
     let speaker = Arc::new(speaker);
     let slots = Arc::new(Semaphore::new(CLIENTS));
     loop {
@@ -65,22 +67,6 @@ pub async fn listen(path: &Path, speaker: impl Speaker) -> Result<(), ListenErro
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
-}
-
-/// A socket under a name of its own, which then takes the place of an old one: clients never find nothing.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let fresh = path.with_extension(format!("{}.new", std::process::id()));
-    match std::fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&fresh)?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o660))?;
-    std::fs::rename(&fresh, path)?;
-    Ok(listener)
 }
 
 async fn serve(stream: UnixStream, speaker: &impl Speaker) -> io::Result<()> {

@@ -4,7 +4,9 @@ use crate::given::{Given, entry};
 use bpf::Layout as _;
 use bpf::layout::network::{CounterKey, Counters, Profile, ProfileKey, Route, RouteKey};
 use bpf::layout::{V4, V6};
-use bpf_policy::layout::{Action, Bytes as _, Lists, ListsKey, Row, RuleEntry, RuleKey, Segment, SegmentKey};
+use bpf_policy::layout::{
+    Action, Bytes as _, ListId, Lists, ListsKey, Row, RuleEntry, RuleKey, Segment, SegmentKey,
+};
 use serde_json::json;
 
 #[test]
@@ -206,9 +208,11 @@ fn profiling_shows_averages_since_the_last_question() {
 #[test]
 fn policy_dump_shows_the_lists_of_a_hook() {
     let rule = |list, rule, id, next, action| {
+        let list = ListId(list);
         (RuleKey { list, rule }.to_bytes(), RuleEntry { id, next, action }.to_bytes())
     };
     let segment = |list, rules| {
+        let list = ListId(list);
         let value = Segment {
             rules,
             dimensions: 3,
@@ -219,7 +223,7 @@ fn policy_dump_shows_the_lists_of_a_hook() {
         };
         (SegmentKey { list, segment: 0 }.to_bytes(), value.to_bytes())
     };
-    let lists = Lists { ingress: 0x11, egress: 0x22, ..Lists::default() };
+    let lists = Lists { ingress: ListId(0x11), egress: ListId(0x22), ..Lists::default() };
     let mut given = Given::default()
         .with("bpfp_lists", [(ListsKey { ifindex: 7, family: 4 }.to_bytes(), lists.to_bytes())])
         .with("bpfp_segment", [segment(0x11, 3), segment(0x22, 1)])

@@ -45,7 +45,7 @@ fn packets_have_interface_reason_and_rule() {
          4 ingress: TCP 10.0.0.1:4000 -> 10.0.0.2:80, 60 bytes: dropped packets with unknown source\n\
          cali1 egress: ICMP 10.0.0.1 -> 10.0.0.2 type 8 code 0, 60 bytes: dropped by policy, rule 0000000000000007\n"
     );
-    // Programs are told when it begins, and when nobody watches any more.
+    // Programs learn when it begins, and when it is over.
     assert_eq!(machine.written, [(NOW + 5 * SECOND).bytes(), 0_u64.bytes()]);
     assert_eq!(given().prints("watch --iface 4").lines().count(), 1);
 }

@@ -3,7 +3,7 @@
 
 use crate::state::{POLICIES, State, WORKLOADS, packet, policy, policy_id, state};
 use bpf_driver::{Error, Holders, PolicyMaps, Store};
-use bpf_policy::layout::{Bytes, Lists, ListsKey};
+use bpf_policy::layout::{Bytes, ListId, Lists, ListsKey};
 use bpf_policy::{EndpointId, Packet, Policies, Table, Tables, Verdict, evaluate};
 use messages::{Policy, ToDataplane};
 use model::IpVersion;
@@ -105,7 +105,11 @@ fn verdicts(contents: &Contents, packets: &[Packet]) -> Vec<Verdict> {
         for (ifindex, _) in (1..).zip(WORKLOADS) {
             let lists = lists.get(&ListsKey { ifindex, family }).copied().unwrap_or_default();
             for list in [lists.ingress, lists.egress] {
-                all.push(if list == 0 { Verdict::Deny } else { evaluate(&tables, list, packet).verdict });
+                all.push(if list == ListId::NONE {
+                    Verdict::Deny
+                } else {
+                    evaluate(&tables, list, packet).verdict
+                });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the entries take in the kernel: each element of a map is one allocation, and allocations come in classes.
 
-use bpf_policy::layout::SegmentKey;
+use bpf_policy::layout::{ListId, SegmentKey};
 use bpf_policy::{Table, Tables};
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     pub(crate) fn of(tables: &Tables) -> Self {
-        let short: BTreeSet<u64> = tables
+        let short: BTreeSet<ListId> = tables
             .segments
             .iter()
             .filter(|(key, segment)| key.segment == 0 && segment.last && segment.rules <= 64)
@@ -32,7 +32,8 @@ impl Bytes {
             + hash(&tables.rules, 16, 16)
             + hash(&tables.endpoints, 8, 72);
         let whole = others + hash(&tables.rows, 24, 128) + hash(&tables.segments, 16, 904);
-        let sized = |list: &u64, long: usize, small: usize| if short.contains(list) { small } else { long };
+        let sized =
+            |list: &ListId, long: usize, small: usize| if short.contains(list) { small } else { long };
         let rows = tables.rows.iter().map(|(key, _)| element(24, sized(&key.list, 128, 8)));
         let segments = tables.segments.iter().map(|(key, _)| element(16, sized(&key.list, 904, 64)));
         Self { whole, short_rows: others + rows.sum::<usize>() + segments.sum::<usize>() }

@@ -134,7 +134,7 @@ impl Bytes for PortKey {
             u8::try_from(bytes.u32()?.checked_sub(PORT_BASE)?).ok().filter(|bits| *bits <= PORT_BITS)?;
         let key = Self {
             bits,
-            list: bytes.u64()?,
+            list: ListId(bytes.u64()?),
             dimension: bytes.u8()?,
             protocol: bytes.u8()?,
             port: bytes.u16_be()?,
@@ -153,7 +153,7 @@ impl Bytes for SegmentKey {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Reader(bytes);
-        let key = Self { list: bytes.u64()?, segment: bytes.u32()? };
+        let key = Self { list: ListId(bytes.u64()?), segment: bytes.u32()? };
         bytes.zeros::<4>()?;
         bytes.end()?;
         Some(key)
@@ -171,8 +171,12 @@ impl Bytes for RowKey {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Reader(bytes);
-        let key =
-            Self { list: bytes.u64()?, value: bytes.u64()?, segment: bytes.u16()?, dimension: bytes.u8()? };
+        let key = Self {
+            list: ListId(bytes.u64()?),
+            value: bytes.u64()?,
+            segment: bytes.u16()?,
+            dimension: bytes.u8()?,
+        };
         bytes.zeros::<5>()?;
         bytes.end()?;
         Some(key)
@@ -188,7 +192,7 @@ impl Bytes for RuleKey {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Reader(bytes);
-        let key = Self { list: bytes.u64()?, rule: bytes.u32()? };
+        let key = Self { list: ListId(bytes.u64()?), rule: bytes.u32()? };
         bytes.zeros::<4>()?;
         bytes.end()?;
         Some(key)
@@ -220,7 +224,7 @@ mod tests {
         assert_eq!(T::decode(&expected[1..]), None, "too short");
     }
 
-    const LIST: u64 = 0x1122_3344_5566_7788;
+    const LIST: ListId = ListId(0x1122_3344_5566_7788);
     const LIST_BYTES: [u8; 8] = [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
 
     fn with_list(before: &[u8], after: &[u8]) -> Vec<u8> {

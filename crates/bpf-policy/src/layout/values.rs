@@ -50,7 +50,7 @@ pub struct Segment {
     pub defaults: [Row; DIMENSIONS],
 }
 
-/// The lists of an interface, for one IP version. 0 is no list.
+/// The lists of an interface, for one IP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lists {
     /// To the endpoint.
@@ -228,9 +228,9 @@ impl Bytes for Lists {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Reader(bytes);
-        let mut all = [0; 9];
+        let mut all = [ListId::NONE; 9];
         for list in &mut all {
-            *list = bytes.u64()?;
+            *list = ListId(bytes.u64()?);
         }
         bytes.end()?;
         Some(all.into())
@@ -274,11 +274,11 @@ mod tests {
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 0, 0, 0]);
         assert_eq!(RuleEntry::decode(&bytes), Some(entry));
         assert_eq!(RuleEntry::decode(&[0; 16]), None, "no such action");
-        let lists = Lists::from([1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        let lists = Lists::from([1, 2, 3, 4, 5, 6, 7, 8, 9].map(ListId));
         let bytes = lists.to_bytes();
         assert_eq!(bytes.len(), 72);
         assert_eq!((bytes[0], bytes[32], bytes[64]), (1, 5, 9));
-        assert_eq!(lists.pre_dnat, 5);
+        assert_eq!(lists.pre_dnat, ListId(5));
         assert_eq!(Lists::decode(&bytes), Some(lists));
     }
 

@@ -3,7 +3,7 @@
 
 use crate::state::{State, packet, state};
 use crate::world::World;
-use bpf_policy::layout::Lists;
+use bpf_policy::layout::{ListId, Lists};
 use bpf_policy::{EndpointId, Outcome, Packet, Tables, Verdict, evaluate, rule_id};
 use model::IpVersion;
 use proptest::collection::vec;
@@ -66,7 +66,7 @@ fn walk(simulation: &mut Simulation, chain: &str, packet: &Packet) -> Outcome {
 }
 
 /// The lists of an endpoint, each with the chain that says the same.
-fn chains(id: &EndpointId, interface: &str, lists: &Lists, backend: Backend) -> Vec<(Table, String, u64)> {
+fn chains(id: &EndpointId, interface: &str, lists: &Lists, backend: Backend) -> Vec<(Table, String, ListId)> {
     let chain = |table, chain, list| (table, backend.endpoint_chain(chain, interface).to_string(), list);
     match id {
         EndpointId::Workload(_) => vec![
@@ -97,7 +97,7 @@ fn agree(
         for (id, endpoint) in tables.endpoints.iter() {
             let lists = if version == IpVersion::V4 { &endpoint.v4 } else { &endpoint.v6 };
             for (table, chain, list) in chains(id, &endpoint.interface, lists, backend) {
-                if list == 0 {
+                if list == ListId::NONE {
                     // Nothing is asked, so the chain may not refuse anything.
                     continue;
                 }

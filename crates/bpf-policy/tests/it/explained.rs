@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 /// The tables of a node, as they become while the resources come in this order.
 fn node(host: &str, resources: &[Resource]) -> Policies {
-    let mut graph = CalcGraph::new(GraphConfig { host: host.to_owned(), ..GraphConfig::default() });
+    let mut graph = CalcGraph::new(GraphConfig { host: host.into(), ..GraphConfig::default() });
     let mut policies = Policies::default();
     let mut messages = Vec::new();
     graph.on_status(Status::WaitForDatastore);

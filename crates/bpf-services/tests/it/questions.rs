@@ -1,4 +1,4 @@
-//! What the sweeps and load balancers are told.
+//! What the sweeps and load balancers learn.
 
 use crate::world::{Maps, name, service, settings, slice};
 use bpf::layout::V4;

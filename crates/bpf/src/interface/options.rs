@@ -60,9 +60,9 @@ pub struct Options {
     pub spare_ports: (u16, u16),
     /// Only UDP is looked at; anything else passes.
     pub is_udp_only: bool,
-    /// Packets that are dropped are told as events.
+    /// Packets that are dropped are reported as events.
     pub tells_drops: bool,
-    /// What policy finds is told, for flow logs.
+    /// What policy finds is reported, for flow logs.
     pub tells_flows: bool,
     /// The interface has policy that is asked before connections are looked at.
     pub asks_untracked: bool,

@@ -4,7 +4,7 @@ use super::{From, To};
 use crate::table::Layout;
 use std::net::IpAddr;
 
-/// Why a packet is told of.
+/// Why a packet is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// It was dropped.
@@ -48,7 +48,7 @@ pub struct Event {
     pub length: u32,
     /// 0 packets that come in, 1 packets that leave.
     pub hook: u8,
-    /// Why it is told of.
+    /// Why it is reported.
     pub kind: EventKind,
     /// Its protocol; 0 if it could not be read.
     pub protocol: u8,

@@ -5,7 +5,7 @@ use super::{From, To};
 use crate::table::Layout;
 use std::net::IpAddr;
 
-/// How many rules are told of a packet.
+/// How many rules are reported of a packet.
 const MOST_HITS: usize = 16;
 
 /// A packet that policy judged.

@@ -31,7 +31,7 @@ fn all<V: Layout>(bench: &Bench, queue: &str) -> Result<Vec<V>> {
     Ok(all)
 }
 
-/// Dropped packets are told while somebody watches, and no longer.
+/// Dropped packets are reported while a command watches, and no longer.
 #[test]
 fn who_watches_is_told_of_dropped_packets() -> Result<()> {
     let bench = V4::bench()?;
@@ -119,7 +119,7 @@ fn tells<F: World>() -> Result<()> {
     assert_eq!((told(first.destination), first.destination_port), (address(F::address(BACKEND)), 8080));
     assert_eq!((first.device, first.length as usize, first.kind), (1, request.len(), EventKind::Dropped));
     assert!(all.is_sorted_by_key(|event| event.time) && first.time > 0);
-    // Nothing of another packet is told of one that could not be read.
+    // Nothing of another packet is reported of one that could not be read.
     assert!(told(all[2].source).iter().all(|byte| *byte == 0));
     Ok(())
 }

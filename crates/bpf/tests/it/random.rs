@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use bpf::interface::Version;
 use bpf::{Layout as _, PerCpu};
 use bpf_policy::layout::{
-    Action, Bytes, DIMENSIONS, PairKey, PortKey, ROW_WORDS, Row, RowKey, RuleEntry, RuleKey, SEGMENT_RULES,
-    Segment, SegmentKey,
+    Action, Bytes, ClassId, DIMENSIONS, ListId, PairKey, PortKey, ROW_WORDS, Row, RowKey, RuleEntry, RuleKey,
+    SEGMENT_RULES, Segment, SegmentKey,
 };
 use bpf_policy::{Outcome, Packet, Table, Tables, Verdict, evaluate};
 use ipnet::IpNet;
@@ -75,22 +75,22 @@ fn protocols(version: Version) -> [u8; 5] {
     [6, 17, 132, if version == Version::V4 { 1 } else { 58 }, 47]
 }
 
-fn tables(random: &mut Random, version: Version, list: u64) -> Tables {
+fn tables(random: &mut Random, version: Version, list: ListId) -> Tables {
     let mut tables = Tables::default();
     for number in 0..16 {
         let address = address(version, number);
         if random.chance(50) {
-            tables.addresses.set(address, random.below(CLASSES));
+            tables.addresses.set(address, ClassId(random.below(CLASSES)));
         }
         if random.chance(40) {
             let longest = if version == Version::V4 { 31 } else { 127 };
             let net = IpNet::new(address, random.byte(longest + 1)).unwrap().trunc();
-            tables.nets.set(net, random.below(CLASSES));
+            tables.nets.set(net, ClassId(random.below(CLASSES)));
         }
         if random.chance(40) {
             let key =
                 PairKey { address, protocol: random.pick(&[6, 17, 132]), port: u16::from(random.byte(4)) };
-            tables.pairs.set(key, random.below(CLASSES));
+            tables.pairs.set(key, ClassId(random.below(CLASSES)));
         }
     }
     for dimension in [2, 3] {
@@ -241,10 +241,10 @@ impl<const SIZE: usize, const TUPLE: usize> Notes<SIZE, TUPLE> {
 
 fn compare(bench: &Bench, version: Version, seed: u64) -> Result<[usize; 3]> {
     let mut random = Random(seed);
-    let list = random.next() | 1;
+    let list = ListId(random.next() | 1);
     let tables = tables(&mut random, version, list);
     write_all(bench, version, &tables)?;
-    bench.lists(&[(1, list)])?;
+    bench.lists(&[(1, list.0)])?;
     let connections = bench.map(if version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" })?;
     let mut seen = [0; 3];
     for _ in 0..PACKETS {

@@ -79,7 +79,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("a resource")
 }
 
-/// What the dataplane is told now.
+/// What is sent to the dataplane now.
 pub(crate) fn flushed(sequencer: &mut Sequencer) -> Vec<ToDataplane> {
     let mut out = Vec::new();
     sequencer.flush_without_sets(&mut out);

@@ -1,4 +1,4 @@
-//! What the dataplane is told about hosts: addresses, AS number and labels of each node.
+//! What the dataplane learns about hosts: addresses, AS number and labels of each node.
 //!
 //! Kubelets rewrite their nodes every few minutes without news. To tell news from repetition a digest per node is kept,
 //! not the labels of five thousand nodes.
@@ -38,7 +38,7 @@ impl Hosts {
     }
 }
 
-/// What is told about a node. A BGP part that is there but empty stands for a node that is gone.
+/// What is sent about a node. A BGP part that is there but empty stands for a node that is gone.
 fn metadata(node: &Node) -> Option<HostMetadata> {
     let Node { object, addresses } = node;
     let spec = object.spec.bgp.as_ref();

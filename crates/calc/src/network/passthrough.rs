@@ -8,7 +8,7 @@ use model::feed::{IpPool, Wireguard};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What was told already, where that is small enough to be remembered.
+/// What was sent already, where that is small enough to be remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     pools: BTreeMap<IpNet, IpamPool>,

@@ -5,22 +5,27 @@
 
 use crate::matching::Labelled as _;
 use crate::population::{Inherited, Item, Population};
+use api::words::{KUBERNETES, LABEL_ORCHESTRATOR, NAMESPACE_LABEL_PREFIX};
 use messages::{LiveMigrationRole, WorkloadEndpointId};
 use model::feed::{BgpPeer, LiveMigration, NamespacedName};
 use selector::{Labels, Selector};
 use std::collections::BTreeMap;
 
-/// Workloads of Kubernetes whose namespace is in the ambient mesh and that do not opt out, or that opt in themselves.
-const ISTIO_AMBIENT: &str = "projectcalico.org/orchestrator == 'k8s' && \
-    (pcns.istio.io/dataplane-mode == 'ambient' && istio.io/dataplane-mode != 'none' \
-    || istio.io/dataplane-mode == 'ambient')";
+/// The label by which a namespace or a pod joins a mesh, or stays out of it.
+const ISTIO_MODE: &str = "istio.io/dataplane-mode";
 
 /// The id of the set of all such workloads.
 pub(crate) const ISTIO_SET: &str = "all-istio-weps";
 
-/// The selector of that set.
+/// The selector of that set: workloads of Kubernetes whose namespace is in the ambient mesh and that do not opt out, or that
+/// opt in themselves.
 pub(crate) fn istio_selector() -> Selector {
-    Selector::parse(ISTIO_AMBIENT).unwrap_or_else(|_| Selector::nothing())
+    let of_namespace = format!("{NAMESPACE_LABEL_PREFIX}{ISTIO_MODE}");
+    let text = format!(
+        "{LABEL_ORCHESTRATOR} == '{KUBERNETES}' && \
+         ({of_namespace} == 'ambient' && {ISTIO_MODE} != 'none' || {ISTIO_MODE} == 'ambient')"
+    );
+    Selector::parse(&text).unwrap_or_else(|_| Selector::nothing())
 }
 
 /// What was computed for one workload.
@@ -51,7 +56,7 @@ struct Owner {
 impl Owner {
     /// In Kubernetes a pod's name is unique, and the host is not looked at.
     fn new(host: &str, orchestrator: &str, workload: &str, endpoint: Option<&str>) -> Self {
-        let host = if orchestrator == api::words::KUBERNETES { "" } else { host };
+        let host = if orchestrator == KUBERNETES { "" } else { host };
         Self {
             host: host.to_owned(),
             orchestrator: orchestrator.to_owned(),
@@ -61,7 +66,7 @@ impl Owner {
     }
 
     fn is(&self, host: &str, id: &WorkloadEndpointId) -> bool {
-        (self.orchestrator == api::words::KUBERNETES || self.host == host)
+        (self.orchestrator == KUBERNETES || self.host == host)
             && self.orchestrator == *id.orchestrator
             && self.workload == *id.workload
             && self.endpoint.as_ref().is_none_or(|endpoint| **endpoint == *id.endpoint)

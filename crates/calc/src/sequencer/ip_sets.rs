@@ -66,7 +66,7 @@ impl IpSets {
         }
     }
 
-    /// Whether members that come and go must be told: the set was sent already.
+    /// Whether members that come and go must be sent: the set itself was sent already.
     pub(crate) fn is_sent(&self, set: SetIndex) -> bool {
         self.entries.get(set.place()).and_then(Option::as_ref).is_some_and(|entry| entry.sent)
     }

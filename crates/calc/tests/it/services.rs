@@ -52,7 +52,7 @@ fn sent(graph: &mut CalcGraph, entries: Vec<FeedEntry>) -> Vec<ToDataplane> {
 #[test]
 fn objects_are_sent_whole_to_who_serves_services_and_to_nobody_else() {
     for serves_services in [true, false] {
-        let config = GraphConfig { host: "n1".to_owned(), serves_services, ..GraphConfig::default() };
+        let config = GraphConfig { host: "n1".into(), serves_services, ..GraphConfig::default() };
         let mut graph = CalcGraph::new(config);
         graph.on_status(Status::InSync);
         let both = vec![

@@ -4,6 +4,7 @@ use crate::context::{ConfigFlag, Context};
 use crate::failure::Result;
 use crate::version_gate::Access;
 use api::{CalicoNodeStatusStatus, Kind, Resource};
+use bgp::NodeName;
 use bgp::explain::Cluster;
 use client::ListQuery;
 use model::{Key, ListOptions, Value};
@@ -17,7 +18,7 @@ pub(crate) struct Loaded {
     /// What sessions follow from.
     pub(crate) cluster: Cluster,
     /// What nodes last reported, by node.
-    pub(crate) reports: BTreeMap<String, CalicoNodeStatusStatus>,
+    pub(crate) reports: BTreeMap<NodeName, CalicoNodeStatusStatus>,
 }
 
 impl Loaded {
@@ -38,10 +39,10 @@ impl Loaded {
                 cluster.add_affinity(key, affinity);
             }
         }
-        let mut reports: BTreeMap<String, CalicoNodeStatusStatus> = BTreeMap::new();
+        let mut reports: BTreeMap<NodeName, CalicoNodeStatusStatus> = BTreeMap::new();
         for resource in client.list_any(Kind::CalicoNodeStatus, &ListQuery::all()).await?.items {
             if let Resource::CalicoNodeStatus(status) = resource {
-                merge(&mut reports, status.spec.node, status.status);
+                merge(&mut reports, status.spec.node.into(), status.status);
             }
         }
         Ok(Self { cluster, reports })
@@ -50,8 +51,8 @@ impl Loaded {
 
 /// Several objects may ask one node for different things: of each part, the one that says something counts.
 fn merge(
-    reports: &mut BTreeMap<String, CalicoNodeStatusStatus>,
-    node: String,
+    reports: &mut BTreeMap<NodeName, CalicoNodeStatusStatus>,
+    node: NodeName,
     status: CalicoNodeStatusStatus,
 ) {
     let known = reports.entry(node).or_default();

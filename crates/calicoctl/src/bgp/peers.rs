@@ -1,6 +1,7 @@
 //! `calicoctl bgp peers`: every session that there should be, and its state.
 
 use super::{Loaded, Row};
+use bgp::NodeName;
 use bgp::intent::{Session, SessionKind};
 use serde::Serialize;
 
@@ -30,7 +31,7 @@ impl Row for Peer {
 }
 
 /// The sessions of a node, and those that it has beside them.
-pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Peer> {
+pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Peer> {
     let Ok(intent) = loaded.cluster.intent(node) else { return Vec::new() };
     let report = loaded.reports.get(node);
     let reported: Vec<_> =
@@ -49,7 +50,7 @@ pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Peer> {
                 (None, false) => ("missing".to_owned(), String::new()),
             };
             Peer {
-                node: node.to_owned(),
+                node: node.to_string(),
                 peer: address,
                 kind: kind(session),
                 as_number: session.peer_as.0,
@@ -64,7 +65,7 @@ pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Peer> {
     for peer in reported {
         if !rows.iter().any(|row| row.peer == peer.peer_ip) {
             rows.push(Peer {
-                node: node.to_owned(),
+                node: node.to_string(),
                 peer: peer.peer_ip.clone(),
                 kind: "",
                 as_number: 0,

@@ -1,6 +1,7 @@
 //! `calicoctl bgp routes`: the routes that nodes know.
 
 use super::{Loaded, Row};
+use bgp::NodeName;
 use serde::Serialize;
 
 /// A route.
@@ -26,12 +27,12 @@ impl Row for Route {
 }
 
 /// The routes that a node reported; none of a node that was not asked to.
-pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Route> {
+pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Route> {
     let report = loaded.reports.get(node);
     let routes =
         report.iter().flat_map(|status| status.routes.routes_v4.iter().chain(&status.routes.routes_v6));
     let row = |route: &api::CalicoNodeRoute| Route {
-        node: node.to_owned(),
+        node: node.to_string(),
         destination: route.destination.clone(),
         gateway: route.gateway.clone(),
         interface: route.interface.clone(),

@@ -1,6 +1,7 @@
 //! `calicoctl bgp summary`: one line for each node.
 
 use super::{Loaded, Row};
+use bgp::NodeName;
 use serde::Serialize;
 
 /// A node.
@@ -38,7 +39,7 @@ impl Row for Node {
 }
 
 /// The line of a node.
-pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Node> {
+pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Node> {
     let Ok(intent) = loaded.cluster.intent(node) else { return Vec::new() };
     let report = loaded.reports.get(node);
     let bgp =
@@ -50,7 +51,7 @@ pub(super) fn rows(loaded: &Loaded, node: &str) -> Vec<Node> {
     let told =
         intent.problems.iter().filter(|problem| !matches!(problem, bgp::intent::Problem::Password { .. }));
     vec![Node {
-        node: node.to_owned(),
+        node: node.to_string(),
         router_id: intent.router_id.to_string(),
         as_number: intent.local_as.0,
         route_reflector_cluster: intent.cluster_id.map(|id| id.to_string()),

@@ -53,7 +53,7 @@ pub(crate) enum Reply {
     },
     /// The agent does not do this; the plugin must.
     NotMine {
-        /// Why.
+        /// The reason, in one sentence.
         reason: String,
     },
     /// There is no version that both speak.

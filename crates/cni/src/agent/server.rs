@@ -13,7 +13,6 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -78,24 +77,9 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => {
-            if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                let message = format!("another agent listens on {}", path.display());
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
-            }
-            std::fs::remove_file(path)?;
-        }
-        Ok(_) => {
-            let message = format!("{} exists and is not a socket", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    daemon::sockets::listen(path, 0o600).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display()))
+    })
 }
 
 /// Serves calls until the future is dropped, and carries out releases that are due.

@@ -1,4 +1,4 @@
-//! What Azure's IPAM plugin must be told again in DEL: the subnet and address of the container, kept in files.
+//! What Azure's IPAM plugin needs again in DEL: the subnet and address of the container, kept in files.
 //!
 //! The files are Calico's, in place and form, so that either plugin can end what the other began.
 

@@ -12,7 +12,7 @@ use std::process::{Command as Program, Output, Stdio};
 /// Asks the IPAM plugin of this name. `document` is the configuration that it gets.
 ///
 /// # Errors
-/// When it is not there, cannot be started, or fails; its own error is told on.
+/// When it is not there, cannot be started, or fails; its own error is passed on.
 pub(crate) async fn call(
     request: &Request,
     plugin: &str,

@@ -44,7 +44,7 @@ async fn programs_and_files_of_the_host_are_not_the_agents() -> Result<()> {
     node.add(&one, named.clone())?;
     node.del(&one, named)?;
 
-    // An older plugin asks nevertheless, and is told so.
+    // An older plugin asks nevertheless, and gets that for an answer.
     let answer = |changes: Value| -> Result<String> {
         let configuration = node.configuration(changes).to_string();
         ask(

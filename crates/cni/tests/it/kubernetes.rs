@@ -214,7 +214,7 @@ async fn host_local_with_the_nodes_range_and_the_wait_for_policy() -> Result<()>
     let pod = world.pod("local", "l1", &json!({}))?;
     let plugin = node.root().join("bin/calico");
     let waiting = node.start(&plugin, &pod.call("ADD"), &node.configuration(settings.clone()))?;
-    // The pod is told to the API before the wait; Felix then says that it is programmed.
+    // The pod is written to the API before the wait; Felix then says that it is programmed.
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while world.annotation("local", "podIP")?.is_empty() {
         ensure!(std::time::Instant::now() < deadline, "the pod's address was never told");

@@ -74,7 +74,7 @@ impl Capture {
     /// What the node's environment says.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
-            node: self.variable("NODENAME").expect("every capture has a node name"),
+            node: self.variable("NODENAME").expect("every capture has a node name").into(),
             kubernetes_node: self.variable("CALICO_K8S_NODE_REF"),
             router_id: self.variable("CALICO_ROUTER_ID").unwrap_or_default(),
             advertise_cluster_ips: self.variable("CALICO_ADVERTISE_CLUSTER_IPS"),

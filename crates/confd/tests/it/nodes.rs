@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     fn state(&self, node: &str) -> Result<BgpState> {
-        let mut state = BgpState::new(Settings { node: node.to_owned(), ..Settings::default() });
+        let mut state = BgpState::new(Settings { node: node.into(), ..Settings::default() });
         for resource in &self.resources {
             let name = resource.metadata().name.clone();
             let key = ResourceKey { kind: resource.kind(), namespace: String::new(), name };

@@ -164,7 +164,7 @@ impl Interfaces {
             self.gone(link.index, news);
         }
         if let Some(other) = self.by_name.get(&name).copied().filter(|other| *other != link.index) {
-            // Made again under its old name; that the old one is gone is told later, or was lost.
+            // Made again under its old name; the end of the old one is reported later, or was lost.
             self.gone(other, news);
         }
         let up = link.running;

@@ -8,7 +8,7 @@
 //! | the time is over | | | no migration |
 //! | the machine moves on, or the endpoint is gone | no migration | no migration | no migration |
 //!
-//! Without a migration, only being told that a machine moves here begins one. Who listens for the announcement is no concern
+//! Without a migration, only the message that a machine moves here begins one. Who listens for the announcement is no concern
 //! of this module: it says where to listen. That a machine has come, in whichever way, is reported once, by its name.
 
 use super::{Manager, News, World};

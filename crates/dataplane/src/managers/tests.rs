@@ -1,4 +1,4 @@
-//! Managers over drivers that only write down what they are told.
+//! Managers over drivers that only write down what is wanted.
 
 mod sources;
 
@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What a driver was told.
+/// What a driver was asked for.
 #[derive(Debug, Default)]
 struct Told {
     chains: BTreeMap<(Table, ChainName), Chain>,
@@ -47,7 +47,7 @@ impl Notes {
         self.0.lock().expect("lock")
     }
 
-    /// What was told since the last call.
+    /// What was asked for since the last call.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut self.told().log)
     }

@@ -1,7 +1,7 @@
 //! Answers ARP and NDP for addresses that are not the host's own, on a thread that does nothing else: whoever asks does not
 //! wait for rules to be written.
 //!
-//! The thread is told what to answer for as a whole, and what it is told counts until it is told something else. It exists
+//! The thread gets what to answer for as a whole, and that counts until it gets something else. It exists
 //! only where it is asked for, and sleeps until somebody asks or tells.
 
 use ipnet::IpNet;

@@ -92,7 +92,7 @@ pub(super) fn open(
 ) -> Result<Opened, StartError> {
     let config = &*settings.config;
     let nftables = environment::uses_nftables(
-        config.nftables_mode.as_str(),
+        config.nftables_mode,
         environment::find_kube_proxy_nftables,
         environment::find_iptables,
     )?;
@@ -215,7 +215,7 @@ impl Opened {
         lock: Option<Duration>,
     ) -> Result<(), StartError> {
         let (legacy, nft) = iptables::probe();
-        let variant = iptables::choose(config.iptables_backend.as_str(), legacy, nft);
+        let variant = iptables::choose(config.iptables_backend, legacy, nft);
         let settings = iptables::Settings {
             backend: variant,
             insert_mode: config.chain_insert_mode.unwrap_or(ChainInsert::Insert),

@@ -143,7 +143,7 @@ impl Loop {
                 None => self.drivers.arp.iter_mut().for_each(netfilter::RuleDriver::invalidate),
             }
         }
-        let follows = self.settings.config.nftables_mode == felix_config::choices::NftablesMode::Auto;
+        let follows = self.settings.config.nftables_mode == Some(api::NFTablesMode::Auto);
         if follows && others::concerns_kube_proxy(seen) {
             self.look_at_kube_proxy()?;
         }

@@ -78,7 +78,7 @@ impl Loop {
         self.count_connections();
         self.destroy_sets(&rules_failed, &mut round);
         self.look_at_refusals();
-        // What an endpoint needs may be missing as long as rules are: nobody is told that it is up.
+        // What an endpoint needs may be missing as long as rules are: it is not reported as up.
         if !round.rules_failed {
             self.report();
             self.answer_neighbours(&mut round);
@@ -108,7 +108,7 @@ impl Loop {
     fn set_forwarding(&self) {
         let config = &self.settings.config;
         let mut settings: Vec<(&str, &str)> = Vec::new();
-        if config.ip_forwarding == felix_config::choices::Switch::Enabled {
+        if config.ip_forwarding == Some(api::EnabledOrDisabled::Enabled) {
             settings.push(("net/ipv4/ip_forward", "1"));
             if self.drivers.planes.iter().any(super::drivers::Plane::is_v6) {
                 settings.push(("net/ipv6/conf/all/forwarding", "1"));

@@ -10,7 +10,7 @@ use crate::managers::{
 };
 use crate::settings::{DataplaneSettings, sends_as_host};
 use felix_config::Config;
-use messages::{InterfaceName, IpPoolType, NodeName};
+use messages::{InterfaceName, IpPoolType};
 use routing::routes::device::{TunnelDevice, TunnelKind};
 use routing::routes::{PROTOCOL_BOOT, PROTOCOL_CALICO};
 use rules::tree::IpVersion;
@@ -42,7 +42,7 @@ impl Roster {
         let config = &*settings.config;
         let metric = |number: i64| u32::try_from(number).unwrap_or(1024);
         let workload_settings = WorkloadSettings {
-            floating_addresses: config.floating_ips == felix_config::choices::Switch::Enabled,
+            floating_addresses: config.floating_ips == Some(api::EnabledOrDisabled::Enabled),
             normal_metric: [config.ipv4_normal_route_priority, config.ipv6_normal_route_priority].map(metric),
             elevated_metric: [config.ipv4_elevated_route_priority, config.ipv6_elevated_route_priority]
                 .map(metric),
@@ -57,7 +57,7 @@ impl Roster {
             last.push(Box::new(AttachedWorkloads::default()));
         }
         if let Some(udp_only) = services.and_then(|path| path.devices) {
-            let (host, excluded) = (settings.host.as_str().into(), config.bpf_exclude_cidrs_from_nat.clone());
+            let (host, excluded) = (settings.host.clone(), config.bpf_exclude_cidrs_from_nat.clone());
             last.push(Box::new(ServiceRoutes::new(host, udp_only, excluded, cluster_protocol(config))));
         }
         if renderer.compiles_policies() {
@@ -119,7 +119,7 @@ fn of_version(
     let (config, need, rules) = (&*settings.config, &settings.encapsulation, renderer.config());
     let Some(desired) = desired.of(version) else { return Vec::new() };
     let v6 = version == IpVersion::V6;
-    let host = || NodeName::from(settings.host.as_str());
+    let host = || settings.host.clone();
     let routes = |pool_type, tunnel: Option<&str>, mtu: Option<u32>| {
         ClusterRoutes::new(ClusterRoutesSettings {
             host: host(),
@@ -212,7 +212,7 @@ pub(super) fn has_vxlan(settings: &DataplaneSettings, version: IpVersion) -> boo
 
 /// Whether the host answers its neighbours for others.
 pub(super) fn answers_neighbours(config: &Config) -> bool {
-    config.local_subnet_l2_reachability == felix_config::choices::L2Reachability::PodsAndLoadBalancers
+    config.local_subnet_l2_reachability == Some(api::LocalSubnetL2Reachability::PodsAndLoadBalancers)
 }
 
 /// The protocol number of routes that only we make.

@@ -30,9 +30,9 @@ pub enum StartError {
     /// The MTU of pods cannot be written, and it is required.
     #[error("cannot write the MTU of pods to {}: {reason}", path.display())]
     MtuFile {
-        /// Where to.
+        /// The path that was tried.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         reason: std::io::Error,
     },
 }

@@ -36,15 +36,15 @@ pub(crate) struct Lab {
 
 /// Felix's settings for the host.
 pub(crate) fn config(backend: Backend) -> Config {
-    use felix_config::choices::{IptablesBackend, NftablesMode};
+    use api::{IptablesBackend, NFTablesMode};
     Config {
         ipv6_support: false,
         ipv4_vxlan_tunnel_addr: Some([10, 66, 1, 0].into()),
-        nftables_mode: match backend {
-            Backend::Iptables => NftablesMode::Disabled,
-            Backend::Nftables => NftablesMode::Enabled,
-        },
-        iptables_backend: IptablesBackend::Nft,
+        nftables_mode: Some(match backend {
+            Backend::Iptables => NFTablesMode::Disabled,
+            Backend::Nftables => NFTablesMode::Enabled,
+        }),
+        iptables_backend: Some(IptablesBackend::NFT),
         // What is repaired in tests is repaired because of events.
         route_refresh_interval: Interval::default(),
         ipsets_refresh_interval: Interval::default(),
@@ -58,7 +58,7 @@ pub(crate) fn config(backend: Backend) -> Config {
 /// What the dataplane is started with.
 pub(crate) fn settings(config: Config, encapsulation: Encapsulation, metrics: &Metrics) -> DataplaneSettings {
     DataplaneSettings {
-        host: "n1".to_owned(),
+        host: "n1".into(),
         config: Arc::new(config),
         encapsulation,
         has_services: true,

@@ -146,7 +146,7 @@ fn ip_in_ip_as_far_as_the_kernel_can() {
     let mut lab = Lab::new();
     let config = Config {
         ipip_tunnel_addr: Some([10, 67, 1, 0].into()),
-        program_cluster_routes: felix_config::choices::ProgramClusterRoutes::Enabled,
+        program_cluster_routes: Some(api::ProgramClusterRoutes::Enabled),
         ..config(Backend::Nftables)
     };
     let need = Encapsulation { ipip: true, no_encap: true, ..Encapsulation::default() };
@@ -349,7 +349,7 @@ fn where_kube_proxy_uses_ipvs_packets_are_marked_by_endpoint() {
 fn flow_tables_and_bgp_with_workloads() {
     let mut lab = Lab::new();
     lab.start(Config {
-        nftables_flow_table_offload: felix_config::choices::FlowTableOffload::All,
+        nftables_flow_table_offload: Some(api::NFTablesFlowTableOffload::All),
         nftables_flow_table_data_iface_pattern: felix_config::Pattern::new("^eth.*"),
         ..config(Backend::Nftables)
     });

@@ -4,18 +4,22 @@ use crate::lab::{Lab, config, messages, workload_id, workloads};
 use felix_config::{Config, Interval};
 use messages::{FromDataplane, LiveMigrationRole, ToDataplane, WorkloadEndpoint};
 use rules::Backend;
-use std::time::Duration;
 
 const ROUTE: &str = "ip route show 10.66.1.1";
+const OTHER_ROUTE: &str = "ip route show 10.66.1.2";
 
 /// The first workload, with this role in a migration.
 fn machine(role: LiveMigrationRole) -> ToDataplane {
+    numbered(1, role)
+}
+
+fn numbered(number: usize, role: LiveMigrationRole) -> ToDataplane {
     let endpoint = WorkloadEndpoint {
         live_migration_role: role,
         live_migration_vmi_name: "db".to_owned(),
-        ..workloads(Backend::Nftables).swap_remove(0)
+        ..workloads(Backend::Nftables).swap_remove(number - 1)
     };
-    ToDataplane::WorkloadEndpointUpdate(workload_id(1), Box::new(endpoint))
+    ToDataplane::WorkloadEndpointUpdate(workload_id(number), Box::new(endpoint))
 }
 
 /// How many sockets listen to frames: the first line is the heading.
@@ -31,7 +35,6 @@ fn announce(lab: &Lab, mac: &str) {
 #[test]
 fn a_machine_that_announces_itself_is_reached_at_once() {
     let mut lab = Lab::new();
-    let settled = Duration::from_secs(2);
     lab.start(Config {
         live_migration_route_convergence_time: Interval::from_secs(2),
         ..config(Backend::Nftables)
@@ -64,7 +67,14 @@ fn a_machine_that_announces_itself_is_reached_at_once() {
         *report == FromDataplane::MachineArrived { id: workload_id(1), machine: "db".into() }
     });
     listeners(&lab, 0);
-    std::thread::sleep(2 * settled);
+    // Another one comes later, and its migration ends: when its route has settled, this one's has had as much time.
+    lab.send(vec![numbered(2, LiveMigrationRole::Target)]);
+    lab.wait_to_see(OTHER_ROUTE, str::is_empty);
+    listeners(&lab, 2);
+    lab.host.shell("ip link set pod002 address 02:00:00:00:02:02");
+    lab.wait_to_see(OTHER_ROUTE, |seen| seen.contains("metric 512"));
+    lab.send(vec![numbered(2, LiveMigrationRole::None)]);
+    lab.wait_to_see(OTHER_ROUTE, |seen| !seen.is_empty() && !seen.contains("metric 512"));
     assert!(elevated(&lab.host.shell(ROUTE)), "for as long as the migration takes");
 
     // The migration is over, and routes settle.

@@ -3,7 +3,7 @@
 
 use crate::host::Host;
 use crate::lab::{Lab, config, settings, workload_id};
-use felix_config::choices::L2Reachability;
+use api::LocalSubnetL2Reachability;
 use felix_config::{Config, Interval};
 use messages::{
     Encapsulation, FromDataplane, HostMetadata, IpamPool, Profile, Rule, Service, ToDataplane,
@@ -28,7 +28,7 @@ struct Subnet {
 }
 
 impl Subnet {
-    fn new(reachability: L2Reachability, refresh: i32) -> Self {
+    fn new(reachability: LocalSubnetL2Reachability, refresh: i32) -> Self {
         let (mut lab, machine, pod) = (Lab::new(), Host::new(), Host::new());
         lab.host.shell(&format!(
             "ip addr add fd00:65::1/64 dev eth0 nodad
@@ -52,7 +52,7 @@ impl Subnet {
         );
         let config = Config {
             ipv6_support: true,
-            local_subnet_l2_reachability: reachability,
+            local_subnet_l2_reachability: Some(reachability),
             local_subnet_l2_reachability_refresh_interval: Interval::from_secs(refresh),
             ..config(Backend::Nftables)
         };
@@ -157,7 +157,7 @@ fn service() -> Service {
 
 #[test]
 fn a_machine_on_the_subnet_reaches_a_pod() {
-    let mut subnet = Subnet::new(L2Reachability::PodsAndLoadBalancers, 0);
+    let mut subnet = Subnet::new(LocalSubnetL2Reachability::PodsAndLoadBalancers, 0);
     subnet.listeners(0);
     POD.iter().for_each(|address| subnet.mistake(address));
     // The kernel believes no change of a neighbour within a second of the last one.
@@ -209,7 +209,7 @@ fn a_machine_on_the_subnet_reaches_a_pod() {
 
 #[test]
 fn addresses_are_announced_again_and_again() {
-    let mut subnet = Subnet::new(L2Reachability::PodsAndLoadBalancers, 1);
+    let mut subnet = Subnet::new(LocalSubnetL2Reachability::PodsAndLoadBalancers, 1);
     subnet.lab.send(vec![pod()]);
     for _ in 0..2 {
         subnet.mistake(POD[0]);
@@ -220,7 +220,7 @@ fn addresses_are_announced_again_and_again() {
 
 #[test]
 fn without_being_asked_the_host_answers_only_for_itself() {
-    let mut subnet = Subnet::new(L2Reachability::Disabled, 1);
+    let mut subnet = Subnet::new(LocalSubnetL2Reachability::Disabled, 1);
     subnet.lab.send(vec![pod(), ToDataplane::ServiceUpdate(service())]);
     subnet.lab.wait_for("workload up", |report| {
         matches!(report, FromDataplane::WorkloadEndpointStatus { status: Some("up"), .. })

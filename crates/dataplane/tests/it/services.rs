@@ -12,8 +12,8 @@ mod tracking;
 mod untracked;
 
 use anyhow::{Context as _, Result, ensure};
+use api::{BPFConnectTimeLoadBalancing, EnabledOrDisabled};
 use felix_config::Config;
-use felix_config::choices::{ConnectTimeLoadBalancing, Switch};
 use messages::{Policy, PolicyId, Rule, RuleEnd, ToDataplane};
 use model::feed::RuleAction;
 use model::v1::PolicyKey;
@@ -285,8 +285,8 @@ fn sockets_get_backends_themselves() -> Result<()> {
     let group = groups.path().join(&below);
     let _removed = Removed(group.clone());
     let config = |mode, by_packets| Config {
-        bpf_connect_time_load_balancing: mode,
-        bpf_host_networked_nat_without_ctlb: by_packets,
+        bpf_connect_time_load_balancing: Some(mode),
+        bpf_host_networked_nat_without_ctlb: Some(by_packets),
         cgroup_v2_path: groups.path().display().to_string(),
         debug_bpf_cgroup_v2: below.clone(),
         ipv6_support: true,
@@ -312,7 +312,7 @@ fn sockets_get_backends_themselves() -> Result<()> {
         names.sort();
         names
     };
-    node.start(config(ConnectTimeLoadBalancing::Tcp, Switch::Enabled), all.clone())?;
+    node.start(config(BPFConnectTimeLoadBalancing::TCP, EnabledOrDisabled::Enabled), all.clone())?;
     node.wait_until_ready()?;
     testkit::eventually("sockets to get backends", || {
         ["a", "b"].contains(&by_socket(&node, "10.96.2.1").as_str())
@@ -325,14 +325,14 @@ fn sockets_get_backends_themselves() -> Result<()> {
     // They outlive the process.
     node.stop()?;
     ensure!(["a", "b"].contains(&by_socket(&node, "10.96.2.1").as_str()));
-    node.start(config(ConnectTimeLoadBalancing::Enabled, Switch::Enabled), all.clone())?;
+    node.start(config(BPFConnectTimeLoadBalancing::Enabled, EnabledOrDisabled::Enabled), all.clone())?;
     node.wait_until_ready()?;
     testkit::eventually("programs for both", || pins(&node).len() == 9)?;
     testkit::eventually("the devices to go", || {
         !node.host.shell("ip -o link").unwrap_or_default().contains("bpfin")
     })?;
     node.stop()?;
-    node.start(config(ConnectTimeLoadBalancing::Disabled, Switch::Enabled), all)?;
+    node.start(config(BPFConnectTimeLoadBalancing::Disabled, EnabledOrDisabled::Enabled), all)?;
     node.wait_until_ready()?;
     testkit::eventually("sockets to be left alone", || pins(&node).is_empty())?;
     wait(&node.host, "tcp", ([10, 96, 2, 1], 80), &["a", "b"]).context("all by packets")?;

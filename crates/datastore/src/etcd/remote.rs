@@ -132,7 +132,7 @@ impl Transport for RemoteTransport {
     }
 
     async fn compact(&self, revision: i64) -> Result<(), TransportError> {
-        // To compact twice to the same revision does no harm: the second attempt is told that it is done.
+        // To compact twice to the same revision does no harm: the second attempt hears that it is done.
         let wanted = pb::CompactionRequest { revision, physical: false };
         self.call(true, |mut client| async move { client.kv.compact(wanted).await }).await.map(drop)
     }

@@ -26,7 +26,7 @@ pub(crate) enum Conversion {
     Nothing,
     /// Nothing any more; it may have been this entry.
     Gone(Box<KvPair>),
-    /// Something that cannot be told. The entry, if there is one, says no more than which object it was.
+    /// Something that cannot be reported. The entry, if there is one, says no more than which object it was.
     Invalid(InvalidEntry, Option<Box<KvPair>>),
 }
 

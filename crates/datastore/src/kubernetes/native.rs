@@ -325,7 +325,7 @@ fn convert_pod(object: &Pod, interface_prefix: &str) -> Conversion {
         return Conversion::Nothing;
     }
     let metadata = &object.metadata;
-    // Without a name the endpoint cannot have been told to anybody either.
+    // Without a name the endpoint cannot have been reported either.
     let name = pod::endpoint_name(&object.spec.node_name, &metadata.name).unwrap_or_default();
     let outcome = pod::workload_endpoint(object, interface_prefix);
     Conversion::new(Kind::WorkloadEndpoint, &metadata.namespace, &name, outcome)

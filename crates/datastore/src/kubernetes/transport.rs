@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How long a request other than a watch may take. The API server itself gives up after a minute.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The longest watch event that is accepted. etcd keeps objects below 1.5 MiB unless it is told otherwise.
+/// The longest watch event that is accepted. etcd keeps objects below 1.5 MiB unless it is configured otherwise.
 const LONGEST_EVENT: usize = 64 << 20;
 
 /// How many objects a page of a list has.

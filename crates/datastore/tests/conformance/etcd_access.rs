@@ -136,7 +136,7 @@ async fn users_and_passwords() -> Result<()> {
         matches!(error, Error::Unauthorized { .. })
     })?;
 
-    // Tokens live for two seconds here; the backend gets a new one without being told.
+    // Tokens live for two seconds here; the backend gets a new one by itself.
     let backend = EtcdBackend::connect(&with("root", "secret")).await?;
     let created = backend.create(&KvPair::resource(sample(api::Kind::Tier, "first")?)).await?;
     let tiers = ListOptions::resources(api::Kind::Tier);

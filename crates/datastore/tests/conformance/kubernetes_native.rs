@@ -158,7 +158,7 @@ async fn pods(server: &Server) -> Result<()> {
         expect_error(server.backend.get(&key, None).await, "does not exist", Error::is_does_not_exist)?;
     }
 
-    // An address that is none: told, and the pod's end is told all the same.
+    // Text that is not an address is reported, and so is the pod's end.
     let patch = json!({"metadata": {"annotations": {"cni.projectcalico.org/allowedSourcePrefixes": "x"}}})
         .to_string();
     server.store.kubectl(&["patch", "pod", "web-1", "-n", "pods", "-p", &patch], "").await?;

@@ -86,7 +86,7 @@ struct State {
 impl State {
     fn of<'a>(host: &str, backend: Backend, resources: impl Iterator<Item = &'a Resource>) -> Self {
         let config = GraphConfig {
-            host: host.to_owned(),
+            host: host.into(),
             suppress_overlaps: backend == Backend::Nftables,
             ..GraphConfig::default()
         };

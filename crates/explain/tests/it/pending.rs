@@ -87,7 +87,7 @@ struct Node {
 
 impl Node {
     fn of(host: &str, cluster: &Cluster) -> Self {
-        let mut graph = CalcGraph::new(GraphConfig { host: host.to_owned(), ..GraphConfig::default() });
+        let mut graph = CalcGraph::new(GraphConfig { host: host.into(), ..GraphConfig::default() });
         let fed = cluster.resources().filter(|resource| is_fed(resource.kind()));
         for entry in fed.flat_map(entries) {
             graph.on_entry(entry);

@@ -201,12 +201,12 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// A closed list of words.
-pub(crate) trait Words: Copy + 'static {
-    /// The words and what they stand for.
-    const WORDS: &'static [(&'static str, Self)];
+pub(crate) trait Choices: Copy + 'static {
+    /// The words, as the reference spells them, and what they stand for.
+    fn choices() -> impl Iterator<Item = (&'static str, Self)>;
 }
 
-/// One of a closed list of words, in any case.
+/// One of a closed list of words, in any case. Nothing stands for the word `none`.
 pub(crate) struct Choice<E>(PhantomData<E>);
 
 /// One of the words of this type.
@@ -214,43 +214,17 @@ pub(crate) const fn choice<E>() -> Choice<E> {
     Choice(PhantomData)
 }
 
-impl<E: Words> Choice<E> {
-    fn find(text: &str) -> Result<E, Refusal> {
-        let text = text.to_lowercase();
-        let known = E::WORDS.iter().find(|(word, _)| word.to_lowercase() == text);
-        known.map(|(_, value)| *value).ok_or_else(|| Refusal::value("unknown option"))
-    }
-}
-
-impl<E: Words> Kind for Choice<E> {
-    type Value = E;
-
-    fn parse(&self, text: &str, _around: &dyn Surroundings) -> Result<E, Refusal> {
-        Self::find(text)
-    }
-
-    fn accepts(&self) -> String {
-        let words: Vec<String> = E::WORDS.iter().map(|(word, _)| format!("`{word}`")).collect();
-        words.join(", ")
-    }
-}
-
-/// The same, for a type that has no value for the word `none`.
-pub(crate) struct Maybe<E>(PhantomData<E>);
-
-/// One of the words of this type, or nothing.
-pub(crate) const fn maybe<E>() -> Maybe<E> {
-    Maybe(PhantomData)
-}
-
-impl<E: Words> Kind for Maybe<E> {
+impl<E: Choices> Kind for Choice<E> {
     type Value = Option<E>;
 
     fn parse(&self, text: &str, _around: &dyn Surroundings) -> Result<Option<E>, Refusal> {
-        Choice::find(text).map(Some)
+        let text = text.to_lowercase();
+        let known = E::choices().find(|(word, _)| word.to_lowercase() == text);
+        known.map(|(_, value)| Some(value)).ok_or_else(|| Refusal::value("unknown option"))
     }
 
     fn accepts(&self) -> String {
-        choice::<E>().accepts()
+        let words: Vec<String> = E::choices().map(|(word, _)| format!("`{word}`")).collect();
+        words.join(", ")
     }
 }

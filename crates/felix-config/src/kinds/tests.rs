@@ -1,10 +1,10 @@
 //! Each kind of parameter: what is read, and what Calico says about the rest.
 
 use super::*;
-use crate::choices::{IptablesBackend, PolicyEvaluation};
 use crate::parameter::Parameter;
 use crate::table::{Config, PARAMETERS};
 use crate::values::{Interval, PortProtocol, PortRange, ProtoPort, RouteTableRange};
+use api::{FlowLogsPolicyEvaluationMode, IptablesBackend};
 use ipnet::IpNet;
 
 /// A machine with one file and one program.
@@ -143,10 +143,10 @@ fn choices_in_any_case() {
         Some(api::ChainInsert::Append)
     );
     let backend = value("IptablesBackend", "NFT", |config| config.iptables_backend);
-    assert_eq!((backend, backend.as_str()), (IptablesBackend::Nft, "nft"));
+    assert_eq!(backend, Some(IptablesBackend::NFT));
     let mode =
         value("FlowLogsPolicyEvaluationMode", "continuous", |config| config.flow_logs_policy_evaluation_mode);
-    assert_eq!(mode, PolicyEvaluation::Continuous);
+    assert_eq!(mode, Some(FlowLogsPolicyEvaluationMode::Continuous));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Priority of sources, `none`, mistakes, and names that nobody knows.
 
 use super::*;
-use crate::choices::{IptablesBackend, LogSeverity};
 use crate::kinds::NoSurroundings;
+use api::{IptablesBackend, Severity};
 use proptest::prelude::*;
 
 /// The sources in few words: source, name, text.
@@ -58,9 +58,9 @@ fn none_and_nothing() {
     ]);
     let config = &effective.config;
     assert!(config.failsafe_inbound_host_ports.is_empty());
-    assert_eq!(config.log_severity_file, LogSeverity::Unset);
+    assert_eq!(config.log_severity_file, None);
     assert_eq!((config.mtu_iface_pattern.as_ref(), config.ipip_enabled, config.vxlan_port), (None, None, 0));
-    assert_eq!(config.iptables_backend, IptablesBackend::Nft, "an empty text is not a value");
+    assert_eq!(config.iptables_backend, Some(IptablesBackend::NFT), "an empty text is not a value");
     assert_eq!(effective.texts["FailsafeInboundHostPorts"], "none");
     assert_eq!(effective.notices, []);
 }
@@ -83,7 +83,7 @@ fn a_mistake_is_replaced_by_the_default_and_still_overrides() {
         (Global, "HealthPort", "70000"),
         (Env, "healthport", "9000"),
     ]);
-    assert_eq!(effective.config.log_severity_screen, LogSeverity::Info);
+    assert_eq!(effective.config.log_severity_screen, Some(Severity::Info));
     assert_eq!(effective.texts["LogSeverityScreen"], "loud");
     assert_eq!(effective.config.health_port, 9000, "an overridden mistake changes nothing");
     let told: Vec<String> = effective.notices.iter().map(ToString::to_string).collect();

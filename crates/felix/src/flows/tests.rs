@@ -495,8 +495,8 @@ fn settings_follow_the_parameters() {
     assert_eq!((settings.interval, settings.socket), (Duration::from_secs(15), None));
     assert!(settings.evaluates);
     let local = Config {
-        flow_logs_local_reporter: Switch::Enabled,
-        flow_logs_policy_evaluation_mode: PolicyEvaluation::None,
+        flow_logs_local_reporter: Some(EnabledOrDisabled::Enabled),
+        flow_logs_policy_evaluation_mode: Some(FlowLogsPolicyEvaluationMode::None),
         flow_logs_flush_interval: Interval::from_secs(0),
         ..plain.clone()
     };

@@ -1,9 +1,9 @@
-//! What each proxy has to be told: the endpoint of its own workload, with the policies, profiles and sets that it uses,
+//! What each proxy has to learn: the endpoint of its own workload, with the policies, profiles and sets that it uses,
 //! and the labels of all service accounts and namespaces.
 //!
-//! Everything that the calculation says is kept, so that a proxy that joins later is told all at once. Sets come before
+//! Everything that the calculation says is kept, so that a proxy that joins later learns all at once. Sets come before
 //! the policies that name them, and those before the endpoint; what is not used any more goes in the reverse order. It
-//! refuses to know about sockets: it is told who joins and leaves, and returns what to send to whom.
+//! refuses to know about sockets: it hears who joins and leaves, and returns what to send to whom.
 
 use super::convert::{
     endpoint_id, endpoint_update, message, policy_id, policy_update, profile_update, set_type, sets_of,
@@ -31,7 +31,7 @@ pub(crate) enum Output {
     Last(Vec<wire::ToDataplane>),
 }
 
-/// Somebody who is told about an endpoint, and what it knows.
+/// A proxy that follows an endpoint, and what it knows.
 #[derive(Debug, Default)]
 struct Client {
     connection: Connection,
@@ -40,7 +40,7 @@ struct Client {
     profiles: BTreeSet<ProfileName>,
 }
 
-/// All that was said, and who was told.
+/// All that was said, and to whom.
 #[derive(Debug, Default)]
 pub(crate) struct Processor {
     in_sync: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// A proxy of this workload is there. An earlier one of the same workload is told nothing any more.
+    /// A proxy of this workload is there. An earlier one of the same workload hears nothing any more.
     pub(crate) fn join(
         &mut self,
         id: &WorkloadEndpointId,
@@ -113,7 +113,7 @@ impl Processor {
                 )
             }
             ToDataplane::PolicyRemove(id) => {
-                // Endpoints were told before that they do not use it any more.
+                // Endpoints were sent without it before.
                 self.policies.remove(id);
                 Vec::new()
             }

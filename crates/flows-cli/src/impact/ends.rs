@@ -177,7 +177,7 @@ fn find<'p, 'a>(pods: &'p [Pod<'a>], peer: &Peer, labels: &Labels) -> Option<&'p
 /// Labels that people wrote.
 fn pairs(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
     let pairs = labels.texts().iter().filter_map(|text| text.split_once('='));
-    pairs.filter(|(key, _)| !key.starts_with("projectcalico.org/"))
+    pairs.filter(|(key, _)| !key.starts_with(api::words::OWN_PREFIX))
 }
 
 /// The networks under these fields, wherever they stand.

@@ -79,7 +79,7 @@ impl Labelled {
             .filter_map(|text| text.split_once('='))
             .filter(|(key, value)| {
                 !key.is_empty()
-                    && !key.starts_with("projectcalico.org/")
+                    && !key.starts_with(api::words::OWN_PREFIX)
                     && !MADE.contains(key)
                     && !value.contains(['\'', '"', '\\'])
                     && !value.chars().any(char::is_control)

@@ -8,9 +8,9 @@ use goldmane_api::losses::proto::losses_server::{Losses, LossesServer};
 use goldmane_api::losses::proto::{KnownLoss, LossReceipt, LossReport, LossesRequest, NodeLosses};
 use goldmane_api::proto::flow_collector_server::{FlowCollector, FlowCollectorServer};
 use goldmane_api::proto::{FlowReceipt, FlowUpdate};
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -100,20 +100,15 @@ impl Losses for Collector {
 /// When somebody else listens there, or the socket cannot be made.
 pub async fn listen(path: &Path) -> Result<Listening, String> {
     let failed = |error: std::io::Error| format!("cannot listen at {}: {error}", path.display());
-    if UnixStream::connect(path).await.is_ok() {
-        return Err(format!(
-            "cannot listen at {}: another command is already watching this node",
-            path.display()
-        ));
-    }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(failed)?;
+    let listener = daemon::sockets::listen(path, 0o600).map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("cannot listen at {}: another command is already watching this node", path.display())
+        }
+        _ => failed(error),
+    })?;
     let (sender, heard) = mpsc::channel(WAITING);
     let collector = Collector(sender);
     let serving = tonic::transport::Server::builder()

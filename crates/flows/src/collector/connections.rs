@@ -437,7 +437,7 @@ impl Connection {
 }
 
 /// What the keys of Calico's own labels begin with.
-const CALICOS_LABELS: &str = "projectcalico.org/";
+const CALICOS_LABELS: &str = api::words::OWN_PREFIX;
 
 fn protocol(number: u8) -> Text {
     Text::from(match number {

@@ -1,6 +1,6 @@
 //! What a feed has told about one kind, and what is new.
 //!
-//! The rules about the unreadable: what was told last, readable, stays; where nothing readable ever was, the substitute
+//! The rules about the unreadable: what was reported last, readable, stays; where nothing readable ever was, the substitute
 //! is reported. Both count as there when a list is complete. A list with an entry that cannot even be named deletes nothing
 //! at all: any of those that are missing might be the one.
 

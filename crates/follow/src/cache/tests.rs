@@ -213,7 +213,7 @@ fn attempts_are_at_least_half_a_second_apart() {
 #[test]
 fn a_list_that_fails_is_repeated_after_a_second() {
     let mut bench = Bench::started();
-    // Never yet connected: whoever wants to know is told at once.
+    // Never yet connected: listeners learn that at once.
     assert_eq!(bench.fail_list(FailureClass::Unreachable), ["failed", "wait 1000 ms"]);
     assert_eq!(bench.after(Duration::from_secs(1)), ["list 0"]);
     assert_eq!(bench.fail_list(FailureClass::Other), ["failed", "wait 1000 ms"]);

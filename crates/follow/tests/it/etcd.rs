@@ -95,7 +95,7 @@ async fn what_cannot_be_read_fails_closed() -> Result<()> {
     store.etcdctl(&["put", &format!("{pools}/bad"), bad_pool]).await?;
     let (recorder, follower) = Recorder::follow(&store.backend().await?, felix());
     recorder.wait_in_sync().await?;
-    // Never readable: what it might have allowed is denied, and somebody is told.
+    // Never readable: what it might have allowed is denied, and reported.
     ensure!(action(&recorder.known()) == Some(RuleAction::Deny));
     let unreadable = follower.unreadable().objects();
     let reason = unreadable.get("NetworkPolicy(shop/web)").context("it is not reported")?;

@@ -1,4 +1,4 @@
-//! A sink that remembers what it was told, and fails the test when it is told nonsense.
+//! A sink that remembers what it received, and fails the test when that makes no sense.
 
 use anyhow::{Result, bail};
 use datastore::Backend;

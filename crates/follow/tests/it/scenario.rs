@@ -106,7 +106,7 @@ pub(crate) async fn survive(store: &dyn Fixture) -> Result<()> {
                 _ => None,
             })
             .collect();
-        // What came and went while nobody was listening need not be told; what is still there must not be deleted.
+        // What came and went without a listener need not be reported; what is still there must not be deleted.
         let wrong: Vec<&String> = told.iter().filter(|name| !deleted.contains(name)).collect();
         ensure!(wrong.is_empty(), "told to be deleted, and never were: {wrong:?}");
     }

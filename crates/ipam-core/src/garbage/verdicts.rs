@@ -27,7 +27,7 @@ pub struct Leak {
     pub kubernetes_node: String,
     /// Since when it is suspected.
     pub since: Timestamp,
-    /// Why.
+    /// What makes it suspect.
     pub reason: Reason,
 }
 

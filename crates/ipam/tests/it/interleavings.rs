@@ -150,7 +150,7 @@ struct World {
     /// Handles in the order of their making, and whether only one task ever touched each.
     handles: Vec<HandleId>,
     contested: BTreeSet<HandleId>,
-    /// Who was told to have an address, and did not give it up since.
+    /// Who was given an address, and did not give it up since.
     held: BTreeMap<IpAddr, HandleId>,
     /// Since when each pool gives out nothing.
     closed: BTreeMap<usize, usize>,

@@ -252,7 +252,7 @@ impl Backend for Sim {
     }
 }
 
-/// A clock that goes on when it is told to.
+/// A clock that advances on request.
 #[derive(Default)]
 pub(crate) struct SimClock(Mutex<i64>);
 

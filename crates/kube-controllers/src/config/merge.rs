@@ -9,7 +9,7 @@ use api::{
     AssignIPs, AutoHostEndpointConfig, ControllersConfig, EnabledOrDisabled,
     KubeControllersConfigurationSpec, KubeControllersConfigurationStatus, LoadBalancerControllerConfig,
     MigrationControllerConfig, NamespaceControllerConfig, NodeControllerConfig, PolicyControllerConfig,
-    ServiceAccountControllerConfig, WorkloadEndpointControllerConfig,
+    ServiceAccountControllerConfig, WorkloadEndpointControllerConfig, Written,
 };
 use std::time::Duration;
 
@@ -28,15 +28,15 @@ pub(crate) fn default_spec() -> KubeControllersConfigurationSpec {
     let period = || Some(Text::from_std(DEFAULT_RECONCILER_PERIOD));
     KubeControllersConfigurationSpec {
         log_severity_screen: LogLevel::Info.as_str().into(),
-        health_checks: EnabledOrDisabled::Enabled,
+        health_checks: switch(true),
         etcd_v3_compaction_period: Some(Text::from_std(DEFAULT_COMPACTION_PERIOD)),
         controllers: ControllersConfig {
             node: Some(NodeControllerConfig {
                 reconciler_period: period(),
-                sync_labels: EnabledOrDisabled::Enabled,
+                sync_labels: switch(true),
                 host_endpoint: Some(AutoHostEndpointConfig {
-                    auto_create: EnabledOrDisabled::Disabled,
-                    create_default_host_endpoint: EnabledOrDisabled::Enabled,
+                    auto_create: switch(false),
+                    create_default_host_endpoint: switch(true),
                     ..AutoHostEndpointConfig::default()
                 }),
                 leak_grace_period: Some(Text::from_std(DEFAULT_LEAK_GRACE_PERIOD)),
@@ -63,7 +63,7 @@ pub(crate) fn default_spec() -> KubeControllersConfigurationSpec {
                 ..LoadBalancerControllerConfig::default()
             }),
             migration: Some(MigrationControllerConfig {
-                policy_name_migrator: EnabledOrDisabled::Enabled,
+                policy_name_migrator: switch(true),
                 ..MigrationControllerConfig::default()
             }),
             ..ControllersConfig::default()
@@ -178,8 +178,10 @@ fn controllers(
         controllers.load_balancer = Some(LoadBalancerConfig { assign_ips });
     }
 
-    let migrator = given.migration.as_ref().map(|config| &config.policy_name_migrator);
-    controllers.policy_name_migrator = migrator != Some(&EnabledOrDisabled::Disabled);
+    controllers.policy_name_migrator = given
+        .migration
+        .as_ref()
+        .is_none_or(|config| config.policy_name_migrator != EnabledOrDisabled::Disabled);
     running.migration = Some(MigrationControllerConfig {
         policy_name_migrator: switch(controllers.policy_name_migrator),
         ..MigrationControllerConfig::default()
@@ -219,7 +221,7 @@ fn node(
             auto_create: config.auto_create == EnabledOrDisabled::Enabled,
             create_default: matches!(
                 config.create_default_host_endpoint,
-                EnabledOrDisabled::Unset | EnabledOrDisabled::Enabled
+                Written::Unset | Written::Known(EnabledOrDisabled::Enabled)
             ),
             templates: config.templates.clone(),
         }),
@@ -267,8 +269,8 @@ fn parsed(text: Option<&Text>) -> Option<Duration> {
     text?.parse().ok()
 }
 
-fn switch(on: bool) -> EnabledOrDisabled {
-    if on { EnabledOrDisabled::Enabled } else { EnabledOrDisabled::Disabled }
+fn switch(on: bool) -> Written<EnabledOrDisabled> {
+    if on { EnabledOrDisabled::Enabled } else { EnabledOrDisabled::Disabled }.into()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(crate) enum Action {
     Release {
         /// The addresses.
         addresses: Vec<IpAddr>,
-        /// Why.
+        /// The reason, in one sentence.
         reason: &'static str,
     },
     /// Take these.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The finalizer that holds a pool until its last block is gone.
-pub(crate) const FINALIZER: &str = "projectcalico.org/ippool-finalizer";
+pub(crate) const FINALIZER: &str = api::words::POOL_FINALIZER;
 
 /// How often everything is compared again: what was given up after some failures is found here.
 const PERIOD: Duration = Duration::from_secs(300);

@@ -1,13 +1,7 @@
 //! Where the server listens: TCP and unix sockets, plain or with TLS. Unix sockets appear under their name only once they are
 //! readable by their owner alone. Accepting is here; what is spoken is not.
 
-use std::{
-    fmt, io,
-    os::unix::fs::{FileTypeExt, PermissionsExt},
-    path::{Path, PathBuf},
-    str::FromStr,
-    sync::Arc,
-};
+use std::{fmt, io, path::PathBuf, str::FromStr, sync::Arc};
 
 use rustix::net::sockopt;
 use tokio::{
@@ -99,7 +93,9 @@ impl Listener {
     pub(super) async fn bind(endpoint: &Endpoint, certificates: Option<&Arc<Tls>>) -> io::Result<Self> {
         let (socket, tls) = match endpoint {
             Endpoint::Tcp { address, tls } => (Socket::Tcp(TcpListener::bind(address).await?), *tls),
-            Endpoint::Unix { path, tls } => (Socket::Unix(bind_unix(path)?, path.clone()), *tls),
+            Endpoint::Unix { path, tls } => {
+                (Socket::Unix(daemon::sockets::listen(path, 0o600)?, path.clone()), *tls)
+            }
         };
         let missing = || io::Error::other("it needs --cert-file and --key-file");
         let tls = if tls { Some(certificates.cloned().ok_or_else(missing)?) } else { None };
@@ -146,32 +142,6 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
-}
-
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket"));
-        }
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another process is already listening there",
-            ));
-        }
-        _ => {}
-    }
-    let mut name = path.as_os_str().to_owned();
-    name.push("~");
-    let temporary = PathBuf::from(name);
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&temporary)?;
-    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o600))?;
-    std::fs::rename(&temporary, path)?;
-    Ok(listener)
 }
 
 #[cfg(test)]

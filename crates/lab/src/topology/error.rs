@@ -135,7 +135,7 @@ pub(crate) enum TopologyError {
     BadLabel {
         /// The label.
         label: String,
-        /// Why not.
+        /// The reason, in one sentence.
         reason: String,
     },
     /// A file that cannot be understood.

@@ -29,7 +29,7 @@ pub(super) struct Line {
     pub(super) to: &'static str,
     /// To which port.
     pub(super) port: u16,
-    /// How.
+    /// The protocol that the probe speaks.
     pub(super) protocol: Protocol,
     /// In every n-th round.
     pub(super) every: u32,

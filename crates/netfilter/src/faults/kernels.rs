@@ -35,7 +35,7 @@ pub(super) struct Plan {
     pub(super) rules_only: bool,
 }
 
-/// A kernel of plain maps that fails as it is told.
+/// A kernel of plain maps that fails on request.
 #[derive(Debug)]
 pub(super) struct Faulty<T> {
     pub(super) kernel: Arc<Mutex<T>>,

@@ -167,7 +167,7 @@ fn dispatched(moment: &mut dyn FnMut(Step<'_>)) {
     });
 }
 
-/// The map as drivers are told of it.
+/// The map as drivers receive it.
 pub(super) fn verdicts<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> VerdictMap {
     let entries = entries.into_iter().map(|(interface, chain)| (interface.into(), chain.into())).collect();
     VerdictMap { name: MAP.into(), entries }

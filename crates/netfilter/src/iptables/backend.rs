@@ -5,6 +5,8 @@
 //! was found; [`probe`] finds it.
 
 use super::look;
+use api::IptablesBackend;
+use daemon::{Environment as _, SystemEnvironment};
 use netlink::netfilter::nft;
 use rules::tree::IpVersion;
 use std::path::Path;
@@ -74,17 +76,20 @@ pub struct Found {
     pub rules: usize,
 }
 
-/// Chooses the variant. `setting` is `auto`, `legacy` or `nft`, in any case.
+/// Chooses the variant, by the setting `IptablesBackend` where it names one.
 #[must_use]
-pub fn choose(setting: &str, legacy: Found, nft: Found) -> Backend {
+pub fn choose(setting: Option<IptablesBackend>, legacy: Found, nft: Found) -> Backend {
     let detected = match (nft.kubernetes, legacy.kubernetes) {
         (true, _) => Backend::Nft,
         (false, true) => Backend::Legacy,
         (false, false) if legacy.rules >= nft.rules => Backend::Legacy,
         (false, false) => Backend::Nft,
     };
-    let chosen =
-        [Backend::Legacy, Backend::Nft].into_iter().find(|one| setting.eq_ignore_ascii_case(one.as_str()));
+    let chosen = match setting {
+        Some(IptablesBackend::Legacy) => Some(Backend::Legacy),
+        Some(IptablesBackend::NFT) => Some(Backend::Nft),
+        Some(IptablesBackend::Auto) | None => None,
+    };
     match chosen {
         Some(chosen) if chosen != detected => {
             tracing::warn!(
@@ -161,8 +166,7 @@ fn count_rules(printed: &str) -> usize {
 
 /// Whether a program is on the search path.
 pub(crate) fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    SystemEnvironment.find_program(program).is_some()
 }
 
 /// The version in what `iptables --version` prints.
@@ -176,7 +180,7 @@ pub fn parse_version(printed: &str) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Backend, Found, choose, count_rules, has_marks, parse_version};
+    use super::{Backend, Found, IptablesBackend, choose, count_rules, has_marks, parse_version};
     use rules::tree::IpVersion;
 
     fn found(kubernetes: bool, rules: usize) -> Found {
@@ -186,16 +190,16 @@ mod tests {
     #[test]
     fn where_kubernetes_is_then_where_more_rules_are() {
         let cases = [
-            ("auto", found(false, 0), found(false, 0), Backend::Legacy),
-            ("auto", found(false, 3), found(false, 4), Backend::Nft),
-            ("auto", found(false, 4), found(false, 4), Backend::Legacy),
-            ("Auto", found(true, 0), found(false, 9), Backend::Legacy),
-            ("auto", found(true, 9), found(true, 0), Backend::Nft),
-            ("NFT", found(true, 9), found(false, 0), Backend::Nft),
-            ("legacy", found(false, 0), found(true, 9), Backend::Legacy),
+            (Some(IptablesBackend::Auto), found(false, 0), found(false, 0), Backend::Legacy),
+            (Some(IptablesBackend::Auto), found(false, 3), found(false, 4), Backend::Nft),
+            (Some(IptablesBackend::Auto), found(false, 4), found(false, 4), Backend::Legacy),
+            (None, found(true, 0), found(false, 9), Backend::Legacy),
+            (Some(IptablesBackend::Auto), found(true, 9), found(true, 0), Backend::Nft),
+            (Some(IptablesBackend::NFT), found(true, 9), found(false, 0), Backend::Nft),
+            (Some(IptablesBackend::Legacy), found(false, 0), found(true, 9), Backend::Legacy),
         ];
         for (setting, legacy, nft, expected) in cases {
-            assert_eq!(choose(setting, legacy, nft), expected, "{setting} {legacy:?} {nft:?}");
+            assert_eq!(choose(setting, legacy, nft), expected, "{setting:?} {legacy:?} {nft:?}");
         }
     }
 

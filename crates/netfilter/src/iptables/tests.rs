@@ -422,7 +422,7 @@ fn random_rule(chain: u8, kind: u8) -> Rule {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
-    /// In whatever order things are told and damaged, on either variant and in either mode: what is programmed depends on
+    /// In whatever order things are requested and damaged, on either variant and in either mode: what is programmed depends on
     /// what is wanted now, and the rules of others stay.
     #[test]
     fn only_the_present_counts(

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The priority of our flow table at the ingress hook.
 const FLOW_PRIORITY: i32 = 0;
 
-/// What a change is for, so that its refusal can be told by name.
+/// What a change is for, so that its refusal can name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The table, or something that makes room.

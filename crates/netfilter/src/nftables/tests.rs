@@ -476,7 +476,7 @@ fn random_rule(chain: u8, kind: u8) -> Rule {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-    /// In whatever order things are told and damaged: what is programmed depends on what is wanted now, and on nothing
+    /// In whatever order things are requested and damaged: what is programmed depends on what is wanted now, and on nothing
     /// else; chains without fault are whole, those with a fault drop, and nothing else is left.
     #[test]
     fn only_the_present_counts(steps in prop::collection::vec(step(), 1..40)) {

@@ -134,7 +134,7 @@ fn kernel_sets_of_another_size_are_swapped_under_the_rules() {
     assert_eq!(members(&host, "cali40s:x"), ["192.0.2.0/24"]);
     assert_eq!(host.shell("ipset list -n").lines().count(), 1, "nothing is left under another name");
 
-    // Another type cannot be swapped in while rules name the set; it is told, and the others go on.
+    // Another type cannot be swapped in while rules name the set; that is reported, and the others go on.
     driver.update_set("s:x", IpSetType::Ip, &[]);
     driver.update_set("s:y", IpSetType::Ip, &[IpSetMember::Ip([10, 0, 0, 1].into())]);
     let applied = driver.apply_updates().expect("applied");

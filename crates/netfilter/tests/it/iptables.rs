@@ -263,7 +263,7 @@ fn rules_at_the_end_and_of_old_versions() {
     }
 }
 
-/// After a write the table is looked at sooner, then later and later; a change is found without being told of it.
+/// After a write the table is looked at sooner, then later and later; a change is found without a notification.
 #[test]
 fn tables_are_looked_at_again_after_writes() {
     let host = Host::new();
@@ -316,13 +316,13 @@ fn the_variant_that_is_used_is_detected() {
     host.shell("iptables-legacy -A FORWARD -j ACCEPT");
     let (legacy, nft) = found();
     assert_eq!((legacy, nft), (Found { kubernetes: false, rules: 1 }, Found::default()));
-    assert_eq!(choose("auto", legacy, nft), Variant::Legacy);
+    assert_eq!(choose(None, legacy, nft), Variant::Legacy);
     host.shell("iptables-nft -A FORWARD -j ACCEPT; iptables-nft -A FORWARD -j DROP");
     let (legacy, nft) = found();
-    assert_eq!(choose("auto", legacy, nft), Variant::Nft);
+    assert_eq!(choose(None, legacy, nft), Variant::Nft);
     host.shell("iptables-legacy -t mangle -N KUBE-KUBELET-CANARY");
     let (legacy, nft) = found();
-    assert_eq!(choose("auto", legacy, nft), Variant::Legacy);
+    assert_eq!(choose(None, legacy, nft), Variant::Legacy);
 }
 
 #[test]

@@ -11,9 +11,10 @@ pub(super) mod events;
 pub use entry::{Counted, Entry, Tuple};
 pub use events::{ConnectionEvent, ConnectionEvents, ConnectionTable};
 
-use super::socket::{Request, Socket};
+use super::socket::Socket;
 use super::{CONNTRACK, Result, header};
 use crate::Family;
+use crate::datagram::Request;
 use crate::wire::{Attribute, Writer, attributes, split_header};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

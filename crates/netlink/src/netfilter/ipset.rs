@@ -3,9 +3,10 @@
 //! Sets are made, filled, swapped and destroyed by messages; no `ipset` program. Three types are known, those that rules
 //! are rendered with; sets of other types are listed with the name of their type and without members.
 
-use super::socket::{Request, Socket};
+use super::socket::Socket;
 use super::{Error, IPSET, Refusal, Result, header};
 use crate::Family;
+use crate::datagram::Request;
 use crate::wire::{Attribute, Writer, attributes, split_header};
 use ipnet::IpNet;
 use std::collections::BTreeMap;

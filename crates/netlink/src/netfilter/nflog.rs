@@ -8,8 +8,9 @@
 use super::conntrack::Tuple;
 use super::conntrack::events::wait_for;
 use super::packet::PacketStart;
-use super::socket::{Received, Request, Socket};
+use super::socket::Socket;
 use super::{Error, Refusal, Result, header};
+use crate::datagram::{Received, Request};
 use crate::wire::{Writer, attributes, split_header};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;

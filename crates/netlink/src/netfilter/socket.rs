@@ -5,50 +5,25 @@
 //! that is at fault is known and nothing is changed.
 
 use super::{Error, Refusal, Result, header};
-use crate::wire::{attributes, header_u32};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer};
-use netlink_sys::{SocketAddr, protocols::NETLINK_NETFILTER};
+use crate::datagram::{
+    DONE, DUMP_ATTEMPTS, ERROR, Fault, HEADER, MAX_BYTES, Message, RECEIVE_BUFFER, Received, Request, pause,
+    portion, receive, send, write,
+};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR};
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use rustix::net::sockopt;
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
-/// Message types of the protocol itself.
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
 /// Messages around a transaction.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
-/// The length of a message's header.
-const HEADER: usize = 16;
-/// The flags of an error message: followed by attributes; not followed by the request.
-const HAS_ATTRIBUTES: u16 = 0x200;
-const CAPPED: u16 = 0x100;
-/// The attribute with the kernel's own words.
-const MESSAGE: u16 = 1;
 /// `MSG_DONTWAIT`.
 const DO_NOT_WAIT: i32 = 0x40;
+/// `EINTR`.
+const INTERRUPTED: i32 = 4;
 
-/// Larger than any datagram that the kernel builds for a dump (32 KiB).
-const RECEIVE_BUFFER: usize = 64 * 1024;
 /// Room for the refusals of a large transaction; beyond it some are lost, which is reported.
 const REFUSALS_ROOM: usize = 4 * 1024 * 1024;
-/// How much goes out in one send outside of transactions.
-const MAX_REQUESTS: usize = 64;
-const MAX_BYTES: usize = 64 * 1024;
-/// How often an interrupted dump is read before it counts as an error.
-const DUMP_ATTEMPTS: usize = 30;
-
-/// One message to the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The message's type, the subsystem in its upper byte.
-    pub message_type: u16,
-    /// Flags beyond those that the socket sets itself.
-    pub flags: u16,
-    /// The family header and attributes.
-    pub payload: Vec<u8>,
-}
 
 /// What came of a transaction that was not carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,7 +48,7 @@ pub struct Batch {
 impl Batch {
     /// Adds a message.
     pub fn push(&mut self, request: &Request) {
-        write_message(&mut self.bytes, request, 0, self.first.wrapping_add(self.count));
+        write(&mut self.bytes, request, 0, self.first.wrapping_add(self.count));
         self.count += 1;
     }
 
@@ -151,13 +126,7 @@ impl Socket {
         let mut answers = Vec::with_capacity(requests.len());
         let mut rest = requests;
         while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = |request: &&Request| {
-                bytes += HEADER + request.payload.len();
-                bytes <= MAX_BYTES
-            };
-            let count = rest.iter().take(MAX_REQUESTS).take_while(fits).count().max(1);
-            let (now, later) = rest.split_at(count);
+            let (now, later) = portion(rest);
             answers.append(&mut self.exchange_once(now, &mut show)?);
             rest = later;
         }
@@ -174,7 +143,7 @@ impl Socket {
             Vec::with_capacity(requests.iter().map(|request| HEADER + request.payload.len()).sum());
         for request in requests {
             self.sequence = self.sequence.wrapping_add(1);
-            write_message(&mut bytes, request, NLM_F_ACK, self.sequence);
+            write(&mut bytes, request, NLM_F_ACK, self.sequence);
         }
         self.send(&bytes)?;
         let mut answers = vec![Ok(()); requests.len()];
@@ -186,7 +155,7 @@ impl Socket {
                 let Some(answer) = answers.get_mut(index) else { return };
                 if message.message_type == ERROR {
                     open = open.saturating_sub(1);
-                    if let Some(refusal) = message.refusal() {
+                    if let Some(refusal) = refusal(message) {
                         *answer = Err(refusal);
                     }
                 } else if message.message_type != DONE {
@@ -220,7 +189,7 @@ impl Socket {
     ) -> Result<Vec<T>> {
         for attempt in 0..DUMP_ATTEMPTS {
             if attempt > 0 {
-                std::thread::sleep(Duration::from_millis(1 << attempt.min(5)));
+                std::thread::sleep(pause(attempt));
             }
             if let Some(found) = self.dump_once(what, request, &mut convert)? {
                 return Ok(found);
@@ -239,7 +208,7 @@ impl Socket {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         let mut bytes = Vec::with_capacity(HEADER + request.payload.len());
-        write_message(&mut bytes, request, NLM_F_DUMP, sequence);
+        write(&mut bytes, request, NLM_F_DUMP, sequence);
         self.send(&bytes)?;
         let mut found = Vec::new();
         let (mut interrupted, mut finished, mut refused) = (false, false, None);
@@ -252,7 +221,7 @@ impl Socket {
                 match message.message_type {
                     ERROR | DONE => {
                         finished = true;
-                        refused = message.refusal();
+                        refused = refusal(message);
                     }
                     kind => found.extend(convert(kind, message.payload)),
                 }
@@ -261,7 +230,7 @@ impl Socket {
             interrupted |= outcome == Received::Overrun;
         }
         match refused {
-            Some(refusal) if refusal.code == 4 => Ok(None),
+            Some(refusal) if refusal.code == INTERRUPTED => Ok(None),
             Some(refusal) => Err(Error::Refused { what: what.to_owned(), refusal }),
             None if interrupted => Ok(None),
             None => Ok(Some(found)),
@@ -293,7 +262,7 @@ impl Socket {
         loop {
             let outcome = self.receive(DO_NOT_WAIT, |message| {
                 let index = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                let Some(refusal) = message.refusal().filter(|_| message.message_type == ERROR) else {
+                let Some(refusal) = refusal(message).filter(|_| message.message_type == ERROR) else {
                     return;
                 };
                 match index {
@@ -329,13 +298,7 @@ impl Socket {
     }
 
     fn send(&self, bytes: &[u8]) -> Result<()> {
-        loop {
-            match self.socket.send_to(bytes, &SocketAddr::new(0, 0), 0) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::socket("send", &error)),
-            }
-        }
+        send(&self.socket, bytes).map_err(|error| Error::socket("send", &error))
     }
 
     /// Makes room for what comes while nobody reads; less where the kernel does not give as much.
@@ -361,7 +324,7 @@ impl Socket {
     }
 
     fn receive(&mut self, flags: i32, show: impl FnMut(&Message<'_>)) -> Result<Received> {
-        receive(&self.socket, &mut self.buffer, flags, show)
+        Ok(receive(&self.socket, &mut self.buffer, flags, show)?)
     }
 }
 
@@ -371,132 +334,15 @@ impl AsFd for Socket {
     }
 }
 
-/// What a look at the socket brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
-    /// A datagram, whose messages were shown.
-    Something,
-    /// The news that datagrams were lost.
-    Overrun,
-    /// Nothing is waiting.
-    Nothing,
-}
-
-/// One message from the kernel.
-pub(crate) struct Message<'a> {
-    pub(crate) message_type: u16,
-    pub(crate) flags: u16,
-    pub(crate) sequence: u32,
-    /// Whose request it is about.
-    pub(crate) port: u32,
-    pub(crate) payload: &'a [u8],
-}
-
-impl Message<'_> {
-    /// Reads an error message, or the end of a dump: a negative error number, and the kernel's words behind it.
-    fn refusal(&self) -> Option<Refusal> {
-        let code = i32::from_ne_bytes(self.payload.first_chunk::<4>().copied().unwrap_or_default());
-        if code >= 0 {
-            return None;
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Socket(error) => Self::socket("receive", &error),
+            Fault::Unreadable(reason) => Self::Unreadable { what: "receive".to_owned(), reason },
         }
-        let mut message = String::new();
-        if self.flags & HAS_ATTRIBUTES != 0 && self.message_type == ERROR {
-            // An error repeats the request's header, and the request itself unless it is capped.
-            let repeated = match header_u32(self.payload, 4) {
-                length if self.flags & CAPPED == 0 => usize::try_from(length)
-                    .unwrap_or(usize::MAX)
-                    .checked_next_multiple_of(4)
-                    .unwrap_or(usize::MAX),
-                _ => HEADER,
-            };
-            message = attributes(self.payload.get(repeated.saturating_add(4)..).unwrap_or_default())
-                .find(|attribute| attribute.number == MESSAGE)
-                .and_then(|attribute| attribute.text())
-                .unwrap_or_default();
-        }
-        Some(Refusal { code: code.saturating_neg(), message })
     }
 }
 
-/// Takes one datagram from the kernel and shows its messages.
-pub(crate) fn receive(
-    socket: &netlink_sys::Socket,
-    buffer: &mut Vec<u8>,
-    flags: i32,
-    mut show: impl FnMut(&Message<'_>),
-) -> Result<Received> {
-    buffer.clear();
-    buffer.reserve(RECEIVE_BUFFER);
-    let sender = loop {
-        match socket.recv_from(buffer, flags) {
-            Ok((_, sender)) => break sender,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Received::Nothing),
-            // ENOBUFS
-            Err(error) if error.raw_os_error() == Some(105) => return Ok(Received::Overrun),
-            Err(error) => return Err(Error::socket("receive", &error)),
-        }
-    };
-    // Only the kernel has port 0: other processes cannot answer in its name.
-    if sender.port_number() != 0 {
-        return Ok(Received::Something);
-    }
-    let mut rest: &[u8] = buffer;
-    while rest.len() >= HEADER {
-        let message = NetlinkBuffer::new_checked(rest)
-            .map_err(|error| Error::Unreadable { what: "receive".to_owned(), reason: error.to_string() })?;
-        let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
-        show(&Message {
-            message_type: message.message_type(),
-            flags: message.flags(),
-            sequence: message.sequence_number(),
-            port: message.port_number(),
-            payload: rest.get(HEADER..length).unwrap_or_default(),
-        });
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Ok(Received::Something)
-}
-
-fn write_message(bytes: &mut Vec<u8>, request: &Request, flags: u16, sequence: u32) {
-    let length = u32::try_from(HEADER + request.payload.len()).unwrap_or(u32::MAX);
-    bytes.extend_from_slice(&length.to_ne_bytes());
-    bytes.extend_from_slice(&request.message_type.to_ne_bytes());
-    bytes.extend_from_slice(&(request.flags | flags | NLM_F_REQUEST).to_ne_bytes());
-    bytes.extend_from_slice(&sequence.to_ne_bytes());
-    bytes.extend_from_slice(&0_u32.to_ne_bytes());
-    bytes.extend_from_slice(&request.payload);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{ERROR, Message};
-    use crate::netfilter::Refusal;
-
-    fn message(payload: &[u8], flags: u16) -> Message<'_> {
-        Message { message_type: ERROR, flags, sequence: 1, port: 0, payload }
-    }
-
-    #[test]
-    fn refusals_with_and_without_words() {
-        assert_eq!(message(&0_i32.to_ne_bytes(), 0).refusal(), None);
-        assert_eq!(message(&(-17_i32).to_ne_bytes(), 0).refusal(), Some(Refusal::new(17)));
-        // The set subsystem's own numbers are beyond those of the system.
-        let full = message(&(-4352_i32).to_ne_bytes(), 0).refusal().expect("a refusal");
-        assert_eq!(full.to_string(), "the set is full");
-        let mut capped = (-22_i32).to_ne_bytes().to_vec();
-        capped.extend_from_slice(&[0; 16]);
-        capped.extend_from_slice(&[8, 0, 1, 0, b'b', b'a', b'd', 0]);
-        let refusal = message(&capped, 0x300).refusal().expect("a refusal");
-        assert_eq!(refusal, Refusal { code: 22, message: "bad".into() });
-        assert!(refusal.to_string().ends_with("(bad)"), "{refusal}");
-        for end in 4..capped.len() {
-            assert_eq!(message(&capped[..end], 0x300).refusal().map(|refusal| refusal.code), Some(22));
-        }
-        // A length that a broken peer made up is not an index.
-        let mut wrong = (-22_i32).to_ne_bytes().to_vec();
-        wrong.extend_from_slice(&u32::MAX.to_ne_bytes());
-        assert_eq!(message(&wrong, 0x200).refusal(), Some(Refusal::new(22)));
-    }
+fn refusal(message: &Message<'_>) -> Option<Refusal> {
+    message.refusal().map(|(code, message)| Refusal { code, message })
 }

@@ -7,8 +7,8 @@
 //! written before it does ([`LaterWatch`]); that nobody else was there meanwhile is seen from the number of transactions.
 
 use super::nft::{Client, Family, Table};
-use super::socket::{Received, receive};
 use super::{Error, NFTABLES, Result};
+use crate::datagram::{Received, receive};
 use crate::wire::{attributes, split_header};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

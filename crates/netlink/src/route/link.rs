@@ -1,7 +1,7 @@
 //! Network devices: what there is, new ones, changes.
 
 use super::{CREATE, DEL_LINK, EXCLUSIVE, GET_LINK, NEW_LINK};
-use crate::connection::Request;
+use crate::datagram::Request;
 use crate::mac::MacAddress;
 use crate::wire::{Attribute, Writer, attributes, header_u32, split_header};
 use std::fmt;

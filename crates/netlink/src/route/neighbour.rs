@@ -2,7 +2,7 @@
 
 use super::{APPEND, CREATE, DEL_NEIGHBOUR, GET_NEIGHBOUR, NEW_NEIGHBOUR, REPLACE};
 use crate::Family;
-use crate::connection::Request;
+use crate::datagram::Request;
 use crate::mac::MacAddress;
 use crate::wire::{Writer, attributes, header_u32, split_header};
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use super::{APPEND, CREATE, DEL_ROUTE, EXCLUSIVE, GET_ROUTE, NEW_ROUTE, REPLACE};
 use crate::Family;
-use crate::connection::Request;
+use crate::datagram::Request;
 use crate::kernel::RouteFilter;
 use crate::wire::{Attribute, Writer, attributes, header_u32, split_header};
 use ipnet::IpNet;
@@ -65,7 +65,7 @@ pub enum RouteKind {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Where to.
+    /// The network whose packets take it.
     pub destination: IpNet,
     /// What happens.
     pub kind: RouteKind,

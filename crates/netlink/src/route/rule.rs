@@ -2,7 +2,7 @@
 
 use super::{CREATE, DEL_RULE, EXCLUSIVE, GET_RULE, NEW_RULE};
 use crate::Family;
-use crate::connection::Request;
+use crate::datagram::Request;
 use crate::wire::{Writer, attributes, header_u32, split_header};
 use ipnet::IpNet;
 use std::fmt;

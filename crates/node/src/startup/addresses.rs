@@ -50,7 +50,7 @@ pub enum AddressError {
         method: String,
         /// The variable of the address.
         address_variable: &'static str,
-        /// Why.
+        /// What stands in the way of a decision.
         #[source]
         source: Box<DetectError>,
     },

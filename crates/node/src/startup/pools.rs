@@ -35,7 +35,7 @@ pub enum PoolError {
     /// A variable cannot be used.
     #[error("{variable}={value}: {reason}")]
     Variable {
-        /// Which one.
+        /// The variable that cannot be used.
         variable: String,
         /// What it holds.
         value: String,

@@ -6,6 +6,7 @@
 use super::plan::Part;
 use crate::context::Context;
 use crate::health::SERVICES;
+use daemon::{Environment as _, SystemEnvironment};
 use rustix::process::{
     Pid, Signal, WaitOptions, getppid, kill_process, set_parent_process_death_signal, wait,
 };
@@ -75,11 +76,11 @@ impl Child {
 /// # Errors
 /// When the supervisor is gone already, or the system refuses.
 pub fn end_with_supervisor() -> io::Result<()> {
-    let Some(supervisor) = std::env::var(SUPERVISOR).ok().and_then(|pid| pid.parse::<i32>().ok()) else {
+    let Some(supervisor) = SystemEnvironment.text(SUPERVISOR).and_then(|pid| pid.parse::<i32>().ok()) else {
         return Ok(());
     };
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before we asked to be told.
+    // It may have ended before we asked for the signal.
     if getppid().map(|parent| parent.as_raw_nonzero().get()) == Some(supervisor) {
         return Ok(());
     }

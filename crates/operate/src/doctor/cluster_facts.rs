@@ -23,7 +23,7 @@ pub struct ClusterFacts {
     pub service_ranges: Vec<String>,
     /// On how many nodes kube-proxy's daemon set runs; `None` where there is none.
     pub proxied_nodes: Option<i64>,
-    /// Whether nodes are told where the API is, so that they need no service to reach it.
+    /// Whether nodes are configured with the API's address, so that they need no service to reach it.
     pub has_api_endpoint: bool,
     /// Rights that components use and do not have, a line each; `None` where nobody could be asked.
     pub missing_rights: Option<Vec<String>>,

@@ -34,7 +34,7 @@ pub(crate) struct HostFacts {
     pub ip_forward: Option<u32>,
     /// Names of running programs.
     pub programs: BTreeSet<String>,
-    /// What NetworkManager and systemd-networkd are told to leave alone, as text of all their files.
+    /// What NetworkManager and systemd-networkd are configured to leave alone, as text of all their files.
     pub manager_files: String,
     /// Files in the folder of CNI configurations, in the order in which runtimes read them.
     pub cni_files: Vec<String>,

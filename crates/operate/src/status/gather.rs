@@ -78,7 +78,7 @@ pub async fn gather(target: &Target) -> Facts {
 /// Where Calico's data is.
 async fn data_path(target: &Target) -> &'static str {
     for group in GROUPS {
-        // Any account may ask this; what cannot be asked here fails below, where it is told.
+        // Any account may ask this; what cannot be asked here fails below, where it is reported.
         if matches!(target.look(group).await, Ok(Some(_))) {
             return group;
         }

@@ -82,7 +82,7 @@ async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
     );
     assert!(status.routing.starts_with("BGP where pools want it"), "{}", status.routing);
 
-    // Somebody without rights is told what could not be read.
+    // An account without rights learns what could not be read.
     let nobody = Target::open(Some(&world.api_server.kubeconfig_without_rights())).await?;
     let status = report(&gather_status(&nobody).await);
     assert!(

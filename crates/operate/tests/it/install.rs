@@ -107,7 +107,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
         run(&target, &options("v2", false), How { wait: Some(Duration::from_secs(60)), ..how(true) }).await?;
     assert!(said.contains("calicoVersion is v3.32.1 now; it was v3.30.0"), "{said}");
 
-    // What somebody else changed is not taken without being told to.
+    // What another manager changed is not taken unless asked for.
     let patch = r#"{"spec":{"template":{"spec":{"priorityClassName":"system-cluster-critical"}}}}"#;
     let arguments =
         ["patch", "daemonset", "calico-node", "-n", "kube-system", "--field-manager=somebody", "-p", patch];

@@ -325,7 +325,7 @@ proptest! {
         prop_assert_eq!(tried.seen(), expected.clone());
         let reversed = Tried::at_once(&tried.state, true).seen();
         prop_assert_eq!(reversed, expected);
-        // What is shown for a peer is what it was told.
+        // What is shown for a peer is what was sent to it.
         for ((peer, prefix), announcement) in &tried.mirror.exports {
             let exported = tried.rib.exported(*peer, *prefix);
             prop_assert_eq!(exported.as_deref(), Some(announcement));

@@ -104,7 +104,7 @@ pub(super) fn withdraw(prefixes: &[&str]) -> Update {
     Update { withdrawn: prefixes.iter().map(|text| Nlri::new(net(text))).collect(), ..Update::default() }
 }
 
-/// What the kernel and the peers have, by what the tables said. It refuses to be told what it knows.
+/// What the kernel and the peers have, by what the tables said. It refuses repetitions.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     pub(super) kernel: BTreeMap<IpNet, KernelRoute>,

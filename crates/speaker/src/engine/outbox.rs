@@ -1,4 +1,4 @@
-//! What a peer is still to be told: routes, and the marks behind them.
+//! What is still to be sent to a peer: routes, and the marks behind them.
 
 use super::pending::{Pending, Run};
 use bgp_wire::{
@@ -18,7 +18,7 @@ struct Marks {
     end_of_refresh: bool,
 }
 
-/// What a peer is still to be told.
+/// What is still to be sent to a peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     options: SessionOptions,

@@ -33,14 +33,14 @@ pub enum LogLine {
         from: StateName,
         /// What it is.
         to: StateName,
-        /// Why.
+        /// What brought the change about, where a fault or a message did.
         reason: Option<Reason>,
     },
     /// Something is odd about a session.
     Warning {
         /// The session's name.
         session: String,
-        /// What.
+        /// The line for the log.
         text: String,
     },
     /// A restart of this speaker is over.

@@ -1,4 +1,4 @@
-//! One peer: its session, its connections, and what it is still to be told.
+//! One peer: its session, its connections, and what is still to be sent to it.
 
 use super::outbox::Outbox;
 use crate::session::{Direction, Moment, Random, Session, Settings};
@@ -70,7 +70,7 @@ pub struct Watched {
     pub link: Option<u32>,
     /// The address that packets start from.
     pub source: Option<IpAddr>,
-    /// How.
+    /// Whether and how quickly BFD watches the peer.
     pub bfd: intent::Bfd,
 }
 

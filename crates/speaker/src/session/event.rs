@@ -1,4 +1,4 @@
-//! What a session is told, and what it asks for.
+//! What happens to a session, and what it asks for.
 
 use bgp_wire::{Family, Message, Notification, Open, SessionOptions, Update};
 use std::fmt;
@@ -67,7 +67,7 @@ pub(crate) enum Action {
     Up(Direction, Box<Agreed>),
     /// The session has ended. The peer's routes of the families that are not kept are gone.
     Down {
-        /// Why.
+        /// What ended it.
         reason: Reason,
         /// The families whose routes are kept as stale.
         keep: [bool; 2],

@@ -51,7 +51,7 @@ impl Handle {
         receiver.recv().ok()
     }
 
-    /// Ends the speaker. `keep`: for a restart: peers and the kernel keep our routes. Otherwise peers are told why.
+    /// Ends the speaker. `keep`: for a restart: peers and the kernel keep our routes. Otherwise peers learn why.
     pub fn end(&self, keep: bool, text: &str) {
         self.send(Command::End { keep, text: text.to_owned() });
     }

@@ -103,7 +103,7 @@ impl Cluster {
     }
 
     fn intent(&self, node: usize) -> Result<bgp::Intent> {
-        let mut state = BgpState::new(Settings { node: format!("n{node}"), ..Settings::default() });
+        let mut state = BgpState::new(Settings { node: format!("n{node}").into(), ..Settings::default() });
         let mut put = |kind: &str, name: &str, labels: &Value, spec: &Value| -> Result<()> {
             let document = json!({
                 "apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec,

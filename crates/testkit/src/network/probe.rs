@@ -51,7 +51,7 @@ pub struct Probe<'a> {
     pub to: IpAddr,
     /// Who should get it.
     pub receiver: &'a Station,
-    /// What.
+    /// What packets the probe sends.
     pub traffic: Traffic,
 }
 

@@ -102,7 +102,7 @@ fn a_node_starts_heals_and_ends() {
     assert!(!is_running(second), "a part outlived its node:\n{}", node.log());
 }
 
-/// As Ctrl-C does: the signal reaches all parts at once, and nobody has to be told that they end.
+/// As Ctrl-C does: the signal reaches all parts at once, so their ends are no news.
 #[test]
 fn a_signal_for_the_whole_group_ends_in_silence() {
     let (namespace, etcd) = apart();

@@ -65,7 +65,7 @@ async fn clocks_that_jump_end_no_connection() {
     assert_eq!(world.connections(), 1);
 }
 
-/// Carries connections to a server until it is told not to.
+/// Carries connections to a server until it is stopped.
 async fn carry(listener: TcpListener, to: SocketAddr, open: watch::Receiver<bool>) {
     loop {
         let Ok((mut near, _)) = listener.accept().await else { return };

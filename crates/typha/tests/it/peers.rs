@@ -1,5 +1,5 @@
 //! Every client on every server, as processes on one store. Ours are always there; where `TORTIE_PEER_BIN` names a folder with
-//! Calico's own programs (`calico-typha`, and its test client `typha-client`), they take part, and must be told the same.
+//! Calico's own programs (`calico-typha`, and its test client `typha-client`), they take part, and must receive the same.
 
 use crate::captured::stored;
 use crate::store::{Keeper, open};
@@ -138,7 +138,7 @@ async fn every_client_is_told_the_same_by_every_server() {
         let (_, _, through, _) = ours.unwrap();
         for server in &servers {
             let log = folder.path().join(format!("client-{}-{kind}", server.name));
-            // A client may also be told what came and went before it.
+            // A client may also receive what came and went before it.
             calico_is_told(through.entries().len(), &program, server, kind, &log).await;
         }
     }

@@ -1,4 +1,4 @@
-//! A server with feeds of texts, and clients that keep what they are told.
+//! A server with feeds of texts, and clients that keep what they receive.
 
 use async_trait::async_trait;
 use model::feed::Status;
@@ -157,12 +157,12 @@ pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What a client was told.
+/// What a client received.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) entries: BTreeMap<String, String>,
     pub(crate) status: Option<Status>,
-    /// How many entries it was told about.
+    /// How many entries it received.
     pub(crate) count: usize,
 }
 

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// The length of Goldmane's buckets, unless it was told otherwise; others are shown as well, with coarser times.
+/// The length of Goldmane's buckets, unless configured otherwise; others are shown as well, with coarser times.
 const BUCKET: i64 = 15;
 /// How many buckets are looked at in every round, the one that fills included.
 const CHANGING: i64 = 2;

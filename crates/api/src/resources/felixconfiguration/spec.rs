@@ -18,6 +18,7 @@ use super::parts::{
 };
 use crate::meta::StringMap;
 use crate::scalars::{Dscp, Duration, Ip, IpOrCidr, Port, SelectorText};
+use crate::text::Written;
 use api_derive::resource_struct;
 use serde_json::{Map, Value};
 
@@ -66,7 +67,7 @@ pub struct FelixConfigurationSpec {
     pub max_ipset_size: Option<i64>,
     /// Which of the two iptables flavours is used. Rules that the other flavour holds are not moved.
     #[field(pattern = r"^(?i)(Auto|Legacy|NFT)?$")]
-    pub iptables_backend: Option<IptablesBackend>,
+    pub iptables_backend: Option<Written<IptablesBackend>>,
     /// How often XDP programs and maps are read back and repaired; 0 turns that off. Default 90s.
     #[field(schema = interval)]
     pub xdp_refresh_interval: Option<Duration>,
@@ -186,7 +187,7 @@ pub struct FelixConfigurationSpec {
     /// The file with the private key of the metrics server.
     pub prometheus_metrics_key_file: Option<String>,
     /// What the metrics server asks of a client's certificate. Default NoClientCert.
-    pub prometheus_metrics_client_auth: Option<PrometheusMetricsClientAuth>,
+    pub prometheus_metrics_client_auth: Option<Written<PrometheusMetricsClientAuth>>,
     /// Ports of the host that stay reachable whatever policy says. An empty list protects none.
     pub failsafe_inbound_host_ports: Option<Vec<ProtoPort>>,
     /// Ports that the host can always reach whatever policy says. An empty list protects none.
@@ -210,7 +211,7 @@ pub struct FelixConfigurationSpec {
     #[field(max_len = 45)]
     pub nat_outgoing_address: Ip,
     /// Which destinations keep the pod's own source address. Default IPPoolsOnly.
-    pub nat_outgoing_exclusions: Option<NATOutgoingExclusions>,
+    pub nat_outgoing_exclusions: Option<Written<NATOutgoingExclusions>>,
     /// The source hint on IPv4 routes to workloads.
     #[field(max_len = 45)]
     pub device_route_source_address: Ip,
@@ -222,9 +223,9 @@ pub struct FelixConfigurationSpec {
     /// Whether routes to workloads that someone else made are removed.
     pub remove_external_routes: Option<bool>,
     /// For which pools without VXLAN Felix, not BGP, makes the routes to other nodes. Default EnabledIPIPOnly.
-    pub program_cluster_routes: Option<ProgramClusterRoutes>,
+    pub program_cluster_routes: Option<Written<ProgramClusterRoutes>>,
     /// Whether Felix turns on IP forwarding. Default Enabled.
-    pub ip_forwarding: EnabledOrDisabled,
+    pub ip_forwarding: Written<EnabledOrDisabled>,
     /// Hosts outside the cluster whose tunnel traffic is let in.
     pub external_nodes_list: Option<Vec<IpOrCidr>>,
     /// Where a memory profile is written on a signal.
@@ -256,10 +257,10 @@ pub struct FelixConfigurationSpec {
     pub generic_xdp_enabled: Option<bool>,
     /// Whether nftables is used in place of iptables; `Auto` follows kube-proxy.
     #[field(default = "\"Auto\"")]
-    pub nftables_mode: Option<NFTablesMode>,
+    pub nftables_mode: Option<Written<NFTablesMode>>,
     /// Which established traffic takes the kernel's flow table.
     #[field(default = "\"Disabled\"")]
-    pub nftables_flow_table_offload: Option<NFTablesFlowTableOffload>,
+    pub nftables_flow_table_offload: Option<Written<NFTablesFlowTableOffload>>,
     /// The host interfaces, as a regular expression, that take part in the flow table.
     pub nftables_flow_table_data_iface_pattern: String,
     /// How often the nftables rules are read back and repaired. Default 90s.
@@ -277,19 +278,19 @@ pub struct FelixConfigurationSpec {
     pub bpf_enabled: Option<bool>,
     /// Which address the host itself uses as source over a tunnel in BPF mode. Default TunnelAddress.
     #[field(name = "bpfOverlayHostSourceIP")]
-    pub bpf_overlay_host_source_ip: Option<BPFOverlayHostSourceIP>,
+    pub bpf_overlay_host_source_ip: Option<Written<BPFOverlayHostSourceIP>>,
     /// Whether BPF is forbidden to unprivileged users. Default true.
     pub bpf_disable_unprivileged: Option<bool>,
     /// Whether the kernel's strict JIT hardening is relaxed. Default Auto.
     #[field(name = "bpfJITHardening")]
-    pub bpf_jit_hardening: Option<BPFJITHardening>,
+    pub bpf_jit_hardening: Option<Written<BPFJITHardening>>,
     /// How much the BPF programs log to the trace pipe. Default Off.
     #[field(always)]
     pub bpf_log_level: BPFLogLevel,
     /// How much the cleanup of BPF connection tracking logs. Default Off.
-    pub bpf_conntrack_log_level: BPFConntrackLogLevel,
+    pub bpf_conntrack_log_level: Written<BPFConntrackLogLevel>,
     /// Where expired entries of BPF connection tracking are removed. Default Userspace.
-    pub bpf_conntrack_mode: Option<BPFConntrackMode>,
+    pub bpf_conntrack_mode: Option<Written<BPFConntrackMode>>,
     /// How long BPF connection tracking keeps entries.
     pub bpf_conntrack_timeouts: Option<BPFConntrackTimeouts>,
     /// How long the BPF dataplane waits for the fragments of a packet; the kernel's own value when there is none.
@@ -307,10 +308,10 @@ pub struct FelixConfigurationSpec {
     /// Deprecated: see `bpfConnectTimeLoadBalancing`.
     pub bpf_connect_time_load_balancing_enabled: Option<bool>,
     /// For which services addresses are translated when a socket connects. Default TCP.
-    pub bpf_connect_time_load_balancing: Option<BPFConnectTimeLoadBalancing>,
+    pub bpf_connect_time_load_balancing: Option<Written<BPFConnectTimeLoadBalancing>>,
     /// Whether the host's own traffic to services is translated per packet. Default Enabled.
     #[field(name = "bpfHostNetworkedNATWithoutCTLB")]
-    pub bpf_host_networked_nat_without_ctlb: Option<EnabledOrDisabled>,
+    pub bpf_host_networked_nat_without_ctlb: Option<Written<EnabledOrDisabled>>,
     /// How replies to clients outside the cluster travel: back through the node they came in by, or directly. Default
     /// Tunnel.
     pub bpf_external_service_mode: BPFExternalServiceMode,
@@ -376,18 +377,18 @@ pub struct FelixConfigurationSpec {
     #[field(name = "bpfExportBufferSizeMB")]
     pub bpf_export_buffer_size_mb: Option<i64>,
     /// Whether Felix works together with Istio's ambient mode. Default Disabled.
-    pub istio_ambient_mode: Option<EnabledOrDisabled>,
+    pub istio_ambient_mode: Option<Written<EnabledOrDisabled>>,
     /// The DSCP value that directs traffic to Istio's tunnel. Default 23.
     #[field(name = "istioDSCPMark")]
     pub istio_dscp_mark: Option<Dscp>,
     /// Where the cgroup hierarchy is mounted, if not in the usual place.
     pub cgroup_v2_path: String,
     /// Whether active flows are evaluated again when policy changes. Default Continuous.
-    pub flow_logs_policy_evaluation_mode: Option<FlowLogsPolicyEvaluationMode>,
+    pub flow_logs_policy_evaluation_mode: Option<Written<FlowLogsPolicyEvaluationMode>>,
     /// Whether packets go straight to the workload's side of its device. Default Enabled.
-    pub bpf_redirect_to_peer: EnabledOrDisabled,
+    pub bpf_redirect_to_peer: Written<EnabledOrDisabled>,
     /// How BPF programs are attached to interfaces. Default Netkit.
-    pub bpf_attach_type: Option<BPFAttachType>,
+    pub bpf_attach_type: Option<Written<BPFAttachType>>,
     /// How often flow logs are sent.
     #[field(schema = interval)]
     pub flow_logs_flush_interval: Option<Duration>,
@@ -396,9 +397,9 @@ pub struct FelixConfigurationSpec {
     /// The server that flow logs are sent to.
     pub flow_logs_goldmane_server: Option<String>,
     /// Whether flows are also reported on a local socket. Default Disabled.
-    pub flow_logs_local_reporter: Option<EnabledOrDisabled>,
+    pub flow_logs_local_reporter: Option<Written<EnabledOrDisabled>>,
     /// Whether BPF programs are profiled. Default Disabled.
-    pub bpf_profiling: EnabledOrDisabled,
+    pub bpf_profiling: Written<EnabledOrDisabled>,
     /// Whether routes to workloads come from IPAM blocks or from endpoints. Default CalicoIPAM.
     pub route_source: RouteSource,
     /// The route tables that are ours.
@@ -446,7 +447,7 @@ pub struct FelixConfigurationSpec {
     #[field(schema = interval)]
     pub wireguard_keep_alive: Option<Duration>,
     /// What to do with the source/destination check of the EC2 instance. Default DoNothing.
-    pub aws_src_dst_check: Option<AWSSrcDstCheck>,
+    pub aws_src_dst_check: Option<Written<AWSSrcDstCheck>>,
     /// What happens to packets for service addresses that nobody uses. Default Drop.
     pub service_loop_prevention: ServiceLoopPrevention,
     /// Whether pods may ask for foreign source addresses. Default Disabled.
@@ -455,13 +456,13 @@ pub struct FelixConfigurationSpec {
     pub mtu_iface_pattern: String,
     /// Whether floating IPs outside OpenStack are programmed.
     #[field(name = "floatingIPs")]
-    pub floating_ips: Option<EnabledOrDisabled>,
+    pub floating_ips: Option<Written<EnabledOrDisabled>>,
     /// Whether the host answers ARP and NDP for pods and load balancers in its own subnet. Default Disabled.
-    pub local_subnet_l2_reachability: Option<LocalSubnetL2Reachability>,
+    pub local_subnet_l2_reachability: Option<Written<LocalSubnetL2Reachability>>,
     /// How often such addresses are announced again; 0 turns that off. Default 120s.
     pub local_subnet_l2_reachability_refresh_interval: Option<Duration>,
     /// Whether Felix opens its metrics ports in the Windows firewall. Default Disabled.
-    pub windows_manage_firewall_rules: Option<EnabledOrDisabled>,
+    pub windows_manage_firewall_rules: Option<Written<EnabledOrDisabled>>,
     /// The garbage collection threshold of the Go implementation; kept for it, not used here.
     #[field(name = "goGCThreshold")]
     pub go_gc_threshold: Option<i64>,

@@ -4,10 +4,10 @@ use super::{Common, Peerings, node_as_peer, nodes_at, selector, version_of};
 use crate::facts::{Facts, NodeFacts};
 use crate::intent::GatewayScope;
 use crate::intent::session::Origin;
-use crate::values::NodeName;
 use ::selector::Selector;
 use api::{BGPPeerSpec, ReversePeering};
 use model::IpVersion;
+use model::NodeName;
 
 /// Emits the reverse of each BGPPeer whose other end is this node. A workload sets up its own end.
 pub(super) fn emit(facts: &Facts, own_name: &NodeName, own: &NodeFacts, peerings: &mut Peerings) {
@@ -55,7 +55,7 @@ impl<'a> Others<'a> {
     fn contain(&self, name: &NodeName, node: &NodeFacts) -> bool {
         match self {
             Self::All => true,
-            Self::Named(named) => name.0 == *named,
+            Self::Named(named) => name.as_str() == *named,
             Self::Selected(selector) => selector.evaluate(&node.labels),
         }
     }

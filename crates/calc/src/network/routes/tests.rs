@@ -10,7 +10,7 @@ use naive::State;
 
 const ME: &str = "me";
 
-/// The dataplane's view: the last word about each range. Checks that nothing is told twice or removed in vain.
+/// The dataplane's view: the last word about each range. Checks that nothing is sent twice or removed in vain.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<IpNet, Route>);
 

@@ -8,6 +8,7 @@ use super::findings::Findings;
 use crate::context::{CONNECT_DEADLINE, Context};
 use crate::failure::{Failure, Result};
 use crate::ipam::store::all_readable;
+use api::words::service as words;
 use api::{AssignIPs, Kind, KubeControllersConfigurationSpec, KubernetesService, Resource};
 use client::config::KubernetesSettings;
 use client::{Client, ClientConfig, DatastoreType};
@@ -21,8 +22,7 @@ const LIST_DEADLINE: Duration = Duration::from_secs(20);
 const OUR_CLASS: &str = "calico";
 
 /// Annotations by which a service asks for an address.
-const ASKING: [&str; 3] =
-    ["projectcalico.org/ipv4pools", "projectcalico.org/ipv6pools", "projectcalico.org/loadBalancerIPs"];
+const ASKING: [&str; 3] = [words::IPV4_POOLS, words::IPV6_POOLS, words::LOAD_BALANCER_IPS];
 
 pub(super) async fn load(
     client: &Client,

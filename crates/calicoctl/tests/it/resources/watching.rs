@@ -19,7 +19,7 @@ fn policy(name: &str, label: &str) -> String {
     )
 }
 
-/// A reader that goes away when it is told to.
+/// A reader that goes away on request.
 #[derive(Clone, Default)]
 struct Pipe {
     buffer: Buffer,

@@ -3,9 +3,9 @@
 //! As with Calico, a size that was found too small is doubled in `/var/lib/calico/bpf_ct_map_size`, and the next start copies all
 //! connections into maps of that size, while programs of the one before go on. It refuses to shrink below what is configured.
 
+use api::BPFConntrackGrowth;
 use bpf_driver::{Usage, Usages};
 use felix_config::Config;
-use felix_config::choices::ConntrackScaling;
 use std::fs;
 use std::path::{Path, PathBuf};
 use telemetry::{Figure, FigureKind, Metrics};
@@ -28,7 +28,7 @@ impl Connections {
     pub(super) fn new(config: &Config, beside: &Path) -> Self {
         Self {
             file: beside.with_file_name(FILE),
-            grows: config.bpf_map_size_conntrack_scaling == ConntrackScaling::DoubleIfFull,
+            grows: config.bpf_map_size_conntrack_scaling == Some(BPFConntrackGrowth::DoubleIfFull),
             usages: None,
             is_asked: false,
         }
@@ -121,9 +121,9 @@ fn figures_of([v4, v6]: [Usage; 2]) -> [Figure; 5] {
 #[cfg(test)]
 mod tests {
     use super::{Connections, figures_of, size};
+    use api::BPFConntrackGrowth;
     use bpf_driver::{Usage, Usages};
     use felix_config::Config;
-    use felix_config::choices::ConntrackScaling;
     use felix_config::kinds::NoSurroundings;
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(connections.outgrown(), None, "once is enough");
         let next = Connections::new(&config, &folder.path().join("mtu"));
         assert_eq!(next.size(&config), 2000);
-        let fixed = Config { bpf_map_size_conntrack_scaling: ConntrackScaling::Disabled, ..config };
+        let fixed = Config { bpf_map_size_conntrack_scaling: Some(BPFConntrackGrowth::Disabled), ..config };
         let mut fixed_size = Connections::new(&fixed, &folder.path().join("mtu"));
         fixed_size.usages = Some(usages);
         assert_eq!((fixed_size.size(&fixed), fixed_size.outgrown()), (1000, None));

@@ -3,8 +3,8 @@
 //!
 //! They are the whole machine's, so a node that is only a network of its own (one of the lab's) leaves them alone.
 
+use api::BPFJITHardening;
 use felix_config::Config;
-use felix_config::choices::JitHardening;
 use std::fs;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const OTHERS_ONLY: Change = ("net/core/bpf_jit_harden", "2", "1");
 /// What is asked for. Pure.
 fn changes(config: &Config) -> impl Iterator<Item = Change> {
     let nobody_else = config.bpf_disable_unprivileged.then_some(NOBODY_ELSE);
-    let others_only = (config.bpf_jit_hardening == JitHardening::Auto).then_some(OTHERS_ONLY);
+    let others_only = (config.bpf_jit_hardening == Some(BPFJITHardening::Auto)).then_some(OTHERS_ONLY);
     nobody_else.into_iter().chain(others_only)
 }
 
@@ -47,8 +47,8 @@ fn apply_in(config: &Config, folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::apply_in;
+    use api::BPFJITHardening;
     use felix_config::Config;
-    use felix_config::choices::JitHardening;
     use felix_config::kinds::NoSurroundings;
 
     #[test]
@@ -56,7 +56,7 @@ mod tests {
         let plain = Config::with_defaults(&NoSurroundings);
         let left_alone = Config {
             bpf_disable_unprivileged: false,
-            bpf_jit_hardening: JitHardening::Strict,
+            bpf_jit_hardening: Some(BPFJITHardening::Strict),
             ..plain.clone()
         };
         for (config, before, after) in [

@@ -3,9 +3,9 @@
 
 use crate::managers::Interfaces;
 use crate::managers::SERVICE_GATEWAYS;
+use api::{BPFConnectTimeLoadBalancing, EnabledOrDisabled};
 use bpf_driver::Interface;
 use felix_config::Config;
-use felix_config::choices::{ConnectTimeLoadBalancing, Switch};
 use messages::InterfaceName;
 use netlink::{
     DeviceKind, Error, Kernel, Link, LinkChange, Neighbour, NewLink, Operation, Peer, first_failure, sysctl,
@@ -25,10 +25,12 @@ pub(crate) struct HostPath {
 impl HostPath {
     /// What is asked for. Without a control group whose sockets are ours, packets are left.
     pub(crate) fn new(config: &Config, has_group: bool) -> Self {
-        let by_packets = config.bpf_host_networked_nat_without_ctlb != Switch::Disabled;
+        let by_packets = config.bpf_host_networked_nat_without_ctlb != Some(EnabledOrDisabled::Disabled);
         match config.bpf_connect_time_load_balancing {
-            ConnectTimeLoadBalancing::Enabled if has_group => Self { sockets: Some(false), devices: None },
-            ConnectTimeLoadBalancing::Disabled => {
+            Some(BPFConnectTimeLoadBalancing::Enabled) if has_group => {
+                Self { sockets: Some(false), devices: None }
+            }
+            Some(BPFConnectTimeLoadBalancing::Disabled) => {
                 Self { sockets: None, devices: by_packets.then_some(false) }
             }
             _ if has_group && by_packets => Self { sockets: Some(true), devices: Some(true) },
@@ -169,11 +171,11 @@ mod tests {
 
     #[test]
     fn sockets_and_packets_share_protocols() {
-        use ConnectTimeLoadBalancing::{Disabled, Enabled, Tcp};
+        use BPFConnectTimeLoadBalancing::{Disabled, Enabled, TCP};
         for (mode, by_packets, has_group, sockets, devices) in [
-            (Tcp, true, true, Some(true), Some(true)),
-            (Tcp, false, true, Some(false), None),
-            (Tcp, true, false, None, Some(false)),
+            (TCP, true, true, Some(true), Some(true)),
+            (TCP, false, true, Some(false), None),
+            (TCP, true, false, None, Some(false)),
             (Enabled, true, true, Some(false), None),
             (Enabled, true, false, None, Some(false)),
             (Disabled, true, true, None, Some(false)),
@@ -181,12 +183,12 @@ mod tests {
             (Enabled, false, false, None, None),
         ] {
             let config = Config {
-                bpf_connect_time_load_balancing: mode,
-                bpf_host_networked_nat_without_ctlb: if by_packets {
-                    Switch::Enabled
+                bpf_connect_time_load_balancing: Some(mode),
+                bpf_host_networked_nat_without_ctlb: Some(if by_packets {
+                    EnabledOrDisabled::Enabled
                 } else {
-                    Switch::Disabled
-                },
+                    EnabledOrDisabled::Disabled
+                }),
                 ..Config::with_defaults(&NoSurroundings)
             };
             let found = HostPath::new(&config, has_group);

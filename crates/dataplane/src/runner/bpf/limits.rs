@@ -51,8 +51,9 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::Limits;
+    use felix_config::choices::{ConnectLogFilter, RedirectToPeer};
     use felix_config::kinds::NoSurroundings;
-    use felix_config::{Config, Pattern, choices};
+    use felix_config::{Config, Pattern};
 
     fn reasons(limits: &Limits) -> Vec<String> {
         limits.all().collect()
@@ -63,20 +64,20 @@ mod tests {
         let plain = Config { bpf_enabled: true, ..Config::with_defaults(&NoSurroundings) };
         assert_eq!(reasons(&Limits::new(&plain)), Vec::<String>::new());
         let less = Config {
-            bpf_redirect_to_peer: choices::RedirectToPeer::Disabled,
-            bpf_connect_time_load_balancing: choices::ConnectTimeLoadBalancing::Disabled,
+            bpf_redirect_to_peer: Some(RedirectToPeer::Disabled),
+            bpf_connect_time_load_balancing: Some(api::BPFConnectTimeLoadBalancing::Disabled),
             bpf_map_size_conntrack: 1000,
             bpf_maglev_max_services: 10,
             bpf_log_filters: [("all".to_owned(), "tcp port 80".to_owned())].into(),
-            bpf_external_service_mode: choices::ExternalServiceMode::Dsr,
+            bpf_external_service_mode: Some(api::BPFExternalService::DSR),
             bpf_kube_proxy_iptables_cleanup_enabled: false,
             bpf_ip_fragment_reassembly_enabled: false,
-            bpf_ctlb_log_filter: choices::ConnectLogFilter::All,
-            bpf_conntrack_log_level: choices::ConntrackLogLevel::Debug,
+            bpf_ctlb_log_filter: Some(ConnectLogFilter::All),
+            bpf_conntrack_log_level: Some(api::BPFConntrackLogLevel::Debug),
             bpf_force_track_packets_from_ifaces: vec!["eth+".to_owned()],
-            bpf_profiling: choices::Switch::Enabled,
+            bpf_profiling: Some(api::EnabledOrDisabled::Enabled),
             bpf_host_conntrack_bypass: true,
-            bpf_overlay_host_source_ip: choices::OverlayHostSource::HostAddress,
+            bpf_overlay_host_source_ip: Some(api::BPFOverlayHostSourceIP::HostAddress),
             bpf_disable_gro_for_ifaces: Pattern::new("eth0"),
             ..plain.clone()
         };

@@ -1,4 +1,4 @@
-//! Services in the rounds of the dataplane: what is known of this node, when the maps are written, and who is told.
+//! Services in the rounds of the dataplane: what is known of this node, when the maps are written, and who learns of it.
 
 use super::health::HealthPorts;
 use super::host_path::{Devices, HostPath, Sources};
@@ -42,7 +42,7 @@ impl Serving {
     pub(super) fn new(config: &Config, host: &str, path: HostPath, mtus: &Mtus, with_v6: bool) -> Self {
         let port = u16::try_from(config.bpf_kube_proxy_healthz_port).ok().filter(|port| *port != 0);
         let health = HealthPorts::start(port)
-            .inspect_err(|error| tracing::error!(%error, "load balancers are not told of services"));
+            .inspect_err(|error| tracing::error!(%error, "load balancers get no answers about services"));
         Self {
             host: host.to_owned(),
             zone: String::new(),

@@ -3,6 +3,10 @@
 use super::Owners;
 use super::host_path::HostPath;
 use crate::settings::sends_as_host;
+use api::{
+    BPFAttachType, BPFConnectTimeLoadBalancing, BPFExternalService, BPFLogging, BPFReversePathFilter,
+    EnabledOrDisabled, NATOutgoingExclusions, SourceSpoofing,
+};
 use bpf::interface::{Options, ReversePath};
 use bpf_conntrack::Timeouts;
 use bpf_driver::routes::{Elements, Failsafe, failsafes as elements};
@@ -10,10 +14,7 @@ use bpf_driver::sockets;
 use bpf_driver::sockets::Sockets;
 use bpf_driver::{Filters, Holders, Interface, Kind, Logging, Settings, Way};
 use bpf_policy::EndpointId;
-use felix_config::choices::{
-    AttachType, BpfLogLevel, ConnectTimeLoadBalancing, ExternalServiceMode, NatExclusions, RedirectToPeer,
-    ReversePathFilter, SourceSpoofing, Switch,
-};
+use felix_config::choices::RedirectToPeer;
 use felix_config::{Config, Pattern, PortProtocol, ProtoPort};
 use messages::{HostEndpointName, InterfaceName, WorkloadEndpointId};
 use rules::names::ANY_INTERFACE;
@@ -42,7 +43,7 @@ pub(super) fn driver_settings(
             sizes.extend(maps.map(|map| (map.to_owned(), size)));
         }
     }
-    let way = (config.bpf_attach_type == AttachType::Tc).then_some(Way::Filters);
+    let way = (config.bpf_attach_type == Some(BPFAttachType::TC)).then_some(Way::Filters);
     let (timeouts, problems) = Timeouts::read(&config.bpf_conntrack_timeouts, |name| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?;
         text.trim().parse().ok()
@@ -51,7 +52,7 @@ pub(super) fn driver_settings(
     let logging = Logging {
         // What stands for a rule's own words is not known here.
         prefix: config.log_prefix.split('%').next().unwrap_or_default().trim().to_owned(),
-        with_drops: config.bpf_log_level == BpfLogLevel::Debug,
+        with_drops: config.bpf_log_level == Some(BPFLogging::Debug),
         filters: Filters::read(&config.bpf_log_filters)
             .unwrap_or_default()
             .among(config.interface_prefixes().map(str::to_owned).collect(), others(config)),
@@ -94,7 +95,7 @@ fn others(config: &Config) -> Vec<String> {
 
 /// Has the driver serve services. How the host reaches them, and why sockets cannot if they should.
 pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (HostPath, Option<String>) {
-    let is_asked = config.bpf_connect_time_load_balancing != ConnectTimeLoadBalancing::Disabled;
+    let is_asked = config.bpf_connect_time_load_balancing != Some(BPFConnectTimeLoadBalancing::Disabled);
     let group = match is_asked {
         true => sockets::group(&config.cgroup_v2_path, &config.debug_bpf_cgroup_v2),
         false => Ok(None),
@@ -127,21 +128,21 @@ pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (Ho
     (path, refused)
 }
 
-/// What programs are told of the configuration.
+/// What programs need of the configuration.
 fn options(config: &Config) -> Options {
     let port = |port: i64| u16::try_from(port).unwrap_or_default();
     let defaults = Options::default();
     Options {
         reverse_path: match config.bpf_enforce_rpf {
-            ReversePathFilter::Disabled | ReversePathFilter::Unset => ReversePath::Any,
-            ReversePathFilter::Loose => ReversePath::Loose,
-            ReversePathFilter::Strict => ReversePath::Strict,
+            Some(BPFReversePathFilter::Disabled) | None => ReversePath::Any,
+            Some(BPFReversePathFilter::Loose) => ReversePath::Loose,
+            Some(BPFReversePathFilter::Strict) => ReversePath::Strict,
         },
-        redirects_to_peer: config.bpf_redirect_to_peer != RedirectToPeer::Disabled,
-        tells_drops: config.bpf_log_level == BpfLogLevel::Debug,
+        redirects_to_peer: config.bpf_redirect_to_peer != Some(RedirectToPeer::Disabled),
+        tells_drops: config.bpf_log_level == Some(BPFLogging::Debug),
         tells_flows: config.logs_flows() && config.is_leader(),
-        looks_up_sources: config.workload_source_spoofing == SourceSpoofing::Any,
-        keeps_host_sources: config.nat_outgoing_exclusions == NatExclusions::IpPoolsAndHostIps,
+        looks_up_sources: config.workload_source_spoofing == Some(SourceSpoofing::Any),
+        keeps_host_sources: config.nat_outgoing_exclusions == Some(NATOutgoingExclusions::IPPoolsAndHostIPs),
         allows_ipip: config.allow_ipip_packets_from_workloads,
         allows_vxlan: config.allow_vxlan_packets_from_workloads,
         vxlan_port: port(config.vxlan_port),
@@ -152,8 +153,8 @@ fn options(config: &Config) -> Options {
         }),
         service_mark: u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default(),
         bypasses_tracking: config.bpf_host_conntrack_bypass,
-        profiles: config.bpf_profiling == Switch::Enabled,
-        answers_directly: config.bpf_external_service_mode == ExternalServiceMode::Dsr,
+        profiles: config.bpf_profiling == Some(EnabledOrDisabled::Enabled),
+        answers_directly: config.bpf_external_service_mode == Some(BPFExternalService::DSR),
         keeps_fragments: config.bpf_ip_fragment_reassembly_enabled,
         fragment_seconds: fragment_seconds(config).unwrap_or(defaults.fragment_seconds),
         ..defaults

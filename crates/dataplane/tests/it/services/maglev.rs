@@ -7,7 +7,7 @@ use messages::ToDataplane;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use serde_json::json;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,13 @@ fn try_from_port(node: &Node, port: u16) -> Result<Result<TcpStream, Errno>> {
 fn who(stream: &mut TcpStream) -> Result<String> {
     let mut answer = [0; 8];
     stream.write_all(b"who?")?;
-    let length = stream.read(&mut answer)?;
+    let length = loop {
+        match stream.read(&mut answer) {
+            // With a time limit on the socket the kernel does not begin anew after a signal: another test's child ended.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => break result?,
+        }
+    };
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }
 

@@ -6,7 +6,7 @@ use api::{KubernetesEndpointSlice, KubernetesEndpointSliceSpec, KubernetesServic
 use dataplane::runner::{Event, Machine, Running, start_on};
 use dataplane::settings::DataplaneSettings;
 use felix_config::kinds::NoSurroundings;
-use felix_config::{Config, Interval, choices};
+use felix_config::{Config, Interval};
 use messages::{
     Encapsulation, HostMetadata, IpPoolType, PolicyId, Profile, Route, RouteTypes, Rule, Service, TierInfo,
     ToDataplane, TunnelType, WorkloadEndpoint, WorkloadEndpointId,
@@ -166,19 +166,19 @@ impl Node {
             bpf_kube_proxy_healthz_port: 10256,
             bpf_kube_proxy_min_sync_period: Interval::default(),
             default_endpoint_to_host_action: Some(rules::EndpointToHost::Accept),
-            nftables_mode: choices::NftablesMode::Enabled,
+            nftables_mode: Some(api::NFTablesMode::Enabled),
             route_refresh_interval: Interval::default(),
             ..Config::with_defaults(&NoSurroundings)
         }
     }
 
-    /// Starts the dataplane with everything that it is told first.
+    /// Starts the dataplane with everything that it receives first.
     pub(crate) fn start(&mut self, config: Config, more: Vec<ToDataplane>) -> Result<()> {
         let pulse = Pulse::new();
         self.health = Health::default();
         self.health.register("dataplane", &pulse, true, true, Duration::ZERO);
         let settings = DataplaneSettings {
-            host: "n1".to_owned(),
+            host: "n1".into(),
             config: Arc::new(config),
             encapsulation: Encapsulation { vxlan: self.has_vxlan, ..Encapsulation::default() },
             has_services: true,

@@ -3,9 +3,9 @@
 use super::node::{Node, SERVICE, wait};
 use super::{Config, everything};
 use anyhow::{Result, ensure};
+use api::EnabledOrDisabled;
 use bpf::Layout as _;
 use bpf::layout::network::{Profile, ProfileKey};
-use felix_config::choices::Switch;
 use std::collections::BTreeMap;
 
 impl Node {
@@ -27,7 +27,8 @@ impl Node {
 fn packets_are_timed_where_that_is_asked_for() -> Result<()> {
     let mut node = Node::new()?;
     for is_asked in [false, true, false] {
-        let bpf_profiling = if is_asked { Switch::Enabled } else { Switch::Disabled };
+        let bpf_profiling =
+            Some(if is_asked { EnabledOrDisabled::Enabled } else { EnabledOrDisabled::Disabled });
         node.start(Config { bpf_profiling, ..Node::config() }, everything())?;
         node.wait_until_ready()?;
         let before = node.profiles()?;

@@ -3,7 +3,7 @@
 use super::Config;
 use super::node::{CLIENT, NODE, Node, TARGET};
 use anyhow::{Context as _, Result, ensure};
-use felix_config::choices::OverlayHostSource;
+use api::BPFOverlayHostSourceIP as OverlayHostSource;
 use messages::{IpPoolType, Route, RouteTypes, ToDataplane, TunnelType, VxlanTunnelEndpoint};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn the_host_is_seen_by_the_address_that_is_asked_for() -> Result<()> {
         (OverlayHostSource::HostAddress, NODE),
     ] {
         let config = Config {
-            bpf_overlay_host_source_ip: source,
+            bpf_overlay_host_source_ip: Some(source),
             ipv4_vxlan_tunnel_addr: Some(TUNNEL.into()),
             ..Node::config()
         };

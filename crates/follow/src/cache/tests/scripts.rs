@@ -1,5 +1,5 @@
 //! Random scripts: a store that changes, forgets and fails as the script says, and a machine that must end up with what
-//! the store holds. On the way, nothing may be told that the store did not hold at that key, and nothing deleted that it
+//! the store holds. On the way, nothing may be reported that the store did not hold at that key, and nothing deleted that it
 //! still holds.
 
 use super::{Bench, FailureClass, StoredEvent, entry, failure, feed_key, fold, list_part, looked_part};

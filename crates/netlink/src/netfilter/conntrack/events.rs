@@ -3,11 +3,12 @@
 //! The kernel counts only what began after `net/netfilter/nf_conntrack_acct` was set. It drops reports when nobody reads them in
 //! time; that is counted, and a dump brings back what is still there.
 
-use super::super::socket::{Received, Socket};
+use super::super::socket::Socket;
 use super::super::{CONNTRACK, Result};
 use super::entry::Entry;
 use super::{DELETE, everything};
 use crate::Family;
+use crate::datagram::Received;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 

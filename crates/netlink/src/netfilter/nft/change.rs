@@ -6,7 +6,7 @@ use super::set::{
     ELEMENTS_PER_MESSAGE, Element, FLAG_ANONYMOUS, FLAG_CONSTANT, FLAG_INTERVAL, FLAG_MAP, Set, SetNumbers,
     VERDICT_TYPE, anonymous_name, user_data, write_elements,
 };
-use crate::netfilter::socket::Request;
+use crate::datagram::Request;
 use crate::netfilter::{NFTABLES, header};
 use crate::wire::Writer;
 use std::sync::Arc;

@@ -8,7 +8,8 @@ use super::set::{
     ELEMENT_INTERVAL_END, Element, FLAG_ANONYMOUS, FLAG_INTERVAL, FLAG_MAP, Key, KeyType, SetNumbers,
 };
 use super::{Family, RuleView, Table};
-use crate::netfilter::socket::{BatchRefused, Request, Socket};
+use crate::datagram::Request;
+use crate::netfilter::socket::{BatchRefused, Socket};
 use crate::netfilter::{Error, NFTABLES, Refusal, Result, header};
 use crate::wire::{Attribute, Writer, attributes, split_header};
 use std::collections::BTreeSet;

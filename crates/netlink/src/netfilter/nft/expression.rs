@@ -267,18 +267,18 @@ pub struct AnonymousSet {
 pub enum Expression {
     /// Loads what is known about the packet.
     Meta {
-        /// What.
+        /// The property of the packet that is loaded.
         key: MetaKey,
-        /// Where to.
+        /// The register that takes the value.
         register: Register,
     },
     /// Sets the packet's mark from a register.
     SetMark(Register),
     /// Loads what connection tracking knows.
     Conntrack {
-        /// What.
+        /// The property of the connection that is loaded.
         key: ConntrackKey,
-        /// Where to.
+        /// The register that takes the value.
         register: Register,
     },
     /// Sets the connection's mark from a register.
@@ -287,7 +287,7 @@ pub enum Expression {
     Compare {
         /// The register.
         register: Register,
-        /// How.
+        /// The comparison that lets the packet go on.
         operator: CompareOperator,
         /// With what.
         data: Data,
@@ -320,7 +320,7 @@ pub enum Expression {
         offset: u32,
         /// How many.
         length: u32,
-        /// Where to.
+        /// The register that takes the value.
         register: Register,
     },
     /// Writes bytes of the network header.
@@ -363,7 +363,7 @@ pub enum Expression {
     Load {
         /// The bytes.
         data: Data,
-        /// Where to.
+        /// The register that takes the value.
         register: Register,
     },
     /// Decides.
@@ -386,7 +386,7 @@ pub enum Expression {
         /// How much of the packet; 0 for all of it.
         length: u32,
     },
-    /// The packet is gone and its sender is told.
+    /// The packet is dropped, and its sender gets an answer.
     Reject(RejectKind),
     /// Translates an address and, if given, a port.
     Nat {
@@ -431,7 +431,7 @@ pub enum Expression {
         flags: u32,
         /// What is asked.
         result: FibResult,
-        /// Where to.
+        /// The register that takes the value.
         register: Register,
     },
     /// The connection's packets take the flow table from now on.

@@ -63,7 +63,7 @@ fn a_full_disk() {
     assert!(text.contains(&lab.path().display().to_string()), "{text}");
 }
 
-/// A kernel without IP in IP is told apart from one with it before anything is built.
+/// Whether the kernel has IP in IP is found out before anything is built.
 #[test]
 fn a_missing_kernel_feature() {
     let lab = Lab::new();

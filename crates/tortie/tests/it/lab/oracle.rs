@@ -1,7 +1,7 @@
 //! Random policies on a real lab: what `explain` says and what packets do agree on every cell, with each packet filter.
 //!
 //! A fixed number of rounds; `TORTIE_LAB_ROUNDS` asks for more, and `TORTIE_LAB_SEED` for others. A disagreement is cut
-//! down, policy by policy and rule by rule, before it is told.
+//! down, policy by policy and rule by rule, before it is added.
 
 use super::{Lab, told};
 use serde_json::{Value, json};

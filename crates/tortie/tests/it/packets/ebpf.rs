@@ -106,7 +106,7 @@ fn there_and_back() -> Result<()> {
     site.wait_for(&questions, &wanted)
 }
 
-/// While no Felix runs at all, programs judge packets as they were told.
+/// While no Felix runs at all, programs judge packets by the tables they were left with.
 #[test]
 fn programs_judge_without_felix() -> Result<()> {
     let (site, questions, wanted) = guarded(Flavour::Ebpf, &[])?;

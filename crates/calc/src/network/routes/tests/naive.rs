@@ -60,7 +60,7 @@ impl State {
         routes
     }
 
-    /// What the dataplane must have been told.
+    /// What must have been sent to the dataplane.
     pub(super) fn recomputed(&self) -> BTreeMap<IpNet, Route> {
         let facts = self.facts();
         facts
