@@ -26,7 +26,11 @@ pub fn admit<S>(stream: S) -> Admitted<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Admitted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         while this.read == this.waiting.len() {
             let mut piece = [0; PIECE];
@@ -48,7 +52,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Admitted<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Admitted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 

@@ -41,7 +41,8 @@ pub fn main(_: &Arguments) -> Result<ExitCode> {
 /// # Errors
 /// When a variable cannot be used, the request is denied, or there is no certificate in time.
 pub async fn run(environment: &(dyn Environment + Send + Sync)) -> Result<()> {
-    let Provision { name, signer, app, kind, subject, files, patience } = Settings::read(environment)?.provision()?;
+    let Provision { name, signer, app, kind, subject, files, patience } =
+        Settings::read(environment)?.provision()?;
     let deadline = tokio::time::Instant::now() + patience;
     let making = tokio::task::spawn_blocking(move || Key::new(kind));
     let key = tokio::time::timeout_at(deadline, making).await;

@@ -55,7 +55,9 @@ impl KeyKind {
             (Self::Rsa(bits, _), "SHA512WithRSA") => Self::Rsa(bits, Hash::Sha512),
             (Self::P256, "ECDSAWithSHA256") | (Self::P384, "ECDSAWithSHA384") | (_, "") => self,
             (kind, other) => {
-                tracing::warn!("SIGNATURE_ALGORITHM={other} does not fit a key of kind {kind:?}: the request is signed in its usual way");
+                tracing::warn!(
+                    "SIGNATURE_ALGORITHM={other} does not fit a key of kind {kind:?}: the request is signed in its usual way"
+                );
                 kind
             }
         }
@@ -90,8 +92,12 @@ impl Key {
                 let pem = key.to_pkcs1_pem(LineEnding::LF)?.to_string();
                 Ok(Self::Rsa { key: Box::new(key), public, pem, hash })
             }
-            KeyKind::P256 => Ok(Self::Elliptic(Box::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?))),
-            KeyKind::P384 => Ok(Self::Elliptic(Box::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?))),
+            KeyKind::P256 => {
+                Ok(Self::Elliptic(Box::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?)))
+            }
+            KeyKind::P384 => {
+                Ok(Self::Elliptic(Box::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?)))
+            }
         }
     }
 

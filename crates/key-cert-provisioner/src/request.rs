@@ -2,7 +2,8 @@
 
 use crate::keys::Key;
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, SanType,
+    CertificateParams, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+    SanType,
 };
 use std::net::IpAddr;
 
@@ -34,16 +35,23 @@ pub(crate) fn sign(subject: &Subject, key: &Key) -> Result<String, rcgen::Error>
         name.push(kind, value);
     }
     if !subject.email.is_empty() {
-        name.push(DnType::CustomDnType(EMAIL.to_vec()), DnValue::Ia5String(subject.email.as_str().try_into()?));
+        name.push(
+            DnType::CustomDnType(EMAIL.to_vec()),
+            DnValue::Ia5String(subject.email.as_str().try_into()?),
+        );
     }
     parameters.distinguished_name = name;
     let names = subject.names.iter().map(|name| Ok(SanType::DnsName(name.as_str().try_into()?)));
     parameters.subject_alt_names = names.collect::<Result<_, rcgen::Error>>()?;
     parameters.subject_alt_names.push(SanType::IpAddress(subject.address));
     parameters.is_ca = IsCa::ExplicitNoCa;
-    parameters.key_usages =
-        vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment, KeyUsagePurpose::KeyAgreement];
-    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    parameters.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+        KeyUsagePurpose::KeyAgreement,
+    ];
+    parameters.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     parameters.serialize_request(key)?.pem()
 }
 
@@ -62,7 +70,10 @@ mod tests {
         };
         let pem = sign(&subject, &Key::new(KeyKind::P256).unwrap()).unwrap();
         let read = rcgen::CertificateSigningRequestParams::from_pem(&pem).unwrap().params;
-        assert_eq!(read.distinguished_name.get(&DnType::CommonName), Some(&DnValue::Utf8String("typha-server".to_owned())));
+        assert_eq!(
+            read.distinguished_name.get(&DnType::CommonName),
+            Some(&DnValue::Utf8String("typha-server".to_owned()))
+        );
         assert_eq!(read.subject_alt_names.len(), 3);
         assert_eq!(read.subject_alt_names[2], SanType::IpAddress(subject.address));
         assert_eq!(read.extended_key_usages.len(), 2);

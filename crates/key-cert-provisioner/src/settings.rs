@@ -147,7 +147,9 @@ impl Settings {
                 key_path,
                 certificate: Vec::new(),
                 certificate_path,
-                authority: Some(authority).filter(|authority| !authority.is_empty()).map(|text| (authority_path, text)),
+                authority: Some(authority)
+                    .filter(|authority| !authority.is_empty())
+                    .map(|text| (authority_path, text)),
             },
             patience: self.timeout_duration,
         })
@@ -201,15 +203,26 @@ mod tests {
     #[test]
     fn the_operators_variables() {
         let found = provision(&[]).unwrap();
-        assert_eq!((found.name.as_str(), found.patience), ("typha-certs:calico-typha-x", Duration::from_secs(90)));
+        assert_eq!(
+            (found.name.as_str(), found.patience),
+            ("typha-certs:calico-typha-x", Duration::from_secs(90))
+        );
         assert_eq!(found.kind, "RSAWithSize2048".parse::<KeyKind>().unwrap());
         assert_eq!(found.subject.names, ["typha", "typha.calico-system.svc"]);
         assert_eq!(found.files.key_path, PathBuf::from("/certs-share/tls.key"));
         let authority = found.files.authority.unwrap();
         assert_eq!(authority, (PathBuf::from("/certs-share/ca.crt"), b"-----BEGIN".to_vec()));
-        let other = provision(&[("SECRET_NAME", ""), ("CA_CERT", ""), ("CA_CERT_NAME", ""), ("TIMEOUT_DURATION", "2m")]);
+        let other = provision(&[
+            ("SECRET_NAME", ""),
+            ("CA_CERT", ""),
+            ("CA_CERT_NAME", ""),
+            ("TIMEOUT_DURATION", "2m"),
+        ]);
         let other = other.unwrap();
-        assert_eq!((other.name.as_str(), other.patience), ("calico-system:calico-typha-x", Duration::from_secs(120)));
+        assert_eq!(
+            (other.name.as_str(), other.patience),
+            ("calico-system:calico-typha-x", Duration::from_secs(120))
+        );
         assert_eq!(other.files.authority, None);
     }
 
@@ -220,7 +233,17 @@ mod tests {
         let names: Vec<&str> = mistakes.0.iter().map(|mistake| mistake.name).collect();
         assert_eq!(
             names,
-            ["APP_NAME", "COMMON_NAME", "POD_NAME", "SIGNER", "CERTIFICATE_PATH", "POD_NAMESPACE", "KEY_NAME", "CERT_NAME", "POD_IP"]
+            [
+                "APP_NAME",
+                "COMMON_NAME",
+                "POD_NAME",
+                "SIGNER",
+                "CERTIFICATE_PATH",
+                "POD_NAMESPACE",
+                "KEY_NAME",
+                "CERT_NAME",
+                "POD_IP"
+            ]
         );
         for (name, value) in [
             ("POD_IP", "here"),

@@ -48,7 +48,12 @@ impl Signing {
     pub(crate) async fn certificate(&self, key: &Key, deadline: Instant) -> Result<Vec<u8>> {
         let mut trouble = String::from("nobody has approved it");
         let found = tokio::time::timeout_at(deadline, self.ask(key, &mut trouble)).await;
-        let late = || format!("there was no certificate in time (TIMEOUT_DURATION) for the request {}: {trouble}", self.name);
+        let late = || {
+            format!(
+                "there was no certificate in time (TIMEOUT_DURATION) for the request {}: {trouble}",
+                self.name
+            )
+        };
         match found {
             Ok(found) => found,
             Err(_) => bail!(late()),
@@ -61,7 +66,8 @@ impl Signing {
             let problem = match self.submit().await {
                 Ok(submitted) => match self.wait(&submitted, trouble).await {
                     Attempt::Signed(certificate) => {
-                        check(&certificate, key).with_context(|| format!("the certificate of request {}", self.name))?;
+                        check(&certificate, key)
+                            .with_context(|| format!("the certificate of request {}", self.name))?;
                         return Ok(certificate);
                     }
                     Attempt::Refused(reason) => bail!("{}: {reason}", self.name),
@@ -80,9 +86,11 @@ impl Signing {
         let what = format!("create certificate signing request {}", self.name);
         let created = match self.cluster.create(&what, &REQUESTS.path(), &self.object()).await {
             Err(error) if error.is_conflict() => {
-                let what = format!("delete certificate signing request {}, which is there already", self.name);
+                let what =
+                    format!("delete certificate signing request {}, which is there already", self.name);
                 let path = REQUESTS.object("", &self.name);
-                let deleted = self.cluster.send::<IgnoredAny>(&what, Method::DELETE, &path, &json!({}), JSON).await;
+                let deleted =
+                    self.cluster.send::<IgnoredAny>(&what, Method::DELETE, &path, &json!({}), JSON).await;
                 deleted.map(drop).or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
                 let what = format!("create certificate signing request {} again", self.name);
                 self.cluster.create(&what, &REQUESTS.path(), &self.object()).await
@@ -114,7 +122,9 @@ impl Signing {
             let problem = match self.cluster.watch_one::<Submitted>(REQUESTS, &self.name, &revision).await {
                 Ok(mut events) => loop {
                     match events.next().await {
-                        Some(Ok(ClusterEvent::Present(found))) if found.metadata.uid != submitted.metadata.uid => {
+                        Some(Ok(ClusterEvent::Present(found)))
+                            if found.metadata.uid != submitted.metadata.uid =>
+                        {
                             return Attempt::Lost("somebody replaced the request");
                         }
                         Some(Ok(ClusterEvent::Present(found))) => {
@@ -126,7 +136,9 @@ impl Signing {
                                 Verdict::Signed(certificate) => return Attempt::Signed(certificate),
                             }
                         }
-                        Some(Ok(ClusterEvent::Gone(_))) => return Attempt::Lost("somebody deleted the request"),
+                        Some(Ok(ClusterEvent::Gone(_))) => {
+                            return Attempt::Lost("somebody deleted the request");
+                        }
                         Some(Ok(ClusterEvent::Bookmark(found))) => revision = found,
                         Some(Err(error)) => break Some(error),
                         // The server ends every watch after a while.
@@ -151,7 +163,8 @@ impl Signing {
 
 /// Whether what was signed is a certificate, and ours.
 fn check(certificate: &[u8], key: &Key) -> Result<()> {
-    let first = CertificateDer::pem_slice_iter(certificate).next().context("is empty")?.context("is not PEM")?;
+    let first =
+        CertificateDer::pem_slice_iter(certificate).next().context("is empty")?.context("is not PEM")?;
     ensure!(key.is_certified_by(&first), "is for another key");
     Ok(())
 }

@@ -58,7 +58,9 @@ pub(crate) enum Verdict {
 /// Judges a request. Whoever says no is heard at once.
 pub(crate) fn judge(submitted: &Submitted) -> Verdict {
     let Status { conditions, certificate } = &submitted.status;
-    let holds = |kind: &str| conditions.iter().find(|condition| condition.kind == kind && condition.status != "False");
+    let holds = |kind: &str| {
+        conditions.iter().find(|condition| condition.kind == kind && condition.status != "False")
+    };
     for (kind, word) in [("Denied", "denied"), ("Failed", "not signed")] {
         if let Some(Condition { reason, message, .. }) = holds(kind) {
             return Verdict::Refused(format!("the request was {word}: {reason}: {message}"));
@@ -80,8 +82,11 @@ mod tests {
 
     #[test]
     fn who_says_no_is_heard_and_a_certificate_needs_approval() {
-        let condition = |kind: &str, status: &str| format!(r#"{{"type":"{kind}","status":"{status}","reason":"R","message":"M"}}"#);
-        let (approved, denied, failed) = (condition("Approved", "True"), condition("Denied", "True"), condition("Failed", "True"));
+        let condition = |kind: &str, status: &str| {
+            format!(r#"{{"type":"{kind}","status":"{status}","reason":"R","message":"M"}}"#)
+        };
+        let (approved, denied, failed) =
+            (condition("Approved", "True"), condition("Denied", "True"), condition("Failed", "True"));
         let refused = |text: &str| Verdict::Refused(text.to_owned());
         for (conditions, certificate, expected) in [
             (String::new(), "", Verdict::Waiting("approval")),
@@ -92,13 +97,18 @@ mod tests {
             (denied, "", refused("the request was denied: R: M")),
             (format!("{approved},{failed}"), "", refused("the request was not signed: R: M")),
         ] {
-            let text = format!(r#"{{"metadata":{{"uid":"u"}},"status":{{"conditions":[{conditions}],"certificate":"{certificate}"}}}}"#);
+            let text = format!(
+                r#"{{"metadata":{{"uid":"u"}},"status":{{"conditions":[{conditions}],"certificate":"{certificate}"}}}}"#
+            );
             let submitted: Submitted = serde_json::from_str(&text).unwrap();
             assert_eq!(judge(&submitted), expected, "{text}");
         }
         let broken = r#"{"status":{"conditions":[{"type":"Approved","status":"True"}],"certificate":"?"}}"#;
         assert!(matches!(judge(&serde_json::from_str(broken).unwrap()), Verdict::Refused(_)));
         // As it is right after it was made.
-        assert_eq!(judge(&serde_json::from_str(r#"{"metadata":{},"status":{}}"#).unwrap()), Verdict::Waiting("approval"));
+        assert_eq!(
+            judge(&serde_json::from_str(r#"{"metadata":{},"status":{}}"#).unwrap()),
+            Verdict::Waiting("approval")
+        );
     }
 }

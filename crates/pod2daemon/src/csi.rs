@@ -74,7 +74,8 @@ fn settings(arguments: &Arguments, file: Configuration) -> Result<Settings> {
     let node = given(&arguments.nodeid, file.node)
         .context("the node has no name: --nodeid is needed, or a kubelet does not take the driver")?;
     let level = given(&arguments.loglevel, file.level).unwrap_or_else(|| "warn".to_owned());
-    let level = daemon::log::level(&level).with_context(|| format!("--loglevel: {level:?} is not a level"))?;
+    let level =
+        daemon::log::level(&level).with_context(|| format!("--loglevel: {level:?} is not a level"))?;
     let endpoint = given(&arguments.endpoint, file.endpoint).unwrap_or_else(|| ENDPOINT.to_owned());
     let endpoint = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(&endpoint));
     Ok(Settings { node, level, endpoint, homes: file.homes.into() })
@@ -112,10 +113,15 @@ mod tests {
         let file = r#"{"node_id": "n", "log_level": "INFO", "endpoint": "/a.sock", "nodeagent_management_home": "/run/x"}"#;
         let from_file = check(["", "", ""], file).unwrap();
         assert_eq!((from_file.node.as_str(), from_file.level), ("n", LevelFilter::INFO));
-        assert_eq!((from_file.endpoint.as_path(), from_file.homes), (Path::new("/a.sock"), Homes::under(Path::new("/run/x"))));
+        assert_eq!(
+            (from_file.endpoint.as_path(), from_file.homes),
+            (Path::new("/a.sock"), Homes::under(Path::new("/run/x")))
+        );
         let flags = check(["m", "debug", "unix:///b.sock"], file).unwrap();
         assert_eq!((flags.node.as_str(), flags.endpoint.as_path()), ("m", Path::new("/b.sock")));
-        for (flags, reason) in [(["-", "-", "-"], "--nodeid is needed"), (["n", "chatty", "-"], "is not a level")] {
+        for (flags, reason) in
+            [(["-", "-", "-"], "--nodeid is needed"), (["n", "chatty", "-"], "is not a level")]
+        {
             assert!(check(flags, "{}").unwrap_err().to_string().contains(reason));
         }
     }

@@ -119,7 +119,8 @@ fn on_the_host(words: &[String]) -> anyhow::Result<ExitCode> {
     let log = Log::start(LevelFilter::OFF);
     let configuration = Configuration::read(&SystemEnvironment as &dyn Environment);
     // Without a syslog it is silent: the answer says what went wrong.
-    let outlets = Outlets { screen: LevelFilter::OFF, file: None, syslog: Some((configuration.level, SYSLOG)) };
+    let outlets =
+        Outlets { screen: LevelFilter::OFF, file: None, syslog: Some((configuration.level, SYSLOG)) };
     let _ = log.set(&outlets);
     for problem in &configuration.problems {
         tracing::warn!("{problem}");
@@ -131,4 +132,3 @@ fn print(answer: &Answer) -> anyhow::Result<ExitCode> {
     daemon::exit::print(&format!("{answer}\n"))?;
     Ok(ExitCode::from(answer.code()))
 }
-

@@ -105,7 +105,8 @@ pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
 
 fn settings(arguments: &Arguments) -> Result<Settings> {
     let seen = arguments.kubelet_registration_path.clone().filter(|path| !path.is_empty());
-    let seen = seen.context("--kubelet-registration-path is needed: where the kubelet finds the driver's socket")?;
+    let seen =
+        seen.context("--kubelet-registration-path is needed: where the kubelet finds the driver's socket")?;
     let health = match (arguments.health_port, arguments.http_endpoint.as_str()) {
         (1.., "") => Some(format!(":{}", arguments.health_port)),
         (1.., _) => bail!("only one of --health-port and --http-endpoint can be set"),
@@ -191,15 +192,26 @@ mod tests {
         let calicos = "--v=5 --csi-address=/csi/csi.sock --kubelet-registration-path=/var/lib/kubelet/plugins/csi.tigera.io/csi.sock";
         let (arguments, settings) = read(calicos).unwrap();
         assert_eq!((arguments.verbosity, settings.driver.as_path()), (5, Path::new("/csi/csi.sock")));
-        assert_eq!((settings.folder.as_path(), settings.patience), (Path::new("/registration"), Duration::from_secs(1)));
-        assert_eq!((settings.seen.as_str(), settings.health), ("/var/lib/kubelet/plugins/csi.tigera.io/csi.sock", None));
-        let at = |flags: &str| read(&format!("--kubelet-registration-path=/k {flags}")).map(|(_, settings)| settings.health);
+        assert_eq!(
+            (settings.folder.as_path(), settings.patience),
+            (Path::new("/registration"), Duration::from_secs(1))
+        );
+        assert_eq!(
+            (settings.seen.as_str(), settings.health),
+            ("/var/lib/kubelet/plugins/csi.tigera.io/csi.sock", None)
+        );
+        let at = |flags: &str| {
+            read(&format!("--kubelet-registration-path=/k {flags}")).map(|(_, settings)| settings.health)
+        };
         assert_eq!(at("--health-port=9809").unwrap().as_deref(), Some(":9809"));
         assert_eq!(at("--health-port -1 --http-endpoint :8080").unwrap().as_deref(), Some(":8080"));
         let (arguments, settings) =
             read("--kubelet-registration-path=/k --timeout 1m30s --connection-timeout=5s --enable-pprof --csi-address unix:///c")
                 .unwrap();
-        assert_eq!((settings.patience, settings.driver.as_path()), (Duration::from_secs(90), Path::new("/c")));
+        assert_eq!(
+            (settings.patience, settings.driver.as_path()),
+            (Duration::from_secs(90), Path::new("/c"))
+        );
         assert_eq!(arguments.ignored.given(), ["connection-timeout", "enable-pprof"]);
     }
 

@@ -239,7 +239,9 @@ mod tests {
             (
                 "/usr/bin/csi-node-driver-registrar --v=5 -csi-address=/csi/csi.sock",
                 "",
-                Entry::Tree(words("tortie component node-driver-registrar --v=5 --csi-address=/csi/csi.sock")),
+                Entry::Tree(words(
+                    "tortie component node-driver-registrar --v=5 --csi-address=/csi/csi.sock",
+                )),
             ),
             (
                 "/usr/bin/node-driver-registrar -v=5",

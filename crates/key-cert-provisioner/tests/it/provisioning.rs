@@ -60,7 +60,8 @@ fn end(pod: JoinHandle<Result<()>>) -> Result<()> {
 
 fn names(folder: &Folder) -> Vec<String> {
     let names = std::fs::read_dir(folder.path()).unwrap();
-    let mut names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -76,18 +77,26 @@ fn world() -> Result<(Etcd, ApiServer)> {
 fn keys_are_certified_with_the_rights_of_calicos_operator() -> Result<()> {
     let (_etcd, api) = world()?;
     let signer = Signer::new(&api)?;
-    for (kind, head) in [("", "-----BEGIN RSA PRIVATE KEY-----"), ("ECDSAWithCurve384", "-----BEGIN PRIVATE KEY-----")] {
+    for (kind, head) in
+        [("", "-----BEGIN RSA PRIVATE KEY-----"), ("ECDSAWithCurve384", "-----BEGIN PRIVATE KEY-----")]
+    {
         // The second round finds the request of the first one: a pod that was started again.
         let folder = Folder::new("key-cert")?;
         let known = api.kubectl(&["get", "csr", NAME, "-o", "jsonpath={.metadata.uid}"])?.stdout;
         let pod = start(variables(&api, folder.path()).with([("KEY_ALGORITHM", kind)]));
         let request = testkit::eventually("a new request", || {
             let request = signer.request(NAME)?;
-            ensure!(request["metadata"]["uid"].as_str().map(str::as_bytes) != Some(&known), "it is the old one");
+            ensure!(
+                request["metadata"]["uid"].as_str().map(str::as_bytes) != Some(&known),
+                "it is the old one"
+            );
             Ok(Some(request))
         })?;
         let spec = &request["spec"];
-        assert_eq!((&spec["signerName"], &spec["username"]), (&Value::from("example.com/signer"), &Value::from("nobody")));
+        assert_eq!(
+            (&spec["signerName"], &spec["username"]),
+            (&Value::from("example.com/signer"), &Value::from("nobody"))
+        );
         assert_eq!(spec["usages"].as_array().context("usages")?.len(), 5);
         for label in ["k8s-app", "operator.tigera.io/csr"] {
             assert_eq!(request["metadata"]["labels"][label], "calico-typha");
@@ -104,7 +113,8 @@ fn keys_are_certified_with_the_rights_of_calicos_operator() -> Result<()> {
         let mode = std::fs::metadata(folder.path().join("tls.key"))?.permissions().mode() & 0o7777;
         assert_eq!(mode, 0o600);
         // A server takes the two for a pair.
-        let chain = CertificateDer::pem_file_iter(folder.path().join("tls.crt"))?.collect::<Result<Vec<_>, _>>()?;
+        let chain =
+            CertificateDer::pem_file_iter(folder.path().join("tls.crt"))?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(folder.path().join("tls.key"))?;
         CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?.keys_match()?;
     }
@@ -129,12 +139,14 @@ fn refusals_are_heard_at_once_and_the_wrong_certificate_is_not_taken() -> Result
     let error = format!("{:#}", end(pod).expect_err("another key"));
     assert!(error.contains("is for another key"), "{error}");
 
-    let pod = start(variables(&api, folder.path()).with([("SECRET_NAME", "late"), ("TIMEOUT_DURATION", "3s")]));
+    let pod =
+        start(variables(&api, folder.path()).with([("SECRET_NAME", "late"), ("TIMEOUT_DURATION", "3s")]));
     let error = end(pod).expect_err("nobody approves").to_string();
-    assert!(error.contains("TIMEOUT_DURATION") && error.contains("it waits for approval"), "{error}");
+    assert!(error.contains("TIMEOUT_DURATION") && error.contains("nobody has approved it"), "{error}");
 
     api.kubectl(&["delete", "clusterrolebinding", "nobody:csr-creator"])?;
-    let pod = start(variables(&api, folder.path()).with([("SECRET_NAME", "rights"), ("TIMEOUT_DURATION", "3s")]));
+    let pod =
+        start(variables(&api, folder.path()).with([("SECRET_NAME", "rights"), ("TIMEOUT_DURATION", "3s")]));
     let error = end(pod).expect_err("no rights").to_string();
     assert!(error.contains("a permission is missing"), "{error}");
     assert_eq!(names(&folder), [""; 0]);

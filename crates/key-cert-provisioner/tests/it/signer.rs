@@ -1,9 +1,9 @@
 //! Who approves and signs, with an administrator's rights.
 
 use anyhow::{Context as _, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use testkit::ApiServer;
 
@@ -48,7 +48,8 @@ impl<'a> Signer<'a> {
 
     /// Signs a key of its own instead.
     pub fn sign_another(&self, request: &Value) -> Result<()> {
-        let certificate = CertificateParams::new(Vec::new())?.signed_by(&KeyPair::generate()?, &self.issuer)?.pem();
+        let certificate =
+            CertificateParams::new(Vec::new())?.signed_by(&KeyPair::generate()?, &self.issuer)?.pem();
         self.answer(request, &certificate)
     }
 

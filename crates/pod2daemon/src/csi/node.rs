@@ -6,8 +6,8 @@ use crate::proto::csi::node_server::Node as NodeService;
 use crate::proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
-    ProbeRequest, ProbeResponse,
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
+    NodeUnpublishVolumeResponse, ProbeRequest, ProbeResponse,
 };
 use crate::volume::{self, Error, Homes};
 use std::sync::Arc;
@@ -22,7 +22,10 @@ pub(super) struct Identity;
 
 #[tonic::async_trait]
 impl IdentityService for Identity {
-    async fn get_plugin_info(&self, _: Request<GetPluginInfoRequest>) -> Result<Response<GetPluginInfoResponse>, Status> {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
         let vendor_version = env!("CARGO_PKG_VERSION").to_owned();
         Ok(Response::new(GetPluginInfoResponse { name: NAME.to_owned(), vendor_version }))
     }
@@ -53,7 +56,10 @@ impl Node {
     }
 
     /// Does the work where it may block.
-    async fn work(&self, work: impl FnOnce(&Homes) -> Result<(), Error> + Send + 'static) -> Result<(), Status> {
+    async fn work(
+        &self,
+        work: impl FnOnce(&Homes) -> Result<(), Error> + Send + 'static,
+    ) -> Result<(), Status> {
         let _turn = self.turn.lock().await;
         let homes = Arc::clone(&self.homes);
         let outcome = tokio::task::spawn_blocking(move || work(&homes)).await;
@@ -92,7 +98,10 @@ impl NodeService for Node {
         Ok(Response::new(NodeGetCapabilitiesResponse {}))
     }
 
-    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Result<Response<NodeGetInfoResponse>, Status> {
+    async fn node_get_info(
+        &self,
+        _: Request<NodeGetInfoRequest>,
+    ) -> Result<Response<NodeGetInfoResponse>, Status> {
         Ok(Response::new(NodeGetInfoResponse { node_id: self.name.clone() }))
     }
 }

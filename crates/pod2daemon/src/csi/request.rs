@@ -28,17 +28,22 @@ pub(super) fn publish(request: NodePublishVolumeRequest) -> Result<Volume, Statu
                 tracing::warn!(volume = %name, "flags of mounts are not looked at: {}", mount.mount_flags.join(" "));
             }
         }
-        Some(AccessType::Block(_)) => return Err(Status::invalid_argument("there are no block volumes here")),
+        Some(AccessType::Block(_)) => {
+            return Err(Status::invalid_argument("there are no block volumes here"));
+        }
         None => return Err(Status::invalid_argument("the request has no volume capability")),
     }
     let said = |key: &str| request.volume_context.get(key).cloned().filter(|value| !value.is_empty());
     if said(EPHEMERAL).is_some_and(|value| value != "true") {
-        return Err(Status::invalid_argument("only volumes that a pod brings itself (ephemeral ones) are made here"));
+        return Err(Status::invalid_argument(
+            "only volumes that a pod brings itself (ephemeral ones) are made here",
+        ));
     }
     let (Some(pod), Some(namespace), Some(uid), Some(service_account)) =
         (said(POD), said(NAMESPACE), said(UID), said(ACCOUNT))
     else {
-        let missing: Vec<&str> = [POD, NAMESPACE, UID, ACCOUNT].into_iter().filter(|key| said(key).is_none()).collect();
+        let missing: Vec<&str> =
+            [POD, NAMESPACE, UID, ACCOUNT].into_iter().filter(|key| said(key).is_none()).collect();
         return Err(Status::invalid_argument(format!(
             "the request does not say whose the volume is ({} missing): the CSIDriver needs podInfoOnMount: true",
             missing.join(", ")
@@ -72,7 +77,11 @@ fn name(text: &str) -> Result<VolumeName, Status> {
 }
 
 fn target(text: String) -> Result<PathBuf, Status> {
-    if text.is_empty() { Err(Status::invalid_argument("Target path not provided")) } else { Ok(PathBuf::from(text)) }
+    if text.is_empty() {
+        Err(Status::invalid_argument("Target path not provided"))
+    } else {
+        Ok(PathBuf::from(text))
+    }
 }
 
 #[cfg(test)]
@@ -83,11 +92,20 @@ mod tests {
     use tonic::Code;
 
     fn request() -> NodePublishVolumeRequest {
-        let said = [(POD, "web"), (NAMESPACE, "shop"), (UID, "u-1"), (ACCOUNT, "default"), (EPHEMERAL, "true"), ("own", "x")];
+        let said = [
+            (POD, "web"),
+            (NAMESPACE, "shop"),
+            (UID, "u-1"),
+            (ACCOUNT, "default"),
+            (EPHEMERAL, "true"),
+            ("own", "x"),
+        ];
         NodePublishVolumeRequest {
             volume_id: "csi-1".to_owned(),
             target_path: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/v/mount".to_owned(),
-            volume_capability: Some(VolumeCapability { access_type: Some(AccessType::Mount(MountVolume::default())) }),
+            volume_capability: Some(VolumeCapability {
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+            }),
             readonly: true,
             volume_context: said.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         }
@@ -112,7 +130,10 @@ mod tests {
             (|request| request.volume_id = "../../../etc".to_owned(), "cannot be the name"),
             (|request| request.target_path.clear(), "Target path not provided"),
             (|request| request.volume_capability = None, "no volume capability"),
-            (|request| request.volume_capability = Some(VolumeCapability { access_type: None }), "no volume capability"),
+            (
+                |request| request.volume_capability = Some(VolumeCapability { access_type: None }),
+                "no volume capability",
+            ),
             (
                 |request| {
                     let access_type = Some(AccessType::Block(BlockVolume {}));
@@ -122,7 +143,10 @@ mod tests {
             ),
             (|request| _ = request.volume_context.remove(UID), "csi.storage.k8s.io/pod.uid missing"),
             (|request| request.volume_context.clear(), "podInfoOnMount"),
-            (|request| _ = request.volume_context.insert(EPHEMERAL.to_owned(), "false".to_owned()), "ephemeral"),
+            (
+                |request| _ = request.volume_context.insert(EPHEMERAL.to_owned(), "false".to_owned()),
+                "ephemeral",
+            ),
         ];
         for (change, reason) in changes {
             let mut request = request();
@@ -132,7 +156,8 @@ mod tests {
             assert!(status.message().contains(reason), "{reason}: {status}");
         }
         let code = |volume: &str, target: &str| {
-            let request = NodeUnpublishVolumeRequest { volume_id: volume.to_owned(), target_path: target.to_owned() };
+            let request =
+                NodeUnpublishVolumeRequest { volume_id: volume.to_owned(), target_path: target.to_owned() };
             unpublish(request).map(drop).map_err(|status| status.code())
         };
         assert_eq!(code("a", "/x"), Ok(()));

@@ -39,7 +39,8 @@ impl Configuration {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::from("{}")),
             outcome => outcome.map_err(|error| error.to_string()),
         };
-        let file = text.and_then(|text| serde_json::from_str::<File>(&text).map_err(|error| error.to_string()));
+        let file =
+            text.and_then(|text| serde_json::from_str::<File>(&text).map_err(|error| error.to_string()));
         let file = file.unwrap_or_else(|error| {
             problems.push(format!("cannot use {FILE}: {error}"));
             File::default()
@@ -194,12 +195,32 @@ mod tests {
     #[test]
     fn answers_are_calicos() {
         for (words, says_capabilities, expected, code) in [
-            (&["init"][..], true, r#"{"status":"Success","message":"Init ok.","capabilities":{"attach":false}}"#, 0),
+            (
+                &["init"][..],
+                true,
+                r#"{"status":"Success","message":"Init ok.","capabilities":{"attach":false}}"#,
+                0,
+            ),
             (&["init"], false, r#"{"status":"Success","message":"Init ok."}"#, 0),
-            (&["getvolumename", "{}"], true, r#"{"status":"Not supported","message":"there is no call getvolumename like this"}"#, 0),
-            (&["mount", "/x"], true, r#"{"status":"Not supported","message":"there is no call mount like this"}"#, 0),
+            (
+                &["getvolumename", "{}"],
+                true,
+                r#"{"status":"Not supported","message":"there is no call getvolumename like this"}"#,
+                0,
+            ),
+            (
+                &["mount", "/x"],
+                true,
+                r#"{"status":"Not supported","message":"there is no call mount like this"}"#,
+                0,
+            ),
             (&[], true, r#"{"status":"Not supported","message":"there is no call"}"#, 0),
-            (&["unmount", "/"], true, r#"{"status":"Failure","message":"Failure to notify nodeagent dir /"}"#, 1),
+            (
+                &["unmount", "/"],
+                true,
+                r#"{"status":"Failure","message":"Failure to notify nodeagent dir /"}"#,
+                1,
+            ),
         ] {
             assert_eq!(said(words, says_capabilities), (expected.to_owned(), code), "{words:?}");
         }
@@ -207,10 +228,16 @@ mod tests {
             ("", "Incomplete inputs: EOF"),
             ("{}", "do not say which pod"),
             (r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b"}"#, "the pod's uid"),
-            (r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b","kubernetes.io/pod.uid":"../../x"}"#, "the pod's uid"),
+            (
+                r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b","kubernetes.io/pod.uid":"../../x"}"#,
+                "the pod's uid",
+            ),
         ] {
             let (text, code) = said(&["mount", "/a/b/c/d", options], true);
-            assert!(text.starts_with(r#"{"status":"Failure""#) && text.contains(reason) && code == 1, "{options}: {text}");
+            assert!(
+                text.starts_with(r#"{"status":"Failure""#) && text.contains(reason) && code == 1,
+                "{options}: {text}"
+            );
         }
     }
 
@@ -233,7 +260,8 @@ mod tests {
         let with = |text: &str| Configuration::read(&Variables::default().with_files([(FILE, text)]));
         let usual = Configuration::read(&Variables::default().with_files([("/other", "")]));
         assert!(usual.says_capabilities && usual.problems.is_empty());
-        let set = with(r#"{"k8s_version": "1.7", "log_level": "INFO", "nodeagent_management_home": "/run/x"}"#);
+        let set =
+            with(r#"{"k8s_version": "1.7", "log_level": "INFO", "nodeagent_management_home": "/run/x"}"#);
         assert!(!set.says_capabilities && set.level == LevelFilter::INFO);
         assert_eq!(set.homes, Homes::under(Path::new("/run/x")));
         assert_eq!(with("{").problems.len(), 1);

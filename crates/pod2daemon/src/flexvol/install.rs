@@ -11,9 +11,13 @@ pub(super) const MODE: u32 = 0o550;
 /// Copies this program to a file on the host. A kubelet that calls it meanwhile finds the old one or the new one.
 pub(super) fn install(target: &Path) -> Result<()> {
     let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    ensure!(name == NAME, "--target: the name of the file must be {NAME:?}, by which the kubelet calls it, and not {name:?}");
+    ensure!(
+        name == NAME,
+        "--target: the name of the file must be {NAME:?}, by which the kubelet calls it, and not {name:?}"
+    );
     let own = std::env::current_exe().context("finding this program")?;
-    daemon::files::copy(&own, target, MODE).with_context(|| format!("copying this program to {}", target.display()))?;
+    daemon::files::copy(&own, target, MODE)
+        .with_context(|| format!("copying this program to {}", target.display()))?;
     tracing::info!(driver = %target.display(), "the driver is in place");
     Ok(())
 }

@@ -42,7 +42,9 @@ fn read(words: &[String]) -> Result<Copy, String> {
     let (mut image, mut name) = ("flexvol".to_owned(), NAME.to_owned());
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let Some(flag) = word.strip_prefix('-').filter(|flag| !flag.is_empty() && word != "--") else { break };
+        let Some(flag) = word.strip_prefix('-').filter(|flag| !flag.is_empty() && word != "--") else {
+            break;
+        };
         let mut letters = flag.chars();
         let letter = letters.next().unwrap_or_default();
         let place = match letter {
@@ -74,12 +76,19 @@ fn perform(copy: &Copy) -> Result<String, String> {
         return Err(format!("Destination directory {} not present!?", folder.display()));
     }
     // The program knows what it is by its name.
-    let is_own = std::fs::canonicalize(source).ok().zip(std::env::current_exe().ok()).is_some_and(|(one, own)| one == own);
+    let is_own = std::fs::canonicalize(source)
+        .ok()
+        .zip(std::env::current_exe().ok())
+        .is_some_and(|(one, own)| one == own);
     if is_own && name != NAME {
         return Err(format!("this program is the driver under the name {NAME} alone, and not as {name}"));
     }
     let target = folder.join(name);
-    let said = if target.is_file() { format!("File exists {}. Copy over\n", target.display()) } else { String::new() };
+    let said = if target.is_file() {
+        format!("File exists {}. Copy over\n", target.display())
+    } else {
+        String::new()
+    };
     let copied = daemon::files::copy(source, &target, MODE);
     copied.map_err(|error| format!("cannot copy {} to {}: {error}", source.display(), target.display()))?;
     Ok(said)
@@ -101,7 +110,10 @@ mod tests {
             Ok(Copy { source: source.into(), folder: folder.into(), name: name.to_owned() })
         };
         assert_eq!(read(&[]), copy("/usr/local/bin/flexvol", "/host/driver", "uds"));
-        assert_eq!(read(&words("-s /usr/local/bin -i flexvol -d uds")), copy("/usr/local/bin/flexvol", "/host/driver", "uds"));
+        assert_eq!(
+            read(&words("-s /usr/local/bin -i flexvol -d uds")),
+            copy("/usr/local/bin/flexvol", "/host/driver", "uds")
+        );
         assert_eq!(read(&words("-s/a -t /b -iimage -dname rest -s /c")), copy("/a/image", "/b", "name"));
         for wrong in ["-x", "-s", "-d a/b", "-d ..", "--help"] {
             assert!(read(&words(wrong)).unwrap_err().contains("usage: "), "{wrong}");
@@ -112,7 +124,11 @@ mod tests {
     fn what_is_copied_is_there_whole_and_what_is_missing_is_named() {
         let folder = Folder::new("flexvol-script").unwrap();
         let at = |name: &str| folder.path().join(name);
-        let copy = |source: &str, target: &str, name: &str| Copy { source: at(source), folder: at(target), name: name.to_owned() };
+        let copy = |source: &str, target: &str, name: &str| Copy {
+            source: at(source),
+            folder: at(target),
+            name: name.to_owned(),
+        };
         std::fs::write(at("driver"), "a driver").unwrap();
         std::fs::create_dir(at("host")).unwrap();
         assert!(perform(&copy("none", "host", "uds")).unwrap_err().starts_with("Image not present"));

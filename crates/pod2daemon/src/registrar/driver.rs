@@ -1,8 +1,8 @@
 //! The driver behind a socket: its name; and what a registrar's own socket says.
 
 use super::Settings;
-use crate::proto::csi::identity_client::IdentityClient;
 use crate::proto::csi::GetPluginInfoRequest;
+use crate::proto::csi::identity_client::IdentityClient;
 use crate::proto::registration::InfoRequest;
 use crate::proto::registration::registration_client::RegistrationClient;
 use anyhow::{Context as _, Result, ensure};
@@ -18,7 +18,11 @@ pub(super) async fn name(settings: &Settings, shutdown: &Shutdown) -> Result<Opt
     loop {
         match ask(&settings.driver, settings.patience).await {
             Ok(name) => {
-                ensure!(is_name(&name), "the driver at {} calls itself {name:?}, which cannot be a driver's name", settings.driver.display());
+                ensure!(
+                    is_name(&name),
+                    "the driver at {} calls itself {name:?}, which cannot be a driver's name",
+                    settings.driver.display()
+                );
                 return Ok(Some(name));
             }
             Err(error) => tracing::warn!("waiting for the driver: {error:#}"),
@@ -58,7 +62,8 @@ async fn in_time<T>(call: impl Future<Output = Result<T>>, patience: Duration) -
 }
 
 async fn connect(socket: &Path) -> Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).context("this is no path of a socket")?;
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
+        .context("this is no path of a socket")?;
     endpoint.connect().await.map_err(|error| anyhow::anyhow!("cannot connect: {}", daemon::causes(&error)))
 }
 
@@ -66,9 +71,14 @@ async fn connect(socket: &Path) -> Result<Channel> {
 mod tests {
     #[test]
     fn names_of_drivers_are_names_of_files() {
-        for (name, is_good) in
-            [("csi.tigera.io", true), ("", false), ("../x", false), (".x", false), ("a b", false), ("a/b", false)]
-        {
+        for (name, is_good) in [
+            ("csi.tigera.io", true),
+            ("", false),
+            ("../x", false),
+            (".x", false),
+            ("a b", false),
+            ("a/b", false),
+        ] {
             assert_eq!(super::is_name(name), is_good, "{name}");
         }
         assert!(!super::is_name(&"x".repeat(64)));

@@ -65,7 +65,9 @@ pub(crate) struct VolumeName(String);
 
 /// A name that could be a path, or no file at all.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} cannot be the name of a volume: it must have 1 to {LONGEST} characters, no slash, and no dot in front")]
+#[error(
+    "{0:?} cannot be the name of a volume: it must have 1 to {LONGEST} characters, no slash, and no dot in front"
+)]
 pub(crate) struct InvalidName(String);
 
 impl VolumeName {
@@ -75,7 +77,11 @@ impl VolumeName {
             && text.len() <= LONGEST
             && !text.starts_with('.')
             && !text.chars().any(|one| one == '/' || one == '\\' || one.is_control());
-        if is_good { Ok(Self(text.to_owned())) } else { Err(InvalidName(text.chars().take(LONGEST).collect())) }
+        if is_good {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidName(text.chars().take(LONGEST).collect()))
+        }
     }
 }
 
@@ -95,7 +101,9 @@ mod tests {
             assert_eq!(VolumeName::parse(good).unwrap().to_string(), good);
         }
         let long = "x".repeat(LONGEST + 1);
-        for bad in ["", ".", "..", "../../etc", "a/b", "/etc", ".hidden", "a\0b", "a\nb", "a\\b", long.as_str()] {
+        for bad in
+            ["", ".", "..", "../../etc", "a/b", "/etc", ".hidden", "a\0b", "a\nb", "a\\b", long.as_str()]
+        {
             let error = VolumeName::parse(bad).unwrap_err().to_string();
             assert!(error.contains("cannot be the name of a volume"), "{bad:?}: {error}");
         }
@@ -105,7 +113,9 @@ mod tests {
     fn folders_are_calicos_unless_a_file_moves_them() {
         let homes = |text| Homes::from(serde_json::from_str::<HomeFields>(text).unwrap());
         assert_eq!(homes("{}"), Homes::under(Path::new(HOME)));
-        let moved = homes(r#"{"nodeagent_management_home": "/run/x", "nodeagent_workload_home": "/m", "nodeagent_credentials_home": "c"}"#);
+        let moved = homes(
+            r#"{"nodeagent_management_home": "/run/x", "nodeagent_workload_home": "/m", "nodeagent_credentials_home": "c"}"#,
+        );
         let name = VolumeName::parse("v").unwrap();
         assert_eq!(moved.folder(&name), Path::new("/run/x/m/v"));
         assert_eq!(moved.credentials(&name), Path::new("/run/x/c/v.json"));

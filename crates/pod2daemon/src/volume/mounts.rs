@@ -44,8 +44,11 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
-        let number = digits.map(|digits| digits.iter().fold(0_u32, |number, digit| number * 8 + u32::from(digit - b'0')));
+        let digits = behind
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        let number = digits
+            .map(|digits| digits.iter().fold(0_u32, |number, digit| number * 8 + u32::from(digit - b'0')));
         match number.and_then(|number| u8::try_from(number).ok()) {
             Some(byte) => {
                 plain.push(byte);

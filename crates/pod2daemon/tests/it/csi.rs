@@ -48,7 +48,9 @@ impl Node<'_> {
         NodePublishVolumeRequest {
             volume_id: VOLUME.to_owned(),
             target_path: self.target().display().to_string(),
-            volume_capability: Some(VolumeCapability { access_type: Some(AccessType::Mount(MountVolume::default())) }),
+            volume_capability: Some(VolumeCapability {
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+            }),
             readonly: false,
             volume_context: said.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         }
@@ -71,7 +73,9 @@ impl Node<'_> {
     fn check_complete(&self, is_read_only: bool) -> Result<()> {
         let mounts = below(&self.target())?;
         ensure!(mounts.len() == 2, "{mounts:?}");
-        let harmless = |options: &str| ["nosuid", "nodev", "noexec"].iter().all(|one| options.split(',').any(|it| it == *one));
+        let harmless = |options: &str| {
+            ["nosuid", "nodev", "noexec"].iter().all(|one| options.split(',').any(|it| it == *one))
+        };
         for ((place, kind, options), expected) in mounts.iter().zip(["", "nodeagent"]) {
             ensure!(place == expected && harmless(options), "{mounts:?}");
             ensure!(!expected.is_empty() || kind == "tmpfs", "{mounts:?}");
@@ -83,10 +87,14 @@ impl Node<'_> {
         let inner = self.home().join("mount").join(VOLUME);
         std::fs::write(inner.join("socket"), "")?;
         ensure!(self.target().join("nodeagent/socket").exists());
-        let same = std::fs::metadata(self.target().join("nodeagent"))?.ino() == std::fs::metadata(&inner)?.ino();
+        let same =
+            std::fs::metadata(self.target().join("nodeagent"))?.ino() == std::fs::metadata(&inner)?.ino();
         ensure!(same, "another folder");
         let text = std::fs::read_to_string(self.home().join("creds").join(format!("{VOLUME}.json")))?;
-        ensure!(text == r#"{"UID":"u-1","Workload":"web","Namespace":"shop","ServiceAccount":"default"}"#, "{text}");
+        ensure!(
+            text == r#"{"UID":"u-1","Workload":"web","Namespace":"shop","ServiceAccount":"default"}"#,
+            "{text}"
+        );
         Ok(())
     }
 
@@ -171,7 +179,13 @@ type Left = fn(&Node<'_>) -> Result<()>;
 fn each_beginning_leads_to_a_whole_volume_and_to_none() -> Result<()> {
     fn tmpfs(node: &Node<'_>) -> Result<()> {
         std::fs::create_dir_all(node.target())?;
-        Ok(mount("tmpfs", node.target(), "tmpfs", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, c"size=8k,mode=0755")?)
+        Ok(mount(
+            "tmpfs",
+            node.target(),
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+            c"size=8k,mode=0755",
+        )?)
     }
     fn inner(node: &Node<'_>) -> Result<()> {
         tmpfs(node)?;
@@ -230,13 +244,22 @@ fn what_could_lead_elsewhere_is_refused_with_its_code() -> Result<()> {
         std::os::unix::fs::symlink(&outside, &link)?;
         let up = node.folder.join("kubelet/../outside").display().to_string();
         let link = link.display().to_string();
-        for (volume, target) in
-            [("../../outside", node.target().display().to_string().as_str()), (VOLUME, &up), (VOLUME, &link), (VOLUME, "outside"), (VOLUME, "/")]
-        {
-            let request = NodePublishVolumeRequest { volume_id: volume.to_owned(), target_path: target.to_owned(), ..node.request() };
+        for (volume, target) in [
+            ("../../outside", node.target().display().to_string().as_str()),
+            (VOLUME, &up),
+            (VOLUME, &link),
+            (VOLUME, "outside"),
+            (VOLUME, "/"),
+        ] {
+            let request = NodePublishVolumeRequest {
+                volume_id: volume.to_owned(),
+                target_path: target.to_owned(),
+                ..node.request()
+            };
             let status = node.client.node_publish_volume(request).await.expect_err(target);
             assert_eq!(status.code(), Code::InvalidArgument, "{status}");
-            let request = NodeUnpublishVolumeRequest { volume_id: volume.to_owned(), target_path: target.to_owned() };
+            let request =
+                NodeUnpublishVolumeRequest { volume_id: volume.to_owned(), target_path: target.to_owned() };
             let status = node.client.node_unpublish_volume(request).await.expect_err(target);
             assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         }
@@ -293,7 +316,8 @@ fn it_says_who_it_is() -> Result<()> {
         raw.ready().await?;
         let codec = tonic_prost::ProstCodec::<NodeGetInfoRequest, NodeGetInfoRequest>::default();
         let path = tonic::codegen::http::uri::PathAndQuery::from_static("/csi.v1.Node/NodeStageVolume");
-        let status = raw.unary(tonic::Request::new(NodeGetInfoRequest {}), path, codec).await.expect_err("staging");
+        let status =
+            raw.unary(tonic::Request::new(NodeGetInfoRequest {}), path, codec).await.expect_err("staging");
         assert_eq!(status.code(), Code::Unimplemented);
         let mode = std::fs::metadata(node.folder.join("csi.sock"))?.permissions().mode() & 0o7777;
         assert_eq!(mode, 0o600);
@@ -328,9 +352,8 @@ fn a_driver_that_is_killed_at_any_moment_goes_on_where_it_was() -> Result<()> {
             for round in 0..16_u64 {
                 let driver = Driver::start(folder)?;
                 let mut node = Node { folder, client: NodeClient::new(connect(&socket).await?) };
-                let call = async {
-                    if round % 2 == 0 { node.publish().await } else { node.unpublish().await }
-                };
+                let call =
+                    async { if round % 2 == 0 { node.publish().await } else { node.unpublish().await } };
                 // Sooner or later within the call.
                 let _ = tokio::time::timeout(Duration::from_micros(150 * (round / 2)), call).await;
                 drop(driver);

@@ -29,7 +29,10 @@ fn a_volume_comes_and_goes_and_every_call_may_come_twice() -> Result<()> {
         ensure!(below(folder)?.is_empty() && !folder.join("nodeagent/mount/u-1").exists());
         ensure!(!folder.join("nodeagent/creds/u-1.json").exists());
         let refused = say(&["mount", "/", options]);
-        ensure!(refused.starts_with(r#"{"status":"Failure","message":"Failure to mount: the target /"#), "{refused}");
+        ensure!(
+            refused.starts_with(r#"{"status":"Failure","message":"Failure to mount: the target /"#),
+            "{refused}"
+        );
         Ok(())
     })
 }

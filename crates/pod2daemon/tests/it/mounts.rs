@@ -12,7 +12,10 @@ pub fn alone(purpose: &str, work: impl FnOnce(&Path) -> Result<()> + Send) -> Re
     let path = folder.path();
     let outcome = std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            #[expect(deprecated, reason = "the unsafe successor is about tables of descriptors, which stay shared here")]
+            #[expect(
+                deprecated,
+                reason = "the unsafe successor is about tables of descriptors, which stay shared here"
+            )]
             rustix::thread::unshare(UnshareFlags::NEWNS).context("a mount namespace needs root")?;
             rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
             work(path)
