@@ -4,7 +4,6 @@
 #[expect(
     missing_docs,
     unused_qualifications,
-    clippy::all,
     clippy::pedantic,
     clippy::allow_attributes_without_reason,
     reason = "generated code; the protocol file is the documentation"
@@ -17,7 +16,6 @@ pub mod csi {
 #[expect(
     missing_docs,
     unused_qualifications,
-    clippy::all,
     clippy::pedantic,
     clippy::allow_attributes_without_reason,
     reason = "generated code; the protocol file is the documentation"

@@ -98,8 +98,10 @@ pub(crate) fn publish(homes: &Homes, volume: &Volume) -> Result<(), Error> {
     let steps = plan::steps(&seen, *is_read_only);
     for step in &steps {
         if let Err(error) = take(*step, &target, &home, *is_read_only) {
-            // A pod that is not started does not come back for what was begun.
-            if let Err(second) = unpublish(homes, name, &target) {
+            // A pod that is not started does not come back for what was begun. One that runs keeps what it has.
+            if !seen.leads_home
+                && let Err(second) = unpublish(homes, name, &target)
+            {
                 tracing::warn!(error = %second, volume = %name, "what was begun of a volume stays");
             }
             return Err(error);

@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use testkit::ApiServer;
 
 /// An authority, and the API server on which it looks for requests.
-pub struct Signer<'a> {
-    pub api: &'a ApiServer,
+pub(crate) struct Signer<'a> {
+    pub(crate) api: &'a ApiServer,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl<'a> Signer<'a> {
-    pub fn new(api: &'a ApiServer) -> Result<Self> {
+    pub(crate) fn new(api: &'a ApiServer) -> Result<Self> {
         let mut parameters = CertificateParams::new(Vec::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Ok(Self { api, issuer: Issuer::new(parameters, KeyPair::generate()?) })
     }
 
     /// The request of this name, as soon as it is there.
-    pub fn request(&self, name: &str) -> Result<Value> {
+    pub(crate) fn request(&self, name: &str) -> Result<Value> {
         testkit::eventually("the request", || {
             let output = self.api.kubectl(&["get", "csr", name, "-o", "json"])?;
             ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -29,16 +29,16 @@ impl<'a> Signer<'a> {
         })
     }
 
-    pub fn approve(&self, name: &str) -> Result<()> {
+    pub(crate) fn approve(&self, name: &str) -> Result<()> {
         self.must(&["certificate", "approve", name])
     }
 
-    pub fn deny(&self, name: &str) -> Result<()> {
+    pub(crate) fn deny(&self, name: &str) -> Result<()> {
         self.must(&["certificate", "deny", name])
     }
 
     /// Signs what is asked for, which has to be signed by its key.
-    pub fn sign(&self, request: &Value) -> Result<String> {
+    pub(crate) fn sign(&self, request: &Value) -> Result<String> {
         let pem = BASE64_STANDARD.decode(request["spec"]["request"].as_str().context("a request")?)?;
         let parameters = CertificateSigningRequestParams::from_pem(std::str::from_utf8(&pem)?)?;
         let certificate = parameters.signed_by(&self.issuer)?.pem();
@@ -47,7 +47,7 @@ impl<'a> Signer<'a> {
     }
 
     /// Signs a key of its own instead.
-    pub fn sign_another(&self, request: &Value) -> Result<()> {
+    pub(crate) fn sign_another(&self, request: &Value) -> Result<()> {
         let certificate =
             CertificateParams::new(Vec::new())?.signed_by(&KeyPair::generate()?, &self.issuer)?.pem();
         self.answer(request, &certificate)

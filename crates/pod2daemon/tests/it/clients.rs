@@ -5,7 +5,7 @@ use std::path::Path;
 use tonic::transport::{Channel, Endpoint};
 
 /// Connects as soon as somebody listens.
-pub async fn connect(socket: &Path) -> Result<Channel> {
+pub(crate) async fn connect(socket: &Path) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
     testkit::eventually_async("a server at the socket", async || endpoint.connect().await.ok())
         .await

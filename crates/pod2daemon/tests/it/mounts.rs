@@ -7,7 +7,7 @@ use std::path::Path;
 use testkit::Folder;
 
 /// Does the work in a namespace of its own, with a folder.
-pub fn alone(purpose: &str, work: impl FnOnce(&Path) -> Result<()> + Send) -> Result<()> {
+pub(crate) fn alone(purpose: &str, work: impl FnOnce(&Path) -> Result<()> + Send) -> Result<()> {
     let folder = Folder::new(purpose)?;
     let path = folder.path();
     let outcome = std::thread::scope(|scope| {
@@ -26,7 +26,7 @@ pub fn alone(purpose: &str, work: impl FnOnce(&Path) -> Result<()> + Send) -> Re
 }
 
 /// The mounts below a folder: where, of which type, with which options.
-pub fn below(folder: &Path) -> Result<Vec<(String, String, String)>> {
+pub(crate) fn below(folder: &Path) -> Result<Vec<(String, String, String)>> {
     let table = std::fs::read_to_string("/proc/thread-self/mountinfo")?;
     let read = |line: &str| {
         let fields: Vec<&str> = line.split(' ').collect();
