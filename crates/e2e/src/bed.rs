@@ -183,7 +183,7 @@ impl Bed {
     }
 
     /// A kind of Calico's with the group by which it is stored: custom resources of the old group, or of the new one.
-    fn kind(&self, resource: &str) -> Result<String> {
+    pub(crate) fn kind(&self, resource: &str) -> Result<String> {
         let known = self.plane.kubectl(&["get", "customresourcedefinitions", "-o", "name"])?;
         let old = format!("{resource}.crd.projectcalico.org");
         Ok(if known.contains(&old) { old } else { format!("{resource}.projectcalico.org") })
@@ -191,7 +191,19 @@ impl Bed {
 
     /// Waits until every pod of a namespace is ready, and everything that makes pods has made them.
     pub(crate) fn settled(&mut self, namespace: &str) -> Result<()> {
+        self.settled_sets(namespace)?;
         until(&format!("pods of {namespace} to be ready"), || -> Result<()> {
+            self.check_running()?;
+            for pod in items(&self.plane.get(&["pods", "-n", namespace])?) {
+                ensure!(is_true(pod, "Ready"), "pod {} is not ready", name(pod));
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until everything that makes pods in a namespace has made them, and they are ready.
+    pub(crate) fn settled_sets(&mut self, namespace: &str) -> Result<()> {
+        until(&format!("what makes pods in {namespace}"), || -> Result<()> {
             self.check_running()?;
             for owner in items(&self.plane.get(&["daemonsets,deployments", "-n", namespace])?) {
                 let status = &owner["status"];
@@ -206,9 +218,6 @@ impl Bed {
                     "{}: {status}",
                     name(owner)
                 );
-            }
-            for pod in items(&self.plane.get(&["pods", "-n", namespace])?) {
-                ensure!(is_true(pod, "Ready"), "pod {} is not ready", name(pod));
             }
             Ok(())
         })

@@ -2,6 +2,7 @@
 //! policy is enforced and taken back, a port of a node leads to its pod, and nothing restarted on the way.
 
 mod images;
+mod volumes;
 
 use crate::bed::{Bed, items, name};
 use crate::control_plane::PORT;
@@ -18,7 +19,7 @@ const NAMESPACES: [&str; 2] = ["e2e-blue", "e2e-green"];
 type Check = (&'static str, fn(&mut Bed, &World) -> Result<String>);
 
 /// The checks in their order: later ones stand on the pods of earlier ones.
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     ("pods reach each other, and nodes", everybody),
     ("services lead to pods", services),
     ("names lead to services", names),
@@ -26,6 +27,7 @@ const CHECKS: [Check; 9] = [
     ("a default deny holds, and an allow opens it", policy),
     ("Calico's own policy holds over the namespaces'", global_policy),
     ("images run by their arguments, not as root, and find names", |bed, _| images::run(bed)),
+    ("volumes lead pods to Felix, by CSI and by FlexVolume", |bed, _| volumes::run(bed)),
     ("our own tools find the cluster well", tools),
     ("nothing restarted", restarts),
 ];

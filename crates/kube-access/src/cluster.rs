@@ -296,11 +296,35 @@ impl Cluster {
         collection: Collection,
         revision: &str,
     ) -> Result<ClusterWatch<T>, ClusterError> {
-        let what = format!("watch {}", collection.plural);
+        self.watch_selected(format!("watch {}", collection.plural), collection, "", revision).await
+    }
+
+    /// Follows one object of a collection, by its name, from a revision on; from an empty one, what it is now comes first.
+    ///
+    /// # Errors
+    /// As [`Cluster::watch`].
+    pub async fn watch_one<T: DeserializeOwned + Clone + Send + 'static>(
+        &self,
+        collection: Collection,
+        name: &str,
+        revision: &str,
+    ) -> Result<ClusterWatch<T>, ClusterError> {
+        let selector = format!("&fieldSelector={}", encode(&format!("metadata.name={name}")));
+        self.watch_selected(format!("watch {name} of {}", collection.plural), collection, &selector, revision)
+            .await
+    }
+
+    async fn watch_selected<T: DeserializeOwned + Clone + Send + 'static>(
+        &self,
+        what: String,
+        collection: Collection,
+        selector: &str,
+        revision: &str,
+    ) -> Result<ClusterWatch<T>, ClusterError> {
         // An odd time keeps many programs from coming back in the same second.
         let seconds = WATCH_SECONDS + u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
         let path = format!(
-            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}",
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{selector}&resourceVersion={}",
             collection.path(),
             encode(revision)
         );

@@ -184,6 +184,10 @@ enum Component {
     Apiserver(Box<apiserver::cli::Arguments>),
     /// The admission webhooks of clusters without the API server.
     Webhooks(apiserver::webhooks::Arguments),
+    Csi(pod2daemon::csi::Arguments),
+    NodeDriverRegistrar(pod2daemon::registrar::Arguments),
+    Flexvol(pod2daemon::flexvol::Arguments),
+    KeyCertProvisioner(key_cert_provisioner::cli::Arguments),
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -275,6 +279,8 @@ fn main() -> ExitCode {
         Entry::CheckStatus => return kube_controllers::cli::check_status(&arguments, &version()),
         Entry::Version => print(&format!("{}\n", calicoctl::client_version())),
         Entry::IpamHelp => print(IPAM_HELP),
+        Entry::FlexVolume(arguments) => return pod2daemon::flexvol::answer_kubelet(&arguments),
+        Entry::FlexVolumeScript(arguments) => return pod2daemon::flexvol::install_by_script(&arguments),
         Entry::OldNode(flags) => node::run_old(&flags),
         Entry::Tree(arguments) => run(&arguments),
     };
@@ -349,6 +355,16 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
                 }
                 None => kube_controllers::cli::main(&arguments.run),
             }
+        }
+        Command::Component { component: Component::Csi(arguments) } => pod2daemon::csi::main(&arguments),
+        Command::Component { component: Component::NodeDriverRegistrar(arguments) } => {
+            pod2daemon::registrar::main(&arguments, &version())
+        }
+        Command::Component { component: Component::Flexvol(arguments) } => {
+            pod2daemon::flexvol::main(&arguments)
+        }
+        Command::Component { component: Component::KeyCertProvisioner(arguments) } => {
+            key_cert_provisioner::cli::main(&arguments)
         }
         Command::Component { component: Component::Other(words) } => {
             let name = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();

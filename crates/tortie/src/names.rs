@@ -31,6 +31,10 @@ pub(crate) enum Entry {
     Version,
     /// What the IPAM plugin is for.
     IpamHelp,
+    /// One call of the kubelet to the FlexVolume driver, with these arguments (the program's name first).
+    FlexVolume(Vec<OsString>),
+    /// The FlexVolume driver's installer, by the flags of the script that older images have (the script's name first).
+    FlexVolumeScript(Vec<OsString>),
     /// The node, by the flags of older manifests (without the program's name).
     OldNode(Vec<String>),
     /// The tree of commands, with these arguments (the program's name first).
@@ -96,6 +100,17 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         "install" => return Entry::Installer,
         "start_runit" => return Entry::Node,
         "check-status" => return Entry::CheckStatus,
+        "uds" | "flexvol" => return Entry::FlexVolume(arguments.to_vec()),
+        "flexvol.sh" => return Entry::FlexVolumeScript(arguments.to_vec()),
+        // Programs of the tree's components that have no command of their own beside it. Go takes one dash for two.
+        "csi-driver" | "node-driver-registrar" | "csi-node-driver-registrar" | "key-cert-provisioner" => {
+            let component = match name.as_str() {
+                "csi-driver" => "csi",
+                other => other.strip_prefix("csi-").unwrap_or(other),
+            };
+            let words = ["tortie", "component", component].map(OsString::from).into_iter();
+            return Entry::Tree(words.chain(rest.iter().map(doubled)).collect());
+        }
         // Components as programs of their own, as in the images of old, with their flags behind.
         "calico-typha" | "calico-apiserver" | "apiserver" | "kube-controllers" | "goldmane"
         | "whisker-backend" | "webhook" | "health" => {
@@ -105,14 +120,9 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
                 other => other.strip_prefix("calico-").unwrap_or(other),
             };
             let mut words = vec![OsString::from("tortie"), OsString::from(command)];
-            // Go takes one dash for two; of these programs only the probe is called like that.
-            let doubled = |word: &OsString| match word.to_str() {
-                Some(text) if name == "health" && text.starts_with('-') && !text.starts_with("--") => {
-                    OsString::from(format!("-{text}"))
-                }
-                _ => word.clone(),
-            };
-            words.extend(rest.iter().map(doubled));
+            // Of these programs only the probe is called with one dash.
+            let as_called = |word: &OsString| if name == "health" { doubled(word) } else { word.clone() };
+            words.extend(rest.iter().map(as_called));
             return Entry::Tree(words);
         }
         // Felix as the program that packages of hosts have, with its own flags. The node starts it by the same name, with words of
@@ -149,6 +159,16 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         return Entry::Ctl(tool.chain(rest.iter().cloned()).collect());
     }
     Entry::Tree(arguments.to_vec())
+}
+
+/// A flag with two dashes; Go takes one for two.
+fn doubled(word: &OsString) -> OsString {
+    match word.to_str() {
+        Some(text) if text.starts_with('-') && !text.starts_with("--") && !matches!(text, "-" | "-h") => {
+            OsString::from(format!("-{text}"))
+        }
+        _ => word.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -210,6 +230,41 @@ mod tests {
                 "/health -port=8080 --type=liveness",
                 "",
                 Entry::Tree(words("tortie health --port=8080 --type=liveness")),
+            ),
+            (
+                "/usr/local/bin/csi-driver --nodeid=n -loglevel warn",
+                "",
+                Entry::Tree(words("tortie component csi --nodeid=n --loglevel warn")),
+            ),
+            (
+                "/usr/bin/csi-node-driver-registrar --v=5 -csi-address=/csi/csi.sock",
+                "",
+                Entry::Tree(words(
+                    "tortie component node-driver-registrar --v=5 --csi-address=/csi/csi.sock",
+                )),
+            ),
+            (
+                "/usr/bin/node-driver-registrar -v=5",
+                "",
+                Entry::Tree(words("tortie component node-driver-registrar --v=5")),
+            ),
+            (
+                "/usr/bin/key-cert-provisioner",
+                "",
+                Entry::Tree(words("tortie component key-cert-provisioner")),
+            ),
+            (
+                "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/nodeagent~uds/uds unmount /x",
+                "",
+                Entry::FlexVolume(words(
+                    "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/nodeagent~uds/uds unmount /x",
+                )),
+            ),
+            ("/usr/local/bin/flexvol init", "", Entry::FlexVolume(words("/usr/local/bin/flexvol init"))),
+            (
+                "/usr/local/bin/flexvol.sh -d uds",
+                "",
+                Entry::FlexVolumeScript(words("/usr/local/bin/flexvol.sh -d uds")),
             ),
             ("kubectl-calico get nodes", "", Entry::Ctl(words("kubectl-calico get nodes"))),
             ("tortie ctl get nodes", "", Entry::Ctl(words("ctl get nodes"))),

@@ -29,6 +29,8 @@ pub(crate) enum Page {
     Goldmane,
     /// The variables of Whisker.
     Whisker,
+    /// The variables of key-cert-provisioner.
+    KeyCertProvisioner,
 }
 
 /// Writes a page. `tree` is this program's own tree of commands.
@@ -86,6 +88,12 @@ pub(crate) fn write(page: Page, tree: Command) -> String {
             generated("crates/whisker/src/environment.rs"),
             settings::page(whisker::VARIABLES)
         ),
+        Page::KeyCertProvisioner => format!(
+            "# The variables of key-cert-provisioner\n\n{}\n\
+             What `calico component key-cert-provisioner` reads. What it does: [volumes.md](../volumes.md#certificates-from-the-cluster).\n\n{}",
+            generated("crates/key-cert-provisioner/src/settings.rs"),
+            settings::page(key_cert_provisioner::VARIABLES)
+        ),
     }
 }
 
@@ -112,6 +120,21 @@ fn cli(tree: Command) -> String {
     );
     // What is in the tree for these is only a place: they read their own arguments.
     let elsewhere = ["ctl", "felix", "flows", "component"];
+    // Commands that are nowhere else.
+    let component = tree.find_subcommand("component").cloned();
+    let alone = [
+        ("csi", "calico component csi"),
+        ("node-driver-registrar", "calico component node-driver-registrar"),
+        ("flexvol", "calico component flexvol"),
+        ("key-cert-provisioner", "calico component key-cert-provisioner"),
+    ];
+    let alone: Vec<Command> = alone
+        .into_iter()
+        .filter_map(|(command, name)| {
+            let command = component.as_ref()?.find_subcommand(command)?;
+            Some(command.clone().name(name).bin_name(name))
+        })
+        .collect();
     let mut tree = tree.mut_subcommands(|command| match elsewhere.contains(&command.get_name()) {
         true => command.hide(true),
         false => command,
@@ -120,7 +143,7 @@ fn cli(tree: Command) -> String {
     section(&mut page, &tree, 2, &BTreeSet::new());
     let felix = felix::cli::Arguments::command().name("tortie felix").bin_name("tortie felix");
     let check = kube_controllers::cli::CheckArguments::command();
-    for mut other in [felix, check, calicoctl::tree("calicoctl")] {
+    for mut other in [felix, check].into_iter().chain(alone).chain([calicoctl::tree("calicoctl")]) {
         other.build();
         section(&mut page, &other, 2, &BTreeSet::new());
     }

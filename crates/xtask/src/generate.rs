@@ -9,8 +9,18 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 
 /// Pages of `tortie reference`, each kept as `docs/reference/NAME.md`.
-const OF_THE_PROGRAM: [&str; 9] =
-    ["cli", "cni", "cni-install", "node", "kube-controllers", "typha", "bgp", "goldmane", "whisker"];
+const OF_THE_PROGRAM: [&str; 10] = [
+    "cli",
+    "cni",
+    "cni-install",
+    "node",
+    "kube-controllers",
+    "typha",
+    "bgp",
+    "goldmane",
+    "whisker",
+    "key-cert-provisioner",
+];
 
 /// The generated files that tidy compares: path and contents.
 fn files(root: &Path) -> Result<Vec<(String, String)>> {

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 
 /// How often a folder that is not there yet is looked for.
@@ -126,7 +127,8 @@ fn listen(prefix: &Path, uid: &str, credentials: &Path, hub: &Hub) -> io::Result
     tracing::info!(uid, workload = %endpoint.workload, "a workload has a proxy");
     let service = PolicySync::new(hub.clone(), endpoint);
     let task = tokio::spawn(async move {
-        let incoming = UnixListenerStream::new(listener);
+        // Proxies in Go name the server by the path of its socket.
+        let incoming = UnixListenerStream::new(listener).map(|stream| stream.map(grpc_socket::admit));
         if let Err(error) =
             tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await
         {

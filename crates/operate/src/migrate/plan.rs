@@ -197,8 +197,7 @@ fn wanted_images(workload: &Value, request: &Request) -> Result<BTreeMap<String,
             "calico" => "calico",
             "kube-controllers" => "kube-controllers",
             "typha" => "typha",
-            // Pods with a volume driver of Calico's have nothing to do without it.
-            "pod2daemon-flexvol" => continue,
+            "pod2daemon-flexvol" => "pod2daemon-flexvol",
             other => {
                 return Err(format!(
                     "{name}: the container {container} has the image {image}, and there is no image {other:?} of ours to stand in for it"

@@ -106,6 +106,52 @@ fn whisker_by_its_names() {
 }
 
 #[test]
+fn drivers_and_certificates_by_their_names() {
+    for (name, arguments, said) in [
+        ("calico", &["component", "csi"] as &[&str], "--nodeid is needed"),
+        ("csi-driver", &["-loglevel", "warn"], "--nodeid is needed"),
+        ("calico", &["component", "node-driver-registrar"], "--kubelet-registration-path is needed"),
+        ("csi-node-driver-registrar", &["-v=5"], "--kubelet-registration-path is needed"),
+        ("node-driver-registrar", &[], "--kubelet-registration-path is needed"),
+        ("calico", &["component", "key-cert-provisioner"], "POD_IP"),
+        ("key-cert-provisioner", &[], "POD_IP"),
+        ("calico", &["component", "flexvol", "install", "--target", "/nowhere/other"], "must be \"uds\""),
+    ] {
+        let output = started_as(name, arguments, &[("POD_IP", "nonsense")]);
+        assert_eq!(output.status.code(), Some(1), "{name} {arguments:?}: {output:?}");
+        assert!(text(&output.stderr).contains(said), "{name} {arguments:?}: {output:?}");
+    }
+    // What the kubelet reads, and nothing beside it.
+    for (name, arguments, code, said) in [
+        (
+            "uds",
+            &["init"] as &[&str],
+            0,
+            r#"{"status":"Success","message":"Init ok.","capabilities":{"attach":false}}"#,
+        ),
+        (
+            "calico",
+            &["component", "flexvol", "init"],
+            0,
+            r#"{"status":"Success","message":"Init ok.","capabilities":{"attach":false}}"#,
+        ),
+        ("uds", &["waitforattach", "x"], 0, r#"{"status":"Not supported","#),
+        ("uds", &["mount"], 0, r#"{"status":"Not supported","#),
+        ("uds", &["mount", "/a/b/c", "{}"], 1, r#"{"status":"Failure","#),
+        ("flexvol", &["version"], 0, "Version is 0.1"),
+        ("flexvol.sh", &["-t", "/nowhere", "-s", "/nowhere"], 2, "Image not present /nowhere/flexvol"),
+        ("flexvol.sh", &["-x"], 2, "Invalid option: -x"),
+    ] {
+        let output = started_as(name, arguments, &[]);
+        assert_eq!(output.status.code(), Some(code), "{name} {arguments:?}: {output:?}");
+        assert!(
+            output.stderr.is_empty() && text(&output.stdout).starts_with(said),
+            "{name} {arguments:?}: {output:?}"
+        );
+    }
+}
+
+#[test]
 fn confd_by_its_names() {
     for (name, arguments) in [
         ("calico-node", &["-confd", "-confd-run-once", "-confd-confdir", "/nowhere"] as &[&str]),

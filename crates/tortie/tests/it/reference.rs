@@ -29,6 +29,7 @@ fn the_variables_of_components() {
     check("bgp");
     check("goldmane");
     check("whisker");
+    check("key-cert-provisioner");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 const PROGRAM: &str = "usr/bin/calico";
 
 /// Paths that mean the program; it goes by the name that it was called by.
-const LINKS: [&str; 23] = [
+const LINKS: [&str; 31] = [
     "calicoctl",
     "code/apiserver",
     "goldmane",
@@ -28,14 +28,22 @@ const LINKS: [&str; 23] = [
     "usr/bin/calico-typha",
     "usr/bin/calicoctl",
     "usr/bin/check-status",
+    "usr/bin/csi-driver",
+    "usr/bin/csi-node-driver-registrar",
+    "usr/bin/key-cert-provisioner",
     "usr/bin/kube-controllers",
+    "usr/bin/node-driver-registrar",
     "usr/bin/tortie",
+    "usr/local/bin/csi-driver",
+    "usr/local/bin/flexvol",
+    "usr/local/bin/flexvol.sh",
+    "usr/local/bin/node-driver-registrar",
     "usr/sbin/start_runit",
     "webhook",
     "whisker-backend",
 ];
 
-const FOLDERS: [&str; 18] = [
+const FOLDERS: [&str; 20] = [
     "etc/calico",
     "licenses",
     "opt/cni/bin",
@@ -45,6 +53,8 @@ const FOLDERS: [&str; 18] = [
     "usr/bin",
     "usr/lib",
     "usr/lib64",
+    "usr/local",
+    "usr/local/bin",
     "usr/sbin",
     "var/lib/calico",
     "var/log/calico",

@@ -19,7 +19,7 @@ pub(super) struct Image {
 
 /// Programs that work on the host are root; `kube-controllers` and `typha` are asked by manifests not to be, without a
 /// number, so that the image must have one.
-pub(super) const IMAGES: [Image; 10] = [
+pub(super) const IMAGES: [Image; 14] = [
     Image {
         name: "apiserver",
         entry_point: &["/code/apiserver"],
@@ -45,6 +45,14 @@ pub(super) const IMAGES: [Image; 10] = [
         folder: "/opt/cni/bin",
     },
     Image {
+        name: "csi",
+        entry_point: &["/usr/bin/csi-driver"],
+        command: &[],
+        user: "0:0",
+        environment: &[],
+        folder: "/",
+    },
+    Image {
         name: "ctl",
         entry_point: &["/usr/bin/calicoctl"],
         command: &[],
@@ -56,6 +64,14 @@ pub(super) const IMAGES: [Image; 10] = [
         name: "goldmane",
         entry_point: &[],
         command: &["/goldmane"],
+        user: "10001:10001",
+        environment: &[],
+        folder: "/",
+    },
+    Image {
+        name: "key-cert-provisioner",
+        entry_point: &["/usr/bin/key-cert-provisioner"],
+        command: &[],
         user: "10001:10001",
         environment: &[],
         folder: "/",
@@ -74,6 +90,22 @@ pub(super) const IMAGES: [Image; 10] = [
         command: &["start_runit"],
         user: "0:0",
         environment: &["SVDIR=/etc/service/enabled"],
+        folder: "/",
+    },
+    Image {
+        name: "node-driver-registrar",
+        entry_point: &["/usr/bin/node-driver-registrar"],
+        command: &[],
+        user: "0:0",
+        environment: &[],
+        folder: "/",
+    },
+    Image {
+        name: "pod2daemon-flexvol",
+        entry_point: &["/usr/local/bin/flexvol.sh"],
+        command: &[],
+        user: "0:0",
+        environment: &[],
         folder: "/",
     },
     Image {

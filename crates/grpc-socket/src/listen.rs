@@ -1,0 +1,117 @@
+//! A socket that appears when it listens, and goes with the value.
+
+use crate::admitted::{Admitted, admit};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::Stream;
+
+/// Connections to a socket, for as long as it is polled. Dropping it removes the socket, unless another process has taken its place.
+#[derive(Debug)]
+pub struct Listening {
+    listener: UnixListener,
+    path: PathBuf,
+    number: u64,
+}
+
+/// Listens at a path, whose socket has this mode. What a killed process left there is replaced, in one step: whoever looks
+/// finds a socket that answers.
+///
+/// # Errors
+/// When nothing can listen there, or something else than a socket is in the way.
+pub fn listen(path: &Path, mode: u32) -> io::Result<Listening> {
+    let name = path.file_name().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not the path of a socket", path.display()))
+    })?;
+    is_free(path)?;
+    // With a dot in front: a kubelet that watches the folder passes it over.
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    let hidden = path.with_file_name(hidden);
+    if is_free(&hidden)? {
+        std::fs::remove_file(&hidden)?;
+    }
+    let listener = UnixListener::bind(&hidden)?;
+    let placed = std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))
+        .and_then(|()| std::fs::symlink_metadata(&hidden))
+        .and_then(|found| std::fs::rename(&hidden, path).map(|()| found.ino()));
+    match placed {
+        Ok(number) => Ok(Listening { listener, path: path.to_owned(), number }),
+        Err(error) => {
+            let _ = std::fs::remove_file(&hidden);
+            Err(error)
+        }
+    }
+}
+
+/// Whether there is a socket; that something else is there is an error.
+fn is_free(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => {
+            let what = format!("{} is there and is not a socket", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Stream for Listening {
+    type Item = io::Result<Admitted<UnixStream>>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.listener.poll_accept(context).map(|accepted| Some(accepted.map(|(stream, _)| admit(stream))))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.number) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listen;
+    use std::os::unix::fs::PermissionsExt as _;
+    use testkit::Folder;
+
+    #[tokio::test]
+    async fn sockets_appear_whole_and_go_with_their_owner() {
+        let folder = Folder::new("grpc-socket").unwrap();
+        let path = folder.path().join("csi.sock");
+        let names = || {
+            let names = std::fs::read_dir(folder.path()).unwrap();
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        // What two killed processes left: one that served, and one that did not get to it.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        drop(std::os::unix::net::UnixListener::bind(folder.path().join(".csi.sock")).unwrap());
+        let first = listen(&path, 0o600).unwrap();
+        assert_eq!(names(), ["csi.sock"]);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        tokio::net::UnixStream::connect(&path).await.unwrap();
+        let second = listen(&path, 0o600).unwrap();
+        drop(first);
+        tokio::net::UnixStream::connect(&path).await.expect("the second one still stands");
+        drop(second);
+        assert_eq!(names(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_socket_stays() {
+        let folder = Folder::new("grpc-socket-file").unwrap();
+        let path = folder.path().join("csi.sock");
+        std::fs::write(&path, "precious").unwrap();
+        let error = listen(&path, 0o600).unwrap_err();
+        assert!(error.to_string().contains("is not a socket"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        assert!(listen(std::path::Path::new("/"), 0o600).is_err());
+    }
+}

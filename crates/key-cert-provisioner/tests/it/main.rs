@@ -1,0 +1,4 @@
+//! Certificates from a real kube-apiserver, approved and signed by the test.
+
+mod provisioning;
+mod signer;

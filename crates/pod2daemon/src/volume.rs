@@ -1,0 +1,284 @@
+//! A volume on its node: made, and taken away again.
+//!
+//! ```text
+//! <home>/mount/<name>          the folder, in which Felix opens a socket
+//! <target>                     what the pod gets: a tiny file system of its own (8 KiB) ...
+//! <target>/nodeagent           ... in which that folder is
+//! <home>/creds/<name>.json     whose it is; Felix opens the socket when this appears
+//! ```
+//!
+//! What has to be done follows from what is there ([`plan`]), so that calls may come twice, and may go on where a process that was
+//! killed stopped. It refuses to follow links that a pod may have put into its volume.
+
+mod credentials;
+mod homes;
+mod mounts;
+mod plan;
+
+pub(crate) use credentials::Credentials;
+pub use homes::Homes;
+pub(crate) use homes::{HomeFields, VolumeName};
+
+use mounts::Mount;
+use plan::{Seen, Step};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Component, Path, PathBuf};
+
+/// The folder inside the volume.
+const INNER: &str = "nodeagent";
+/// What the volume's own file system is made with. Whatever is in the folder does not count.
+const TMPFS: &std::ffi::CStr = c"size=8k,mode=0755";
+/// What nothing in a volume needs.
+const HARMLESS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+
+/// Why a volume cannot be made or taken away.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The target cannot be a volume's.
+    #[error("the target {} {reason}", path.display())]
+    Target {
+        /// The target.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Something is mounted there that this program did not mount.
+    #[error("{} has a file system of type {kind}, which is not this driver's", path.display())]
+    Foreign {
+        /// Where.
+        path: PathBuf,
+        /// What kind of file system.
+        kind: String,
+    },
+    /// The name is taken by another pod.
+    #[error("volume {name} is of pod {owner} already")]
+    Taken {
+        /// The volume.
+        name: String,
+        /// Whose it is.
+        owner: String,
+    },
+    /// The kernel refused.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Kernel {
+        /// What was attempted.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// What a pod is to get.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    pub(crate) name: VolumeName,
+    pub(crate) target: PathBuf,
+    pub(crate) is_read_only: bool,
+    pub(crate) owner: Credentials,
+}
+
+/// Makes a volume, or what is missing of it.
+pub(crate) fn publish(homes: &Homes, volume: &Volume) -> Result<(), Error> {
+    let Volume { name, target, is_read_only, owner } = volume;
+    check_target(target)?;
+    credentials::check(homes, name, owner)?;
+    let home = homes.folder(name);
+    make_folder(&home)?;
+    make_folder(target)?;
+    let target = resolved(target)?;
+    let seen = look(&target, &home)?;
+    let steps = plan::steps(&seen, *is_read_only);
+    for step in &steps {
+        if let Err(error) = take(*step, &target, &home, *is_read_only) {
+            // A pod that is not started does not come back for what was begun. One that runs keeps what it has.
+            if !seen.leads_home
+                && let Err(second) = unpublish(homes, name, &target)
+            {
+                tracing::warn!(error = %second, volume = %name, "what was begun of a volume stays");
+            }
+            return Err(error);
+        }
+    }
+    credentials::write(homes, name, owner)?;
+    tracing::info!(volume = %name, target = %target.display(), pod = %owner, steps = steps.len(), "a pod has a volume");
+    Ok(())
+}
+
+/// Takes a volume away, or what is left of it.
+pub(crate) fn unpublish(homes: &Homes, name: &VolumeName, target: &Path) -> Result<(), Error> {
+    check_target(target)?;
+    // Nobody new is served.
+    credentials::remove_file(homes, name)?;
+    let is_there = std::fs::symlink_metadata(target).is_ok();
+    if is_there {
+        let target = resolved(target)?;
+        let seen = look(&target, &homes.folder(name))?;
+        let inner = target.join(INNER);
+        // One over the other: what is inside the lower ones can only be reached when the upper ones are gone.
+        for _ in 0..seen.layers.max(1) {
+            for _ in 0..seen.inner {
+                unmount(&inner)?;
+            }
+            unmount(&target)?;
+        }
+        remove("remove", &target, std::fs::remove_dir(&target))?;
+    }
+    let home = homes.folder(name);
+    remove("remove", &home, std::fs::remove_dir_all(&home))?;
+    tracing::info!(volume = %name, target = %target.display(), "a volume is gone");
+    Ok(())
+}
+
+/// A path that can only be what it says.
+fn check_target(target: &Path) -> Result<(), Error> {
+    let wrong = |reason| Err(Error::Target { path: target.to_owned(), reason });
+    if !target.is_absolute() {
+        return wrong("is not an absolute path");
+    }
+    if target.components().any(|part| matches!(part, Component::ParentDir)) {
+        return wrong("has steps upwards (..)");
+    }
+    if target.components().count() < 3 {
+        return wrong("is a folder of the system");
+    }
+    match std::fs::symlink_metadata(target) {
+        Ok(found) if found.is_symlink() => wrong("is a symbolic link"),
+        Ok(found) if !found.is_dir() => wrong("is not a folder"),
+        _ => Ok(()),
+    }
+}
+
+/// The target as the kernel names it: folders above it may be links of the node's administrator.
+fn resolved(target: &Path) -> Result<PathBuf, Error> {
+    std::fs::canonicalize(target).map_err(|source| kernel("look at", target, source))
+}
+
+/// What is there of a volume.
+fn look(target: &Path, home: &Path) -> Result<Seen, Error> {
+    let mounts = mounts::read().map_err(|source| kernel("read", Path::new(mounts::TABLE), source))?;
+    let at = |path: &Path| mounts.iter().filter(|mount| mount.point == path).cloned().collect::<Vec<Mount>>();
+    let layers = at(target);
+    if let Some(foreign) = layers.iter().find(|mount| mount.kind != "tmpfs") {
+        return Err(Error::Foreign { path: target.to_owned(), kind: foreign.kind.clone() });
+    }
+    let inner = target.join(INNER);
+    let inner_layers = at(&inner);
+    let same = |one: &Path, other: &Path| {
+        let (one, other) = (std::fs::symlink_metadata(one).ok()?, std::fs::symlink_metadata(other).ok()?);
+        Some(one.dev() == other.dev() && one.ino() == other.ino())
+    };
+    let is_harmless = |mount: &Mount| ["nosuid", "nodev", "noexec"].iter().all(|option| mount.has(option));
+    Ok(Seen {
+        layers: layers.len(),
+        is_sealed: layers.last().is_some_and(|mount| mount.has("ro")),
+        inner: inner_layers.len(),
+        leads_home: !inner_layers.is_empty() && same(&inner, home) == Some(true),
+        is_inner_harmless: inner_layers.last().is_some_and(is_harmless),
+        is_inner_read_only: inner_layers.last().is_some_and(|mount| mount.has("ro")),
+    })
+}
+
+fn take(step: Step, target: &Path, home: &Path, is_read_only: bool) -> Result<(), Error> {
+    let inner = target.join(INNER);
+    let with_read_only = |flags| if is_read_only { flags | MountFlags::RDONLY } else { flags };
+    match step {
+        Step::Leave => unmount(&inner),
+        Step::Mount => {
+            let place = open(target)?;
+            rustix::mount::mount("tmpfs", path_of(&place), "tmpfs", HARMLESS | MountFlags::RELATIME, TMPFS)
+                .map_err(|source| kernel("mount a file system at", target, source))
+        }
+        Step::Bind => {
+            make_folder(&inner)?;
+            let place = open(&inner)?;
+            rustix::mount::mount_bind(home, path_of(&place))
+                .map_err(|source| kernel("mount the volume's folder at", &inner, source))
+        }
+        Step::Restrict => {
+            let place = open(&inner)?;
+            remount(&inner, &place, with_read_only(HARMLESS))
+        }
+        Step::Seal => {
+            let place = open(target)?;
+            remount(target, &place, with_read_only(HARMLESS))
+        }
+    }
+}
+
+fn remount(path: &Path, place: &OwnedFd, flags: MountFlags) -> Result<(), Error> {
+    rustix::mount::mount_remount(path_of(place), flags | MountFlags::BIND, c"")
+        .map_err(|source| kernel("restrict", path, source))
+}
+
+/// A folder that is not reached through a link in its place.
+fn open(path: &Path) -> Result<OwnedFd, Error> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|source| kernel("open", path, source))
+}
+
+/// The name by which system calls that take no descriptors find it.
+fn path_of(place: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", place.as_raw_fd())
+}
+
+fn unmount(path: &Path) -> Result<(), Error> {
+    match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
+        // Nothing is mounted there any more: somebody else was faster.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(source) => Err(kernel("unmount", path, source)),
+    }
+}
+
+/// Makes a folder and those above it, as far as they are missing.
+fn make_folder(path: &Path) -> Result<(), Error> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    made.map_err(|source| kernel("make the folder", path, source))
+}
+
+/// What is gone already is as good as removed.
+fn remove(what: &'static str, path: &Path, outcome: io::Result<()>) -> Result<(), Error> {
+    match outcome {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(kernel(what, path, source)),
+        _ => Ok(()),
+    }
+}
+
+fn kernel(what: &'static str, path: &Path, source: impl Into<io::Error>) -> Error {
+    Error::Kernel { what, path: path.to_owned(), source: source.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, check_target};
+    use std::path::Path;
+    use testkit::Folder;
+
+    #[test]
+    fn targets_that_could_lead_elsewhere_are_refused() {
+        for (target, reason) in [
+            ("var/lib/kubelet/pods/a/mount", "absolute"),
+            ("/var/lib/kubelet/../../etc", "upwards"),
+            ("/", "of the system"),
+            ("/etc", "of the system"),
+            ("", "absolute"),
+        ] {
+            let error = check_target(Path::new(target)).unwrap_err();
+            assert!(error.to_string().contains(reason), "{target}: {error}");
+        }
+        let folder = Folder::new("target").unwrap();
+        std::os::unix::fs::symlink("/etc", folder.path().join("link")).unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        for name in ["link", "file"] {
+            assert!(matches!(check_target(&folder.path().join(name)), Err(Error::Target { .. })), "{name}");
+        }
+        check_target(&folder.path().join("not/there/yet")).unwrap();
+    }
+}
