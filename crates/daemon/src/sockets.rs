@@ -3,6 +3,7 @@
 //! A socket is made under a temporary name, gets its mode there, and is then moved to its place: clients find the old
 //! socket or the new one, never none, and never one that is open to others for a moment.
 
+use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -30,10 +31,7 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
 /// # Errors
 /// When the socket cannot be made.
 pub fn take_over(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    // Short, because the path of a socket has 107 bytes at most.
-    let mut name = path.as_os_str().to_owned();
-    name.push("~");
-    let temporary = PathBuf::from(name);
+    let temporary = hidden(path)?;
     remove(&temporary)?;
     let listener = UnixListener::bind(&temporary)?;
     let placed = std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(mode))
@@ -43,6 +41,17 @@ pub fn take_over(path: &Path, mode: u32) -> io::Result<UnixListener> {
         return Err(error);
     }
     Ok(listener)
+}
+
+/// The temporary name: short, because the path of a socket has 107 bytes at most, and with a dot in front, which kubelets that
+/// watch a folder for sockets pass over.
+fn hidden(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| {
+        io::Error::new(ErrorKind::InvalidInput, format!("{} is not the path of a socket", path.display()))
+    })?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    Ok(path.with_file_name(hidden))
 }
 
 /// Removes a file, if it is there.

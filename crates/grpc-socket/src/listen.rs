@@ -2,7 +2,7 @@
 
 use crate::admitted::{Admitted, admit};
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,40 +23,21 @@ pub struct Listening {
 /// # Errors
 /// When nothing can listen there, or something else than a socket is in the way.
 pub fn listen(path: &Path, mode: u32) -> io::Result<Listening> {
-    let name = path.file_name().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not the path of a socket", path.display()))
-    })?;
-    is_free(path)?;
-    // With a dot in front: a kubelet that watches the folder passes it over.
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    let hidden = path.with_file_name(hidden);
-    if is_free(&hidden)? {
-        std::fs::remove_file(&hidden)?;
-    }
-    let listener = UnixListener::bind(&hidden)?;
-    let placed = std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode))
-        .and_then(|()| std::fs::symlink_metadata(&hidden))
-        .and_then(|found| std::fs::rename(&hidden, path).map(|()| found.ino()));
-    match placed {
-        Ok(number) => Ok(Listening { listener, path: path.to_owned(), number }),
-        Err(error) => {
-            let _ = std::fs::remove_file(&hidden);
-            Err(error)
-        }
-    }
+    is_socket_or_nothing(path)?;
+    let listener = daemon::sockets::take_over(path, mode)?;
+    let number = std::fs::symlink_metadata(path)?.ino();
+    Ok(Listening { listener, path: path.to_owned(), number })
 }
 
-/// Whether there is a socket; that something else is there is an error.
-fn is_free(path: &Path) -> io::Result<bool> {
+/// Anything but a socket that is there is an error.
+fn is_socket_or_nothing(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
-        Ok(found) if found.file_type().is_socket() => Ok(true),
-        Ok(_) => {
+        Ok(found) if !found.file_type().is_socket() => {
             let what = format!("{} is there and is not a socket", path.display());
             Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
