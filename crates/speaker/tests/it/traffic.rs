@@ -27,6 +27,8 @@ pub(crate) struct Losses {
 /// Packets on their way.
 pub(crate) struct Traffic {
     end: Arc<AtomicBool>,
+    /// The echo goes on until the sender has its last answers.
+    has_answers: Arc<AtomicBool>,
     echo: JoinHandle<Result<()>>,
     sender: JoinHandle<Result<Losses>>,
 }
@@ -34,7 +36,7 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Between the pods of two nodes that have routes to each other.
     pub(crate) fn start(cluster: &Cluster, from: usize, to: usize) -> Result<Self> {
-        let end = Arc::new(AtomicBool::new(false));
+        let (end, has_answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let open = |namespace: &Namespace, address: String| -> Result<UdpSocket> {
             let socket = namespace.run(|| UdpSocket::bind((address.as_str(), 7777)))??;
             Ok(socket)
@@ -42,7 +44,7 @@ impl Traffic {
         let here = open(&cluster.nodes[from].namespace, pod(from))?;
         let there = open(&cluster.nodes[to].namespace, pod(to))?;
         there.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let (stop, target) = (Arc::clone(&end), pod(to));
+        let (stop, target) = (Arc::clone(&has_answers), pod(to));
         let echo = std::thread::spawn(move || {
             let mut packet = [0; 4];
             while !stop.load(Ordering::Relaxed) {
@@ -55,15 +57,16 @@ impl Traffic {
         });
         let stop = Arc::clone(&end);
         let sender = std::thread::spawn(move || send(&here, &target, &stop));
-        Ok(Self { end, echo, sender })
+        Ok(Self { end, has_answers, echo, sender })
     }
 
     /// Ends it; what was lost.
     pub(crate) fn finish(self) -> Result<Losses> {
         self.end.store(true, Ordering::Relaxed);
-        let losses = self.sender.join().ok().context("the sender")??;
+        let losses = self.sender.join().ok().context("the sender")?;
+        self.has_answers.store(true, Ordering::Relaxed);
         self.echo.join().ok().context("the echo")??;
-        Ok(losses)
+        losses
     }
 }
 
