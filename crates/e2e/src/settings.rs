@@ -57,7 +57,9 @@ pub(crate) struct Settings {
 impl Settings {
     /// From variables, by a function that looks them up.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        // A program is also run where the folder that this one was started in does not count: in a node's namespaces.
+        let absolute = |value: String| std::path::absolute(&value).unwrap_or_else(|_| value.into());
+        let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(absolute);
         let proxy = match variable("TORTIE_E2E_PROXY").as_deref() {
             None | Some("" | "nftables") => Proxy::Nftables,
             Some("iptables") => Proxy::Iptables,
@@ -106,6 +108,7 @@ mod tests {
                 "TORTIE_E2E_PROXY" => Some(proxy.to_owned()),
                 "TORTIE_E2E_MANIFEST" | "TORTIE_E2E_FAMILIES" | "TORTIE_E2E_LIKE" => Some(String::new()),
                 "TORTIE_E2E_AT_ONCE" => Some("5".to_owned()),
+                "TORTIE_E2E_PROGRAM" => Some("target/debug/tortie".to_owned()),
                 "TORTIE_E2E_SET" => Some("mtu=1400  ipv6=true".to_owned()),
                 _ => Some("/x".to_owned()),
             })
@@ -113,6 +116,7 @@ mod tests {
         let settings = given("iptables").unwrap();
         assert_eq!((settings.proxy, settings.manifest, settings.at_once), (Proxy::Iptables, None, 5));
         assert_eq!((settings.like.as_str(), settings.chosen.len()), ("calico-vxlan", 2));
+        assert!(settings.program.is_absolute() && settings.program.ends_with("target/debug/tortie"));
         assert_eq!(given("none").unwrap().proxy.word(), None);
         let error = given("ipvs").unwrap_err().to_string();
         assert!(error.contains("ipvs"), "{error}");
