@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_is_too_slow_learns_so() {
+    fn a_watcher_that_falls_behind_is_cut_off() {
         let mut state = State::default();
         state.replace(Vec::new(), 1);
         for revision in 2..u64::try_from(WINDOW).unwrap() + 10 {

@@ -1,7 +1,7 @@
-//! `tortie migrate crds`: Calico's objects from the definitions of `crd.projectcalico.org/v1` to those of `projectcalico.org/v3`,
-//! and back.
+//! `tortie migrate crds`: moves Calico's objects from the definitions of `crd.projectcalico.org/v1` to those of
+//! `projectcalico.org/v3`, or back.
 //!
-//! This is the command and what it does to the cluster's definitions; [`moving`] is what happens to objects.
+//! Here is the command and its work on the cluster's definitions; [`moving`] moves the objects.
 
 pub(crate) mod moving;
 
@@ -63,10 +63,10 @@ impl Group {
         if self == Self::V1 { api::crds::all() } else { api::crds::all_v3() }
     }
 
-    /// The objects of this group.
+    /// The backend for the objects of this group.
     ///
     /// # Errors
-    /// When there is no way to the cluster.
+    /// When the cluster cannot be reached.
     pub async fn backend(self, kubeconfig: &Path) -> Result<KubernetesBackend> {
         // Without a file, the pod's service account is meant.
         let place = match kubeconfig.as_os_str().is_empty() {
@@ -99,7 +99,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(daemon::exit::print(&text)?)
 }
 
-/// Copies, checks, unlocks; and removes what is old, where asked for.
+/// Copies, compares and unlocks; then removes the old definitions, if requested.
 ///
 /// # Errors
 /// When something could not be done; nothing is lost then.
@@ -149,7 +149,7 @@ pub async fn run(arguments: &Arguments) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Removes definitions, and with them their objects. The one that says that everything was moved goes last.
+/// Removes definitions and with them their objects. The definition that records that everything was moved goes last.
 async fn remove(cluster: &Cluster, group: Group) -> Result<()> {
     let mut definitions = group.definitions();
     let kind = |definition: &Value| definition.pointer("/spec/names/kind").cloned().unwrap_or_default();
@@ -162,7 +162,7 @@ async fn remove(cluster: &Cluster, group: Group) -> Result<()> {
     Ok(())
 }
 
-/// Deletes an object of the cluster, if it is there.
+/// Deletes a cluster-scoped object, if it exists.
 pub(crate) async fn delete(cluster: &Cluster, what: &str, path: &str) -> Result<()> {
     let sent: Result<Value, _> =
         cluster.send(what, Method::DELETE, path, &json!({}), "application/json").await;
@@ -172,7 +172,7 @@ pub(crate) async fn delete(cluster: &Cluster, what: &str, path: &str) -> Result<
     }
 }
 
-/// An aggregated server stands before definitions of the same group: they could be neither read nor written.
+/// An aggregated server shadows definitions of the same group: their objects could be neither read nor written.
 async fn refuse_aggregated(cluster: &Cluster) -> Result<()> {
     let path = "/apis/apiregistration.k8s.io/v1/apiservices/v3.projectcalico.org";
     let found: Result<Value, _> = cluster.get("read an APIService", path).await;

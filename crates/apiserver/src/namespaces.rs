@@ -1,5 +1,5 @@
-//! Admission by namespace, as Kubernetes' plug-in NamespaceLifecycle does it: nothing is written in a namespace that is not there,
-//! nothing is made in one that is being deleted. Deletions always pass.
+//! Admission by namespace, like Kubernetes' plug-in NamespaceLifecycle: nothing is written in a missing namespace, and
+//! nothing is created in one that is being deleted. Deletions always pass.
 
 use crate::status::{Cause, Outcome, Refusal};
 use kube_access::cluster::{Cluster, encode};
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a namespace that was there is taken to be there.
+/// How long a namespace that was found is assumed to exist.
 const GOOD_FOR: Duration = Duration::from_secs(5);
 
 /// The labels of a namespace.
 pub(crate) type Labels = Arc<BTreeMap<String, String>>;
 
-/// Asks Kubernetes for namespaces.
+/// Looks up namespaces in Kubernetes.
 #[derive(Debug)]
 pub struct Namespaces {
     cluster: Option<Cluster>,
@@ -24,13 +24,13 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Asks this API; without one every namespace is there.
+    /// Uses this API; without one every namespace is assumed to exist.
     #[must_use]
     pub fn new(cluster: Option<Cluster>) -> Self {
         Self { cluster, known: Remembered::new(4096) }
     }
 
-    /// Whether objects can be made in a namespace.
+    /// Checks that objects can be created in a namespace.
     ///
     /// # Errors
     /// When they cannot.
@@ -38,18 +38,18 @@ impl Namespaces {
         if self.is_ending(namespace).await? { Err(ending(plural, name, namespace)) } else { Ok(()) }
     }
 
-    /// Whether objects can be changed in a namespace.
+    /// Checks that objects can be changed in a namespace.
     ///
     /// # Errors
-    /// When the namespace is not there.
+    /// When the namespace does not exist.
     pub async fn check_known(&self, namespace: &str) -> Outcome<()> {
         self.is_ending(namespace).await.map(|_| ())
     }
 
-    /// The labels of a namespace; none if it is not there.
+    /// The labels of a namespace; empty if it does not exist.
     ///
     /// # Errors
-    /// When nobody can be asked.
+    /// When Kubernetes cannot be asked.
     pub async fn labels(&self, namespace: &str) -> Outcome<Labels> {
         match self.look(namespace).await {
             Ok((_, labels)) => Ok(labels),
@@ -86,13 +86,13 @@ impl Namespaces {
             }
             Err(error) if error.is_not_found() => Err(Refusal::no_namespace(namespace)),
             Err(error) => {
-                Err(Refusal::internal(format!("cannot tell whether the namespace is there: {error}")))
+                Err(Refusal::internal(format!("cannot check whether the namespace exists: {error}")))
             }
         }
     }
 }
 
-/// The refusal in the words of Kubernetes' servers.
+/// The refusal for a terminating namespace, worded like Kubernetes' servers.
 fn ending(plural: &str, name: &str, namespace: &str) -> Box<Refusal> {
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut refusal = Refusal::forbidden(plural, name, &why);

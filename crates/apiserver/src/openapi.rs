@@ -1,5 +1,5 @@
-//! The documents that describe this API: OpenAPI v2 and v3, from the schemas of the kinds. `kubectl explain` reads them, and
-//! `kubectl` learns from them that dry runs and the checking of fields are the server's.
+//! The documents that describe this API: OpenAPI v2 and v3, from the schemas of the kinds. `kubectl explain` reads
+//! them, and `kubectl` learns from them that the server does dry runs and field validation.
 
 use crate::body::object_schema;
 use crate::kinds::{GROUP, SERVED, Served, VERSION};
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
 
-/// A document and what distinguishes its versions.
+/// An OpenAPI document and its hash.
 #[derive(Debug)]
 pub(crate) struct Document {
     /// The document.
     pub json: Bytes,
-    /// Equal for equal documents.
+    /// Changes whenever the document changes.
     pub hash: String,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn v2() -> &'static Document {
     })
 }
 
-/// `/openapi/v3`: which documents there are.
+/// `/openapi/v3`: the list of documents.
 #[must_use]
 pub(crate) fn index() -> Value {
     let path = format!("apis/{GROUP}/{VERSION}");
@@ -157,7 +157,7 @@ fn clean(value: &mut Value) {
     }
 }
 
-/// Removes what version 2 cannot say.
+/// Removes what version 2 cannot express.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -175,7 +175,7 @@ fn simplify(value: &mut Value) {
     }
 }
 
-/// A way to write a body: the field's name and what stands there.
+/// Writes a body: returns the name of the field and its value.
 type BodyWriter<'a> = dyn Fn(Value) -> (&'static str, Value) + 'a;
 
 fn paths(
@@ -276,7 +276,7 @@ fn paths(
 mod tests {
     use super::*;
 
-    /// Every reference leads somewhere, and no keyword of ours is published.
+    /// Checks that every reference resolves and that no keyword of ours is published.
     fn check(document: &Document, prefix: &str) {
         let value: Value = serde_json::from_slice(&document.json).unwrap();
         let text = String::from_utf8_lossy(&document.json);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_hold_together() {
+    fn references_of_documents_resolve() {
         check(v3(), "#/components/schemas/");
         check(v2(), "#/definitions/");
         assert!(index().to_string().contains(&v3().hash));

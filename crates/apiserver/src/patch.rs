@@ -1,12 +1,12 @@
-//! Patches: what a PATCH does to an object, as values.
+//! Patches: applies the body of a PATCH to an object.
 //!
-//! A strategic merge patch is taken as a merge patch, as our kinds have no lists that it would merge, with the lists of the
-//! metadata merged as Kubernetes does. Its directives (`$patch` and the like) are refused.
+//! A strategic merge patch is treated as a merge patch, except that lists of the metadata are merged as Kubernetes
+//! does: our kinds have no other lists that it would merge. Its directives (`$patch` and the like) are refused.
 
 use crate::status::{Outcome, Refusal};
 use serde_json::{Map, Value};
 
-/// The kinds of patches.
+/// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
     /// RFC 6902.
@@ -20,10 +20,10 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    /// The type of this content.
+    /// The patch type of this content type.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the content type is not that of a patch.
     pub(crate) fn of(content_type: &str) -> Outcome<Self> {
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -40,13 +40,13 @@ impl PatchType {
     }
 }
 
-/// The longest list of operations.
+/// The maximum number of operations in a JSON patch.
 const MOST_OPERATIONS: usize = 10_000;
 
 /// The object after a patch other than an apply.
 ///
 /// # Errors
-/// When the patch cannot be read or does not fit.
+/// When the patch cannot be read or applied.
 pub(crate) fn patched(patch_type: PatchType, object: &Value, patch: &[u8]) -> Outcome<Value> {
     let mut object = object.clone();
     match patch_type {
@@ -94,7 +94,7 @@ fn unreadable(error: &serde_json::Error) -> Box<Refusal> {
     Refusal::bad_request(format!("error decoding patch: {error}"))
 }
 
-/// A directive of a strategic merge patch, wherever it stands.
+/// Finds a directive of a strategic merge patch, at any depth.
 fn directive(value: &Value) -> Option<&str> {
     match value {
         Value::Object(fields) => {
@@ -109,7 +109,7 @@ fn directive(value: &Value) -> Option<&str> {
     }
 }
 
-/// Finalizers and owners are added to, and not replaced.
+/// Appends to finalizers and owners instead of replacing them.
 fn merge_lists(before: &Value, after: &mut Value) {
     for (list, key) in [("finalizers", None), ("ownerReferences", Some("uid"))] {
         let Some(old) = before.pointer(&format!("/metadata/{list}")).and_then(Value::as_array) else {
@@ -128,8 +128,8 @@ fn merge_lists(before: &Value, after: &mut Value) {
     }
 }
 
-/// What a patch may not change, put back: the object's identity and the server's own fields. Returns the revision that the
-/// patch insists on, if it changed it.
+/// Restores what a patch may not change: the object's identity and the server's own fields. Returns the revision that
+/// the patch requires, if it changed it.
 pub(crate) fn keep_identity(before: &Value, after: &mut Value) -> Option<String> {
     let empty = Map::new();
     let old = before["metadata"].as_object().unwrap_or(&empty).clone();
@@ -146,7 +146,7 @@ pub(crate) fn keep_identity(before: &Value, after: &mut Value) -> Option<String>
             }
         }
     }
-    // What the request has in its path need not be said again. Another name than that was refused.
+    // The request's path already names these. A different name has been refused.
     for field in ["name", "namespace"] {
         let is_said = metadata.get(field).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
         if let (false, Some(value)) = (is_said, old.get(field)) {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// One object in the form that was asked for.
+/// One object in the requested form.
 #[must_use]
 pub(crate) fn one(target: &Target, entry: &Entry, form: Form, code: StatusCode) -> Answer {
     match form {
@@ -37,7 +37,7 @@ pub(crate) fn one(target: &Target, entry: &Entry, form: Form, code: StatusCode) 
 /// Reads one object.
 ///
 /// # Errors
-/// When there is none, or it is not for this user.
+/// When the object does not exist, or the user may not see it.
 pub(crate) async fn get(app: &App, user: &User, target: &Target, form: Form) -> Outcome<Answer> {
     let resource = app.store.get(target.served, &target.namespace, &target.name).await?;
     let act =
@@ -48,10 +48,10 @@ pub(crate) async fn get(app: &App, user: &User, target: &Target, form: Form) -> 
     Ok(one(target, &entry, form, StatusCode::OK))
 }
 
-/// What a request about many objects selects, of what its user may see.
+/// The filter of a request for many objects, limited to what its user may see.
 ///
 /// # Errors
-/// When it selects by a field that cannot select, or by tiers that are not for this user.
+/// When it selects by an unsupported field, or by tiers that the user may not see.
 pub(crate) async fn selection(
     app: &App,
     user: &User,
@@ -71,7 +71,7 @@ pub(crate) async fn selection(
     })
 }
 
-/// Where a list goes on.
+/// Where the next page of a list starts.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Continuation {
     v: String,
@@ -100,7 +100,7 @@ const TOO_OLD: &str = "The provided continue parameter is too old to display a c
 /// Reads many objects.
 ///
 /// # Errors
-/// When they cannot be read, or none of them is for this user.
+/// When they cannot be read, or the user may see none of them.
 pub(crate) async fn list(
     app: &App,
     user: &User,
@@ -133,7 +133,7 @@ pub(crate) async fn list(
     Ok(many(target, &metadata, selected, form))
 }
 
-/// The objects of an earlier moment.
+/// The objects at an earlier revision.
 async fn resumed(app: &App, target: &Target, revision: &str) -> Outcome<Listed> {
     let cache = app.store.cache(target.served);
     {
@@ -142,7 +142,7 @@ async fn resumed(app: &App, target: &Target, revision: &str) -> Outcome<Listed> 
             return Ok(Listed { entries: state.entries(), revision: revision.to_owned() });
         }
     }
-    // A Kubernetes API does not promise exactly that moment.
+    // A Kubernetes API does not promise exactly that revision.
     if app.store.client().backend().is_kubernetes() {
         return Err(Refusal::expired(TOO_OLD));
     }
@@ -153,7 +153,7 @@ async fn resumed(app: &App, target: &Target, revision: &str) -> Outcome<Listed> 
     Ok(listed)
 }
 
-/// The objects of one answer, and how many there are after them.
+/// The objects of one page, and how many follow it.
 fn page(
     listed: &Listed,
     filter: &Filter,
@@ -169,7 +169,7 @@ fn page(
     (selected, passing.count())
 }
 
-/// Many objects in the form that was asked for.
+/// Many objects in the requested form.
 #[must_use]
 pub(crate) fn many(target: &Target, metadata: &Value, entries: Vec<Arc<Entry>>, form: Form) -> Answer {
     let head = match form {
@@ -195,7 +195,7 @@ pub(crate) fn many(target: &Target, metadata: &Value, entries: Vec<Arc<Entry>>, 
     chunked(head, items, "]}\n")
 }
 
-/// Follows many objects.
+/// Watches many objects.
 ///
 /// # Errors
 /// When the watch cannot begin.
@@ -211,8 +211,8 @@ pub(crate) async fn watch(
     let style = Style { served: target.served, filter, form };
     let watched = begin(&app.store, style, options, app.shutdown.clone()).await?;
     Ok(lines(match later {
-        // What was decided is about the tiers that there were: the watch ends with the next one, as Calico's does, and the
-        // client goes on under a new decision.
+        // The decision applies to the tiers that existed: the watch ends with the next new tier, as Calico's does, and
+        // the client resumes under a new decision.
         Some(later) => watched.take_until(later.boxed()).boxed(),
         None => watched,
     }))

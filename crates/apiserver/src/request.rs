@@ -1,7 +1,7 @@
 //! What a request asks for: its path, method and parameters as a value.
 //!
-//! Nothing is decided here but meaning. A path that means nothing is [`Route::Unknown`]; parameters that contradict each
-//! other are refused with the words of Kubernetes' servers.
+//! Requests are only interpreted here. A path without a meaning is [`Route::Unknown`]; parameters that contradict each
+//! other are refused, worded like Kubernetes' servers.
 
 use crate::kinds::{GROUP, Served, VERSION};
 use crate::selectors::{FieldSelector, LabelSelector};
@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 pub(crate) enum Route {
     /// `/`: the list of paths.
     Paths,
-    /// `/healthz`, `/livez` or `/readyz`; true for the last one.
+    /// `/healthz`, `/livez` or `/readyz`.
     Health {
-        /// Whether readiness is asked for.
+        /// True for `/readyz`.
         ready: bool,
     },
     /// `/version`.
@@ -31,11 +31,11 @@ pub(crate) enum Route {
     OpenApiV2,
     /// `/openapi/v3`.
     OpenApiV3,
-    /// The document of our group.
+    /// `/openapi/v3/...`: the OpenAPI v3 document of our group.
     OpenApiV3Group,
     /// Objects.
     Objects(Target),
-    /// Nothing that is here.
+    /// A path that is not served.
     Unknown,
 }
 
@@ -44,15 +44,15 @@ pub(crate) enum Route {
 pub struct Target {
     /// The resource.
     pub served: &'static Served,
-    /// The namespace; empty for all of them and for kinds without.
+    /// The namespace; empty for all namespaces and for cluster-scoped kinds.
     pub namespace: String,
     /// The name; empty for a collection.
     pub name: String,
-    /// Whether the status is meant.
+    /// Whether the path names the status subresource.
     pub is_status: bool,
 }
 
-/// What is to be done, in the words of Kubernetes' authorisation.
+/// What is to be done, as Kubernetes' authorization calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Read one.
@@ -74,7 +74,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word.
+    /// The verb's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Verb {
         }
     }
 
-    /// The word that Kubernetes' servers use when they refuse it; nothing for what only reads.
+    /// The operation's name in refusals by Kubernetes' servers; `None` for verbs that only read.
     #[must_use]
     pub const fn refused_as(self) -> Option<&'static str> {
         match self {
@@ -102,7 +102,7 @@ impl Verb {
 }
 
 impl Route {
-    /// Where this path leads.
+    /// The route of this path.
     #[must_use]
     pub(crate) fn of(path: &str) -> Self {
         let decoded: Option<Vec<String>> =
@@ -148,7 +148,7 @@ fn objects(namespace: &str, rest: &[&str]) -> Route {
     Route::Objects(Target { served, namespace: namespace.to_owned(), name: name.to_owned(), is_status })
 }
 
-/// What is to be done to a target; nothing where the method means nothing there.
+/// What is to be done to a target; `None` where the target does not support the method.
 #[must_use]
 pub(crate) fn verb(method: &Method, target: &Target, options: &Options) -> Option<Verb> {
     let is_collection = target.name.is_empty();
@@ -165,10 +165,10 @@ pub(crate) fn verb(method: &Method, target: &Target, options: &Options) -> Optio
     })
 }
 
-/// How unknown and double fields of a body are met.
+/// How unknown and duplicate fields of a body are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Dropped in silence.
+    /// Dropped silently.
     Ignore,
     /// Dropped with a warning.
     #[default]
@@ -177,50 +177,50 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// Which moment a list is about.
+/// Which revision a list is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
     /// The newest.
     #[default]
     Newest,
-    /// Any that is at hand.
+    /// Any revision that is available.
     Any,
-    /// This one or a later one.
+    /// This revision or a later one.
     NotOlderThan(u64),
-    /// Exactly this one.
+    /// Exactly this revision.
     Exact(String),
 }
 
-/// The parameters of a request, those that are known.
+/// The known parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Follow, and do not only read.
+    /// Whether to watch rather than list.
     pub watch: bool,
     /// Only objects with such labels.
     pub labels: LabelSelector,
     /// Only objects with such fields.
     pub fields: FieldSelector,
-    /// At most so many at once.
+    /// The maximum number of objects in one answer.
     pub limit: usize,
-    /// Where the last answer ended.
+    /// Where the previous page ended.
     pub continuation: String,
-    /// The revision, as it was given.
+    /// The revision, as given.
     pub resource_version: String,
     /// What the revision means for a list.
     pub moment: Moment,
-    /// Tell progress in bookmarks.
+    /// Whether to send bookmarks that report progress.
     pub bookmarks: bool,
-    /// Begin a watch with what is there.
+    /// Whether a watch begins with the existing objects.
     pub initial_events: bool,
-    /// When a watch ends, in seconds.
+    /// After how many seconds a watch ends.
     pub timeout: Option<u64>,
-    /// Do everything but store it.
+    /// Whether to do everything except store the result.
     pub dry_run: bool,
-    /// Who owns what this request writes.
+    /// The owner of the fields that this request writes.
     pub field_manager: String,
-    /// Take what others own.
+    /// Whether to take fields from other owners.
     pub force: bool,
-    /// How unknown fields are met.
+    /// How unknown and duplicate fields are treated.
     pub field_validation: FieldValidation,
 }
 
@@ -228,7 +228,7 @@ impl Options {
     /// Reads a query.
     ///
     /// # Errors
-    /// What contradicts itself or cannot be read.
+    /// When a parameter cannot be read, or two contradict each other.
     pub fn parse(query: &str) -> Outcome<Self> {
         let given = parameters(query);
         let text = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
@@ -276,7 +276,7 @@ impl Options {
     }
 }
 
-/// What the revision of a list or watch means.
+/// Determines what the revision of a list or watch means.
 fn moment(options: &Options, says_initial: bool, matching: &str) -> Outcome<Moment> {
     let revision = options.resource_version.as_str();
     let forbidden =
@@ -329,7 +329,7 @@ fn moment(options: &Options, says_initial: bool, matching: &str) -> Outcome<Mome
         ("" | "NotOlderThan", "0") => Ok(Moment::Any),
         ("" | "NotOlderThan", _) => match revision.parse() {
             Ok(number) => Ok(Moment::NotOlderThan(number)),
-            // A revision of several kinds of objects, as profiles have it, cannot be compared.
+            // Profiles have the revisions of several kinds of objects, which cannot be compared.
             Err(_) if revision.contains('/') => Ok(Moment::Newest),
             Err(_) => {
                 let message = format!(
@@ -358,7 +358,7 @@ fn number<T: std::str::FromStr>(text: &str, name: &str) -> Outcome<Option<T>> {
     text.parse().map(Some).map_err(|_| Refusal::bad_request(format!("{name} is not a number: {text:?}")))
 }
 
-/// The parameters of a query; of several with one name the first counts.
+/// The parameters of a query; of several with the same name, the first counts.
 fn parameters(query: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -371,7 +371,7 @@ fn parameters(query: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The text that `%41` stands for; nothing where it is not text.
+/// Decodes `%41` and the like; `None` if the result is not text.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

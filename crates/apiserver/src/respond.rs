@@ -1,4 +1,4 @@
-//! Answers as they go over the wire. Large ones are made while they are sent.
+//! Answers as they are sent. Large ones are generated during sending.
 
 use crate::status::Refusal;
 use crate::watching::Lines;
@@ -60,7 +60,7 @@ pub(crate) fn warn(response: &mut Answer, warnings: &[String]) {
     }
 }
 
-/// A list: its head, its items with commas between them, its tail. Nothing of it is put together before it is sent.
+/// A list: its head, its items separated by commas, and its tail. It is never assembled as a whole.
 #[must_use]
 pub(crate) fn chunked(
     head: String,
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_list_is_whole_whatever_its_size() {
+    async fn a_list_of_any_size_is_complete() {
         for count in [0, 1, 2, 5000] {
             let items = (0..count)
                 .map(|n| Bytes::from(format!("{{\"number\":{n},\"text\":\"{}\"}}", "x".repeat(50))));

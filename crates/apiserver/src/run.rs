@@ -1,4 +1,4 @@
-//! The server as a process: settings, connections, and the tasks that keep it true.
+//! The server as a process: settings, connections, and the tasks that keep its state current.
 
 use crate::access::authorities::{Authorities, NAME, NAMESPACE};
 use crate::access::reviews::{Reviews, Times};
@@ -25,13 +25,13 @@ use tokio::net::TcpListener;
 
 /// How often the cluster's authorities are read again.
 const LOOKUP: Duration = Duration::from_secs(20);
-/// How often the age of a certificate of our own is looked at.
+/// How often the age of our own certificate is checked.
 const RENEWAL: Duration = Duration::from_secs(3600);
 
-/// Serves until the end is asked for.
+/// Serves until shutdown.
 ///
 /// # Errors
-/// When settings cannot be used, or nothing can be listened on.
+/// When settings are unusable, or the port cannot be listened on.
 pub async fn run(
     arguments: &Arguments,
     environment: &(dyn Environment + Send + Sync),
@@ -108,7 +108,7 @@ async fn listen(host: &str, port: u16) -> Result<TcpListener> {
     listener.with_context(|| format!("cannot listen on port {port}"))
 }
 
-/// The TLS of this server. Clients may show a certificate; who signed it is looked at for each request.
+/// The TLS settings of this server. Clients may present a certificate; its issuer is checked for each request.
 fn certificates(arguments: &Arguments, shutdown: &Shutdown) -> Result<Renewing> {
     let files = match (&arguments.tls_cert_file, &arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => Files { certificate: certificate.clone(), key: key.clone() },
@@ -138,7 +138,7 @@ fn certificates(arguments: &Arguments, shutdown: &Shutdown) -> Result<Renewing> 
     Ok(certificates)
 }
 
-/// Makes the datastore ready, however long that takes.
+/// Initializes the datastore, however long that takes.
 async fn initialize(app: Arc<App>) {
     let mut pause = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
     while let Err(error) = app.store.client().ensure_initialized("", "").await {
@@ -178,7 +178,8 @@ async fn authorities(arguments: &Arguments, access: &KubeAccess) -> Result<Autho
         .map_err(|reason| anyhow::anyhow!("config map {NAMESPACE}/{NAME}: {reason}"))
 }
 
-/// The authorities to begin with. A cluster that is not there yet is waited for: an early end would only lead to another start.
+/// The authorities to start with. Waits for a cluster that is not reachable yet: exiting early would only lead to a
+/// restart.
 async fn first_authorities(
     arguments: &Arguments,
     access: &KubeAccess,
@@ -200,7 +201,7 @@ async fn first_authorities(
     }
 }
 
-/// Reads the authorities again and again: a cluster renews them.
+/// Rereads the authorities periodically: a cluster renews them.
 async fn follow_authorities(app: Arc<App>, arguments: Arguments, access: KubeAccess) {
     while app.shutdown.sleep(LOOKUP).await {
         let Access::Delegated { authorities: current, .. } = &app.access else { return };

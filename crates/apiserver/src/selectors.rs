@@ -5,21 +5,21 @@ use std::collections::BTreeSet;
 /// How a label is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// It has one of these values. `=` and `==` have one.
+    /// The label has one of these values; `=` and `==` give one value.
     In(BTreeSet<String>),
-    /// As `In`, but written as `=`.
+    /// Like `In`, but written with `=`.
     Equals(String),
-    /// It is absent or has another value; written as `!=`.
+    /// The label is absent or has another value; written with `!=`.
     NotEquals(String),
-    /// It is absent or has none of these values.
+    /// The label is absent or has none of these values.
     NotIn(BTreeSet<String>),
-    /// It is there.
+    /// The label exists.
     Exists,
-    /// It is not there.
+    /// The label does not exist.
     DoesNotExist,
-    /// It is a larger number.
+    /// The label is a larger number.
     GreaterThan(i64),
-    /// It is a smaller number.
+    /// The label is a smaller number.
     LessThan(i64),
 }
 
@@ -37,10 +37,10 @@ pub struct Requirement {
 pub struct LabelSelector(Vec<Requirement>);
 
 impl LabelSelector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the selector.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("unable to parse requirement: {why} in {text:?}");
         let mut requirements = Vec::new();
@@ -57,7 +57,7 @@ impl LabelSelector {
         Ok(Self(requirements))
     }
 
-    /// Whether it selects everything.
+    /// Whether the selector matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -74,7 +74,7 @@ impl LabelSelector {
         self.0.push(requirement);
     }
 
-    /// Whether these labels fulfil it.
+    /// Whether these labels match the selector.
     #[must_use]
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {
@@ -97,7 +97,7 @@ fn number(value: Option<&str>) -> Option<i64> {
     value?.parse().ok()
 }
 
-/// The requirements, split at commas outside of parentheses.
+/// The requirements, split at commas outside parentheses.
 fn split(text: &str) -> Option<Vec<&str>> {
     let (mut found, mut begin, mut inside) = (Vec::new(), 0, false);
     for (place, character) in text.char_indices() {
@@ -185,7 +185,7 @@ pub struct FieldRequirement {
     pub field: String,
     /// The value.
     pub value: String,
-    /// Whether it must have that value, or any other.
+    /// Whether the field must have that value, rather than any other.
     pub equal: bool,
 }
 
@@ -194,10 +194,10 @@ pub struct FieldRequirement {
 pub struct FieldSelector(Vec<FieldRequirement>);
 
 impl FieldSelector {
-    /// Reads a selector. A backslash takes its meaning from `,`, `=` and itself.
+    /// Parses a selector. A backslash escapes `,`, `=` and itself.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the selector.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for part in unescaped_split(text).iter().filter(|part| !part.is_empty()) {
@@ -214,7 +214,7 @@ impl FieldSelector {
         Ok(Self(requirements))
     }
 
-    /// Whether it selects everything.
+    /// Whether the selector matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -232,7 +232,7 @@ impl FieldSelector {
         self.0.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
 
-    /// Whether an object with these fields fulfils it.
+    /// Whether an object with these fields matches the selector.
     #[must_use]
     pub fn matches<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|r| (value(&r.field).unwrap_or_default() == r.value) == r.equal)

@@ -1,4 +1,4 @@
-//! Connections of the API server and of the webhooks: TLS, HTTP/1 and HTTP/2, and an end that lets requests finish.
+//! Connections of the API server and of the webhooks: TLS, HTTP/1 and HTTP/2, and a shutdown that lets requests finish.
 
 use crate::respond::Answer;
 use daemon::Shutdown;
@@ -14,19 +14,21 @@ use std::time::Duration;
 use tls::{Door, Renewing, Stream};
 use tokio::net::TcpListener;
 
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its TLS handshake or request headers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long requests may take to finish when the server ends.
+/// How long requests may take to finish after shutdown begins.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How many requests one connection may have at once: a kube-apiserver sends all of its over a few.
+/// How many concurrent requests one connection may have: a kube-apiserver sends all of its requests over a few
+/// connections.
 const STREAMS: u32 = 1000;
-/// How much a client may be sent ahead of what it has read, on one connection. Less would slow down large lists.
+/// How many bytes may be buffered for a client on one connection beyond what it has read. A smaller limit would slow
+/// down large lists.
 const SEND_BUFFER: usize = 1 << 20;
 
-/// The certificates that a client showed, its own first.
+/// The certificates that a client presented, its own first.
 pub(crate) type Chain = Arc<[CertificateDer<'static>]>;
 
-/// Has every request answered until the end is asked for.
+/// Answers every request with `handle` until shutdown.
 pub(crate) async fn serve<H, F>(listener: TcpListener, certificates: Renewing, shutdown: Shutdown, handle: H)
 where
     H: Fn(Chain, Request<Incoming>) -> F + Clone + Send + Sync + 'static,

@@ -1,19 +1,19 @@
-//! The certificate that this server shows: files that were given, or one that it makes itself and renews.
+//! The server's certificate: given files, or one that it creates and renews itself.
 //!
-//! A certificate of its own is signed by nobody, so a cluster must trust it by name (`caBundle`) or not check it. It is for
-//! the names that Calico's Service has, and for loopback.
+//! A certificate it creates is not signed by an authority, so a cluster must either be given it (`caBundle`) or skip
+//! verification. It covers the names of Calico's Service, and loopback.
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// How long a certificate of our own is good.
+/// How long our own certificate is valid.
 const GOOD_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How old it is when the next one is made.
+/// The age at which our own certificate is renewed.
 const RENEWED_AT: Duration = Duration::from_secs(300 * 24 * 3600);
 
-/// The names that clients may use.
+/// The names under which clients may reach this server.
 const NAMES: [&str; 6] = [
     "localhost",
     "127.0.0.1",
@@ -23,20 +23,20 @@ const NAMES: [&str; 6] = [
     "calico-api.calico-apiserver.svc.cluster.local",
 ];
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Files {
     /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: PathBuf,
 }
 
-/// Makes a certificate of our own, unless a good one is there. The folder that was asked for is used if it can be written; a
-/// container's root often cannot.
+/// Creates a certificate of our own, unless a good one exists. The requested folder is used if it is writable; in a
+/// container the root often is not.
 ///
 /// # Errors
-/// When neither folder can be written.
+/// When neither folder is writable.
 pub(crate) fn ensure(folder: &Path, fallback: &Path) -> io::Result<Files> {
     let mut last = None;
     for folder in [folder, fallback] {
@@ -70,12 +70,12 @@ fn make(files: &Files) -> io::Result<()> {
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     let now = SystemTime::now();
-    // Clocks of a cluster differ a little.
+    // Clocks in a cluster differ a little.
     parameters.not_before = (now - Duration::from_secs(3600)).into();
     parameters.not_after = (now + GOOD_FOR).into();
     let key = KeyPair::generate().map_err(io::Error::other)?;
     let certificate = parameters.self_signed(&key).map_err(io::Error::other)?;
-    // The key first: a pair that does not fit yet is not used, and the last one stays until it does.
+    // The key first: a mismatched pair is not used, and the previous one stays in use until they match.
     daemon::files::write(&files.key, key.serialize_pem().as_bytes(), 0o600)?;
     daemon::files::write(&files.certificate, certificate.pem().as_bytes(), 0o644)
 }

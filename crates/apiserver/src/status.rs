@@ -1,37 +1,37 @@
-//! What goes wrong, in the form that Kubernetes' clients expect: a Status with a code, a reason, a sentence, and causes that
-//! name the field.
+//! Errors in the form that Kubernetes' clients expect: a Status with a code, a reason, a message, and causes that name
+//! the field.
 
 use crate::kinds::{GROUP, Served};
 use datastore::Error;
 use serde_json::{Value, json};
 
-/// One field that is wrong.
+/// One invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// The reason, such as `FieldValueInvalid`.
     pub reason: &'static str,
     /// What is wrong.
     pub message: String,
-    /// The field's place in the object.
+    /// The path of the field in the object.
     pub field: String,
 }
 
-/// A refusal.
+/// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
-    /// Kubernetes' word for it; empty where there is none.
+    /// Kubernetes' reason; empty where it has none.
     pub reason: &'static str,
-    /// The sentence.
+    /// The message for the user.
     pub message: String,
     /// The resource (or, for an invalid object, the kind).
     pub kind: String,
     /// The object's name.
     pub name: String,
-    /// Which fields.
+    /// The invalid fields.
     pub causes: Vec<Cause>,
-    /// When to come again, in seconds.
+    /// When to retry, in seconds.
     pub retry_after: Option<u32>,
 }
 
@@ -57,19 +57,19 @@ impl Refusal {
         self
     }
 
-    /// The request makes no sense.
+    /// 400: the request is malformed.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Box<Self> {
         Self::new(400, "BadRequest", message)
     }
 
-    /// Nobody knows who asks.
+    /// 401: the client could not be authenticated.
     #[must_use]
     pub fn unauthorized() -> Box<Self> {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// Who asks may not.
+    /// 403: the user may not do this.
     #[must_use]
     pub fn forbidden(plural: &str, name: &str, why: &str) -> Box<Self> {
         let message = match (plural, name) {
@@ -80,47 +80,47 @@ impl Refusal {
         Self::new(403, "Forbidden", message).about(plural, name)
     }
 
-    /// There is no such path.
+    /// 404: the path does not exist.
     #[must_use]
     pub fn no_such_path() -> Box<Self> {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
-    /// There is no such object.
+    /// 404: the object does not exist.
     #[must_use]
     pub fn not_found(plural: &str, name: &str) -> Box<Self> {
         Self::new(404, "NotFound", format!("{plural}.{GROUP} \"{name}\" not found")).about(plural, name)
     }
 
-    /// There is no such namespace.
+    /// 404: the namespace does not exist.
     #[must_use]
     pub fn no_namespace(namespace: &str) -> Box<Self> {
         Self::new(404, "NotFound", format!("namespaces \"{namespace}\" not found"))
             .about("namespaces", namespace)
     }
 
-    /// This cannot be done to this resource. `operation` is the word of Kubernetes' servers: `Create`.
+    /// 405: the resource does not support this. `operation` is the name Kubernetes' servers use, such as `Create`.
     #[must_use]
     pub fn method_not_allowed(plural: &str, operation: &str) -> Box<Self> {
         let message = format!("{operation} is not supported on resources of kind \"{plural}.{GROUP}\"");
         Self::new(405, "MethodNotAllowed", message).about(plural, "")
     }
 
-    /// There is such an object.
+    /// 409: the object exists already.
     #[must_use]
     pub fn already_exists(plural: &str, name: &str) -> Box<Self> {
         Self::new(409, "AlreadyExists", format!("{plural}.{GROUP} \"{name}\" already exists"))
             .about(plural, name)
     }
 
-    /// Another client was faster, or a precondition does not hold.
+    /// 409: another client was faster, or a precondition does not hold.
     #[must_use]
     pub fn conflict(plural: &str, name: &str, why: &str) -> Box<Self> {
         let message = format!("Operation cannot be fulfilled on {plural}.{GROUP} \"{name}\": {why}");
         Self::new(409, "Conflict", message).about(plural, name)
     }
 
-    /// Fields that others have applied.
+    /// 409: fields that other managers have applied.
     #[must_use]
     pub fn apply_conflict(causes: Vec<Cause>) -> Box<Self> {
         let listed: Vec<String> =
@@ -130,19 +130,19 @@ impl Refusal {
         Box::new(Self { causes, ..*Self::new(409, "Conflict", message) })
     }
 
-    /// The moment that was asked for is gone.
+    /// 410: the requested revision is gone.
     #[must_use]
     pub fn expired(message: impl Into<String>) -> Box<Self> {
         Self::new(410, "Expired", message)
     }
 
-    /// The body is larger than anything that can be stored.
+    /// 413: the body is larger than anything that can be stored.
     #[must_use]
     pub fn too_large(limit: usize) -> Box<Self> {
         Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
     }
 
-    /// The body is of a kind that is not read here.
+    /// 415: the body has an unsupported media type.
     #[must_use]
     pub fn media_type(accepted: &[&str]) -> Box<Self> {
         let message = format!(
@@ -160,7 +160,7 @@ impl Refusal {
         Self::new(406, "NotAcceptable", message)
     }
 
-    /// An object (or its options) that is not acceptable. `kind` with its group: `Tier.projectcalico.org`.
+    /// 422: an object (or its options) that is invalid. `kind` includes its group: `Tier.projectcalico.org`.
     #[must_use]
     pub fn invalid(kind: &str, group: &str, name: &str, causes: Vec<Cause>) -> Box<Self> {
         let listed: Vec<String> =
@@ -173,25 +173,25 @@ impl Refusal {
         Box::new(Self { causes, ..*Self::new(422, "Invalid", message).about(kind, name) })
     }
 
-    /// The patch itself can be read, and cannot be applied.
+    /// 422: the patch can be read but not applied.
     #[must_use]
     pub fn unprocessable(message: impl Into<String>) -> Box<Self> {
         Self::new(422, "Invalid", message)
     }
 
-    /// Something is wrong on our side.
+    /// 500: an error on our side.
     #[must_use]
     pub fn internal(message: impl std::fmt::Display) -> Box<Self> {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
-    /// The store, or Kubernetes, is away.
+    /// 503: the store or Kubernetes is unreachable.
     #[must_use]
     pub fn unavailable(message: impl Into<String>) -> Box<Self> {
         Box::new(Self { retry_after: Some(1), ..*Self::new(503, "ServiceUnavailable", message) })
     }
 
-    /// A revision that the store has not reached.
+    /// 504: a revision that the store has not reached.
     #[must_use]
     pub fn too_new(wanted: u64, current: u64) -> Box<Self> {
         let cause = Cause {
@@ -203,12 +203,12 @@ impl Refusal {
         Box::new(Self { causes: vec![cause], retry_after: Some(1), ..*Self::new(504, "Timeout", message) })
     }
 
-    /// What the client or the store said about an object.
+    /// The refusal for an error of the client or the store about an object.
     #[must_use]
     pub fn from_store(served: &Served, name: &str, error: Error) -> Box<Self> {
         let plural = served.plural();
         match error {
-            // The object itself, or one that it needs.
+            // Either the object itself, or one that it needs.
             Error::DoesNotExist { key, reason } => {
                 match key.strip_prefix("Tier(").and_then(|k| k.strip_suffix(')')) {
                     Some(tier) if served.kind.is_tiered_policy() => {
@@ -251,7 +251,7 @@ impl Refusal {
         }
     }
 
-    /// The Status.
+    /// The Status document.
     #[must_use]
     pub fn to_value(&self) -> Value {
         let mut status = json!({
@@ -295,11 +295,11 @@ impl Refusal {
     }
 }
 
-/// The words of Kubernetes' servers for an object that has changed since it was read.
+/// The message of Kubernetes' servers for an object that has changed since it was read.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// What a deletion answers.
+/// The answer to a deletion.
 #[must_use]
 pub(crate) fn deleted(served: &Served, name: &str, uid: &str) -> Value {
     json!({

@@ -1,7 +1,8 @@
-//! The objects behind this API: reads that are as new as the store, one follow per kind, and lists that many share.
+//! The objects behind this API: reads as new as the store, one follow per kind, and shared lists.
 //!
-//! A list must not be older than the moment it was asked for. Where a small request is enough to learn the store's newest revision, a list comes from memory whenever nothing can have been missed; otherwise the store is listed, once for all
-//! who asked before that list began.
+//! A list must not be older than the moment of its request. Where a small request is enough to learn the store's newest
+//! revision, a list comes from memory whenever nothing can have been missed; otherwise the store is listed, once for
+//! all requests that were made before that list began.
 
 use crate::cache::Cache;
 use crate::entry::{Entry, encoded, number, place_of};
@@ -17,10 +18,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a request waits for a revision that the store has and we have not seen yet, as Kubernetes' servers do.
+/// How long a request waits for a revision that the store has but we have not seen yet, as in Kubernetes' servers.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
-/// How long a request waits for the first list of a kind before it asks the store itself.
+/// How long a request waits for the first list of a kind before it reads the store itself.
 const FIRST_LIST: Duration = Duration::from_secs(10);
 
 /// Objects of a kind at one moment.
@@ -28,14 +29,14 @@ const FIRST_LIST: Duration = Duration::from_secs(10);
 pub struct Listed {
     /// The objects, in the order of namespace and name.
     pub entries: Arc<Vec<Arc<Entry>>>,
-    /// The moment.
+    /// The revision of the list.
     pub revision: String,
 }
 
-/// When a list began, its revision, and its objects while anybody has them.
+/// When a list began, its revision, and its objects for as long as any request uses them.
 type Last = (Instant, String, Weak<Vec<Arc<Entry>>>);
 
-/// The last list of a kind that went to the store.
+/// The last list of a kind that was read from the store.
 #[derive(Default)]
 struct Shared {
     turn: tokio::sync::Mutex<()>,
@@ -51,7 +52,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The objects that this client sees. Follows end with `shutdown`.
+    /// Serves the objects that this client sees. The follows end with `shutdown`.
     #[must_use]
     pub fn new(client: Client, shutdown: Shutdown) -> Self {
         Self {
@@ -62,13 +63,13 @@ impl Store {
         }
     }
 
-    /// The client.
+    /// The client of the datastore.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What is known about a kind. The first who asks begins to follow it.
+    /// The cache of a kind. The first call starts to follow the kind.
     #[must_use]
     pub fn cache(&self, served: &'static Served) -> Arc<Cache> {
         let begin = || {
@@ -79,7 +80,7 @@ impl Store {
         Arc::clone(self.caches[served.index()].get_or_init(begin))
     }
 
-    /// Ends when a tier is made after this revision.
+    /// Completes when a tier is created after this revision.
     pub fn tier_after(&self, revision: u64) -> impl Future<Output = ()> + Send + 'static {
         let cache = Served::from_plural(Kind::Tier.plural()).map(|tiers| self.cache(tiers));
         async move {
@@ -97,7 +98,7 @@ impl Store {
     /// One object, as new as the store.
     ///
     /// # Errors
-    /// When there is none or the store cannot be asked.
+    /// When the object does not exist or the store cannot be read.
     pub async fn get(&self, served: &Served, namespace: &str, name: &str) -> Outcome<Resource> {
         let found = self.client.get_any(served.kind, namespace, name, None).await;
         found.map_err(|error| Refusal::from_store(served, name, error))
@@ -106,7 +107,7 @@ impl Store {
     /// The objects of a kind at this moment.
     ///
     /// # Errors
-    /// When the store cannot be asked, or does not have the moment.
+    /// When the store cannot be read, or does not have the moment.
     pub async fn list(&self, served: &'static Served, moment: &Moment) -> Outcome<Listed> {
         match moment {
             Moment::Newest => self.newest(served).await,
@@ -155,7 +156,7 @@ impl Store {
                     };
                 }
                 () = async {
-                    // The store may be past it already, in other kinds.
+                    // The store may be past that revision already, through changes to other kinds.
                     if let Ok(Some(found)) = self.client.backend().newest_revision().await
                         && number(&found).is_some_and(|found| found >= revision) {
                         return;
@@ -171,7 +172,7 @@ impl Store {
         let _ = self.known(served).await;
     }
 
-    /// What is known, if it is known what the store has.
+    /// The cached objects, if the cache reflects the store.
     async fn known(&self, served: &'static Served) -> Option<Listed> {
         let cache = self.cache(served);
         let mut changed = cache.subscribe();
@@ -192,7 +193,7 @@ impl Store {
         tokio::time::timeout(FIRST_LIST, live).await.ok().flatten()
     }
 
-    /// A list of the store that began after this instant, shared by all who wait for one.
+    /// A list of the store that began after this instant, shared by all requests waiting for one.
     async fn read_once(&self, served: &'static Served, asked: Instant) -> Outcome<Listed> {
         let shared = &self.shared[served.index()];
         let _turn = shared.turn.lock().await;
@@ -216,7 +217,7 @@ impl Store {
         Ok(read)
     }
 
-    /// A list of the store. Objects that are known are not encoded again.
+    /// Lists the store. Objects that are known already are not encoded again.
     async fn read(&self, served: &'static Served, revision: Option<&str>) -> Outcome<Listed> {
         let refused = |error| Refusal::from_store(served, "", error);
         let query = ListQuery { revision: revision.map(str::to_owned), ..ListQuery::all() };

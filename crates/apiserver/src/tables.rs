@@ -1,4 +1,4 @@
-//! The forms in which objects are written: whole, as rows of a table (`kubectl get`), or only their metadata.
+//! The forms in which objects are written: whole, as table rows (`kubectl get`), or as metadata only.
 
 use crate::kinds::Served;
 use crate::status::{Outcome, Refusal};
@@ -13,7 +13,7 @@ pub(crate) enum Form {
     Whole,
     /// Rows of a table, each with this much of its object.
     Table(Included),
-    /// Only their metadata.
+    /// Only the objects' metadata.
     Metadata,
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Form {
 pub(crate) enum Included {
     /// Nothing.
     None,
-    /// Its metadata.
+    /// The object's metadata.
     #[default]
     Metadata,
     /// All of it.
@@ -30,10 +30,10 @@ pub(crate) enum Included {
 }
 
 impl Form {
-    /// The first of the acceptable forms that can be written.
+    /// The first acceptable form that is supported.
     ///
     /// # Errors
-    /// When none can.
+    /// When none is supported.
     pub(crate) fn choose(accept: &str, include: &str) -> Outcome<Self> {
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
@@ -77,7 +77,7 @@ fn included(text: &str) -> Outcome<Included> {
     }
 }
 
-/// A column: its name, type, format, priority and meaning.
+/// A column: name, type, format, priority and description.
 type Column = (&'static str, &'static str, &'static str, i64, &'static str);
 
 const NAME: Column = ("Name", "string", "name", 0, "The name, unique for its kind and namespace.");
@@ -114,7 +114,7 @@ pub(crate) fn table(metadata: &Value, columns: &Value, rows: &[Value]) -> Value 
     })
 }
 
-/// The row of an object. `now` is the moment that ages are counted to.
+/// The table row of an object. Ages are relative to `now`.
 #[must_use]
 pub(crate) fn row(served: &Served, object: &Bytes, included: Included, now: jiff::Timestamp) -> Value {
     let value: Value = serde_json::from_slice(object).unwrap_or_default();
@@ -204,7 +204,7 @@ fn node_status(value: &Value, now: jiff::Timestamp) -> Value {
     ])
 }
 
-/// How long ago, as `kubectl` says it: `5s`, `3m20s`, `36m`, `5h`, `2d`.
+/// An age as `kubectl` prints it: `5s`, `3m20s`, `36m`, `5h`, `2d`.
 fn since(time: &str, now: jiff::Timestamp) -> String {
     let Ok(then) = time.parse::<jiff::Timestamp>() else { return "<unknown>".into() };
     let seconds = now.as_second() - then.as_second();

@@ -1,8 +1,8 @@
-//! Who may do what to the policies of a tier, exactly as Calico decides it.
+//! Permissions on the policies of a tier, decided exactly as Calico decides them.
 //!
-//! A user needs `get` on the tier, and the verb on the pseudo-resource `tier.networkpolicies` (or that of the other kind),
-//! under the name of the policy as the request has it or under `TIER.*`. The questions are asked elsewhere; here is which
-//! questions, and what the answers mean.
+//! A user needs `get` on the tier, and the verb on the pseudo-resource `tier.networkpolicies` (or that of the other
+//! kind), under the name of the policy as the request has it or under `TIER.*`. Here is which questions to ask and what
+//! the answers mean; asking happens elsewhere.
 
 use crate::kinds::{GROUP, Served};
 use crate::request::{Options, Verb};
@@ -10,7 +10,7 @@ use crate::selectors::Operator;
 use crate::status::{Outcome, Refusal};
 use api::words::LABEL_TIER;
 
-/// A question to Kubernetes' authorisation: may the user do this?
+/// A question to Kubernetes' authorization: may the user do this?
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Question {
     /// The verb.
@@ -19,13 +19,13 @@ pub struct Question {
     pub namespace: String,
     /// The resource.
     pub resource: String,
-    /// The part of it, such as `status`.
+    /// The subresource, such as `status`; empty for none.
     pub subresource: &'static str,
     /// The name; empty for none.
     pub name: String,
 }
 
-/// What is asked about a request for the policies of one tier.
+/// The questions about a request for the policies of one tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Questions {
     /// May the user see the tier?
@@ -36,7 +36,7 @@ pub struct Questions {
     pub wildcard: Question,
 }
 
-/// What a request is about, for its permission.
+/// The operation that a request needs permission for.
 #[derive(Clone, Copy, Debug)]
 pub struct Act<'a> {
     /// The resource.
@@ -45,12 +45,12 @@ pub struct Act<'a> {
     pub verb: Verb,
     /// The namespace of the request.
     pub namespace: &'a str,
-    /// The name of the request, as sent.
+    /// The name in the request, as sent.
     pub name: &'a str,
 }
 
 impl Questions {
-    /// All of them.
+    /// All three questions.
     #[must_use]
     pub fn all(self) -> [Question; 3] {
         [self.tier, self.policy, self.wildcard]
@@ -81,7 +81,7 @@ impl Act<'_> {
         }
     }
 
-    /// What the answers to the three questions mean. `policy` is the name that a refusal is about.
+    /// Decides from the answers to the three questions. A refusal names `policy`.
     ///
     /// # Errors
     /// The refusal.
@@ -92,13 +92,13 @@ impl Act<'_> {
         }
     }
 
-    /// The refusal where the answers are no. `policy` is the name that the refusal is about.
+    /// The refusal after negative answers. It names `policy`.
     #[must_use]
     fn refused(&self, user: &str, tier: &str, policy: &str, may_get_tier: bool) -> Box<Refusal> {
         Refusal::forbidden(self.served.plural(), policy, &self.message(user, tier, may_get_tier))
     }
 
-    /// Calico's sentence about it.
+    /// Calico's message for the refusal.
     #[must_use]
     pub fn message(&self, user: &str, tier: &str, may_get_tier: bool) -> String {
         let mut text = format!(
@@ -116,10 +116,10 @@ impl Act<'_> {
     }
 }
 
-/// The tiers that a list or watch names; nothing when it names none.
+/// The tiers that a list or watch names; `None` when it names none.
 ///
 /// # Errors
-/// When it names them in a way that cannot be answered.
+/// When it names them in an unsupported way.
 pub(crate) fn named_tiers(options: &Options) -> Outcome<Option<Vec<String>>> {
     if let Some(requirement) = options.fields.requirements().iter().find(|r| r.field == "spec.tier") {
         return match requirement.equal {
@@ -140,7 +140,7 @@ pub(crate) fn named_tiers(options: &Options) -> Outcome<Option<Vec<String>>> {
     }
 }
 
-/// The refusal of a list where no tier is allowed.
+/// The refusal of a list for which no tier is allowed.
 #[must_use]
 pub(crate) fn none_allowed(served: &Served) -> Box<Refusal> {
     Refusal::forbidden(served.plural(), "", "operation on Calico tiered policy is forbidden")
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Calico's own cases of its authorizer: what is asked and answered, and what follows.
+    /// Calico's own test cases of its authorizer: what is asked and answered, and the result.
     #[test]
     fn decisions_are_calicos() {
         for (what, [tier, policy, wildcard], refused) in [

@@ -1,4 +1,4 @@
-//! A watch: what is there (where asked for), what happens, bookmarks, and a proper end.
+//! Watches: existing objects (if requested), changes, bookmarks, and a proper end.
 
 use crate::cache::{Cache, Since, Told, line};
 use crate::entry::{Entry, Filter, bookmark, encoded, number};
@@ -24,9 +24,9 @@ use tokio::time::Instant;
 const AT_ONCE: usize = 256;
 /// How often bookmarks report progress.
 const BOOKMARK: Duration = Duration::from_secs(60);
-/// When a watch ends by itself: between this and twice this.
+/// The minimum duration of a watch in seconds; each ends after a random time between this and twice this.
 const SHORTEST: u64 = 1800;
-/// How many clients may follow the store themselves, because they resume from before our memory begins.
+/// How many clients may follow the store themselves, because they resume from before the start of our cache.
 const MOST_DIRECT: usize = 128;
 
 static DIRECT: AtomicUsize = AtomicUsize::new(0);
@@ -34,14 +34,14 @@ static DIRECT: AtomicUsize = AtomicUsize::new(0);
 /// The lines of a watch.
 pub(crate) type Lines = BoxStream<'static, Bytes>;
 
-/// How a watch is written.
+/// What a watcher sees, and how it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     /// The resource.
     pub served: &'static Served,
-    /// What the watcher sees.
+    /// Which objects the watcher sees.
     pub filter: Filter,
-    /// In which form.
+    /// The form of the objects.
     pub form: Form,
 }
 
@@ -50,7 +50,7 @@ impl Style {
         self.filter.visible.as_ref().is_some_and(|visible| visible.is_undecided(entry))
     }
 
-    /// A line in this form. Only the first table has its columns.
+    /// An event line in this form. Only the first table includes its columns.
     fn line(&self, told: &Told, is_first: bool) -> Bytes {
         let (word, entry) = told.parts();
         match self.form {
@@ -85,7 +85,7 @@ impl Style {
 /// Begins a watch.
 ///
 /// # Errors
-/// When it cannot begin: the revision is gone or not there yet, or the store is away.
+/// When the watch cannot begin: the revision is gone or not reached yet, or the store is unreachable.
 pub(crate) async fn begin(
     store: &Store,
     style: Style,
@@ -93,7 +93,7 @@ pub(crate) async fn begin(
     shutdown: Shutdown,
 ) -> Outcome<Lines> {
     let served = style.served;
-    // None is meant by zero, too, as in Kubernetes' servers.
+    // Zero also means no timeout, as in Kubernetes' servers.
     let seconds = options
         .timeout
         .filter(|seconds| *seconds > 0)
@@ -101,10 +101,10 @@ pub(crate) async fn begin(
     let deadline = Instant::now() + Duration::from_secs(seconds.min(7 * 24 * 3600));
     let from_now = matches!(options.resource_version.as_str(), "" | "0");
     let cache = store.cache(served);
-    // Without this, the first watches of a kind would each follow the store.
+    // Otherwise the first watches of a kind would each follow the store.
     store.warm(served).await;
     let (first, at) = if options.initial_events || from_now {
-        // `0` takes what is at hand; otherwise it must be as new as the store, or as the revision.
+        // `0` accepts any available state; otherwise it must be as new as the store, or as the revision.
         let moment = match options.resource_version.as_str() {
             "0" => crate::request::Moment::Any,
             "" => crate::request::Moment::Newest,
@@ -166,14 +166,14 @@ async fn check_not_in_the_future(store: &Store, cache: &Cache, at: u64) -> Outco
     }
 }
 
-/// A watch between two answers.
+/// The state of a watch between two batches of lines.
 struct Watcher {
     cache: Arc<Cache>,
     changed: watch::Receiver<()>,
     next: u64,
-    /// The revision that it began with.
+    /// The revision that the watch began with.
     from: u64,
-    /// The revision of the last thing that this watcher got.
+    /// The newest revision sent to this watcher.
     told: u64,
     is_first: bool,
     style: Style,
@@ -185,7 +185,7 @@ struct Watcher {
 async fn step(watcher: Option<Watcher>) -> Option<(Bytes, Option<Watcher>)> {
     let mut watcher = watcher?;
     loop {
-        // What is marked as seen here is looked at below: no change falls between.
+        // Changes marked as seen here are read below: none is missed in between.
         watcher.changed.borrow_and_update();
         let since = watcher.cache.state().since(watcher.next, AT_ONCE);
         let Since::Changes(changes, next) = since else {
@@ -196,7 +196,7 @@ async fn step(watcher: Option<Watcher>) -> Option<(Bytes, Option<Watcher>)> {
         if !changes.is_empty() {
             let mut lines = BytesMut::new();
             for change in changes {
-                // What it began with was read from the store, and may be newer than what was known then.
+                // The initial state was read from the store, and may be newer than the cache was then.
                 if change.revision <= watcher.from {
                     continue;
                 }
@@ -227,7 +227,7 @@ async fn step(watcher: Option<Watcher>) -> Option<(Bytes, Option<Watcher>)> {
             () = watcher.shutdown.requested() => return None,
             () = tokio::time::sleep_until(bookmark), if watcher.bookmarks.is_some() => {
                 watcher.bookmarks = Some(Instant::now() + BOOKMARK);
-                // Under the lock of the state nothing can be between the last change and this revision.
+                // While the state is locked, nothing can come between the last change and this revision.
                 let revision = {
                     let state = watcher.cache.state();
                     let is_at_the_end = matches!(state.since(watcher.next, 1), Since::Changes(found, _) if found.is_empty());
@@ -242,7 +242,7 @@ async fn step(watcher: Option<Watcher>) -> Option<(Bytes, Option<Watcher>)> {
     }
 }
 
-/// The end of a watch that came to a policy of a tier about which nothing was decided: its client lists again.
+/// Ends a watch that reached a policy of a tier for which no permission was decided: its client lists again.
 fn undecided() -> Box<Refusal> {
     Refusal::expired("too old resource version: there are policies of other tiers now")
 }
@@ -253,7 +253,7 @@ pub(crate) fn error_line(refusal: &Refusal) -> Bytes {
     line("ERROR", refusal.to_value().to_string().as_bytes())
 }
 
-/// A place among those who follow the store themselves.
+/// One of the places for watches that follow the store themselves.
 struct Place;
 
 impl Place {
@@ -271,8 +271,8 @@ impl Drop for Place {
     }
 }
 
-/// A watch from before our memory begins: the store's own, where its history reaches that far. With selectors it would have to
-/// tell what went out of view, and does not know what was in view; such a client lists again.
+/// A watch from before the start of our cache: the store's own, if its history reaches that far. With selectors it
+/// would have to report objects leaving the view without knowing what was in view; such a client lists again.
 async fn direct(
     store: &Store,
     style: Style,

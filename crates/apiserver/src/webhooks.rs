@@ -1,7 +1,8 @@
-//! The admission webhooks of clusters where kube-apiserver serves `projectcalico.org/v3` itself: tier permissions for writes,
-//! and who may write ClusterInformation. Without an aggregated server nothing else would ask.
+//! The admission webhooks of clusters where kube-apiserver serves `projectcalico.org/v3` itself: tier permissions for
+//! writes, and the restriction of who may write ClusterInformation. Without an aggregated server nothing else would
+//! check these.
 //!
-//! - [`reviews`]: what a review asks and what the answers mean; pure.
+//! - [`reviews`]: the questions of a review and the meaning of the answers; pure.
 //! - here: the server around it, with Calico's flags and paths.
 //!
 //! Reads are not covered: admission never sees them.
@@ -35,7 +36,7 @@ use std::time::Duration;
 use tls::{ClientAuth, Renewing, TlsFiles};
 use tokio::net::TcpListener;
 
-/// The longest review: what holds the largest object that Kubernetes stores.
+/// The longest review, in bytes: enough for the largest object that Kubernetes stores.
 const LIMIT: usize = 3 << 20;
 /// How long one review may take.
 const REVIEW: Duration = Duration::from_secs(10);
@@ -125,17 +126,17 @@ pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What reviews are judged with.
+/// What reviews are judged by.
 struct Judge {
     reviews: Reviews,
     cluster: Cluster,
     namespace: String,
 }
 
-/// Serves until the end is asked for. The service account's folder also says in which namespace this runs.
+/// Serves until shutdown. The folder of the service account also determines the namespace this runs in.
 ///
 /// # Errors
-/// When settings cannot be used, or nothing can be listened on.
+/// When settings are unusable, or the port cannot be listened on.
 pub async fn run(
     arguments: &ServerArguments,
     environment: &(dyn Environment + Send + Sync),
@@ -267,7 +268,7 @@ impl Judge {
         decided.map_err(|refusal| refusal.message)
     }
 
-    /// The tier of a policy must be there, and stay.
+    /// Checks that the tier of a policy exists and is not being deleted.
     async fn check_tier(&self, tier: &str) -> Option<Verdict> {
         let path = format!("/apis/projectcalico.org/v3/tiers/{}", encode(tier));
         let found: Result<Value, _> = self.cluster.get("read a tier", &path).await;
@@ -292,7 +293,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn the_manifest_has_policies_and_where_the_webhooks_are() -> Result<()> {
+    fn the_manifest_has_policies_and_the_address_of_the_webhooks() -> Result<()> {
         let folder = testkit::Folder::new("manifest")?;
         let file = folder.path().join("ca.crt");
         std::fs::write(&file, "ca")?;
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_manifests_start_is_understood() {
+    fn the_command_line_of_manifests_is_accepted() {
         let options = manifests::Options::new(manifests::Like::Calico, "registry.example.org", "v1");
         let objects = manifests::webhooks::objects(&options, "Y2E=");
         let container = objects.iter().flat_map(manifests::Object::containers).next().expect("a container");

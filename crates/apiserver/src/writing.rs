@@ -1,7 +1,7 @@
 //! Answers to create, update and patch; `deleting` has the rest.
 //!
-//! Defaults, validation and storing are the client's. Here is what an API server adds: names from prefixes, owners of fields,
-//! preconditions, dry runs, and who may do it to policies of which tier.
+//! Defaults, validation and storage belong to crate `client`. Here is what an API server adds: names from prefixes,
+//! field ownership, preconditions, dry runs, and permissions on the policies of a tier.
 
 use crate::access::User;
 use crate::app::App;
@@ -23,24 +23,24 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// How often a write is tried when another client is faster, or a made-up name is taken.
+/// How often a write is attempted when another client is faster, or a generated name is taken.
 pub(crate) const ATTEMPTS: usize = 8;
 
-/// A write that was asked for.
+/// A requested write.
 pub(crate) struct Write<'a> {
     /// The server.
     pub app: &'a App,
-    /// Who asks.
+    /// The user who writes.
     pub user: &'a User,
-    /// For what.
+    /// The resource and place to write.
     pub target: &'a Target,
     /// The request's options, such as `dryRun`.
     pub options: &'a Options,
-    /// In which form the answer is wanted.
+    /// The requested form of the answer.
     pub form: Form,
-    /// Who owns what is written.
+    /// The field manager.
     pub manager: &'a str,
-    /// What kind of body it has.
+    /// The content type of the body.
     pub content_type: &'a str,
     /// The body.
     pub body: &'a Bytes,
@@ -93,7 +93,7 @@ impl Write<'_> {
             };
             return Err(Refusal::invalid(served.kind.as_str(), crate::kinds::GROUP, "", vec![cause]));
         }
-        // Only the other door writes it.
+        // Only the status subresource writes it.
         let without_status = |value: &mut Value| {
             if served.has_status
                 && let Some(fields) = value.as_object_mut()
@@ -190,7 +190,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// What a write through this door may change: only the status, or everything but it.
+    /// The object limited to what this endpoint may change: only the status, or everything but it.
     fn narrowed(&self, before: &Value, mut after: Value) -> Value {
         if !self.target.served.has_status {
             return after;
@@ -219,7 +219,7 @@ impl Write<'_> {
         result
     }
 
-    /// Stores what an object has become, unless that is what it was.
+    /// Stores the object if it has changed.
     async fn replace(
         &self,
         verb: Verb,
@@ -232,7 +232,7 @@ impl Write<'_> {
         let name = &self.target.name;
         keep_identity(before, &mut after);
         let now = now();
-        // An apply has said already who owns what.
+        // An apply has already determined the owners.
         if verb != Verb::Patch || PatchType::of(self.content_type)? != PatchType::Apply {
             managed::track_update(served.kind, Some(before), &mut after, &self.writer(&now));
         }
@@ -321,7 +321,7 @@ impl Write<'_> {
         Err(Refusal::conflict(served.plural(), &self.target.name, MODIFIED))
     }
 
-    /// The object after the patch, with the owners that an apply leads to.
+    /// The object after the patch, including the ownership that an apply results in.
     fn changed(&self, patch_type: PatchType, before: &Value) -> Outcome<Value> {
         if patch_type != PatchType::Apply {
             return patched(patch_type, before, self.body);
@@ -330,14 +330,14 @@ impl Write<'_> {
         let now = now();
         let mut after =
             managed::apply(self.target.served.kind, before, &config, &self.writer(&now), self.options.force)?;
-        // What the configuration insists on is compared later.
+        // A revision required by the configuration is compared later.
         if let Some(revision) = config.pointer("/metadata/resourceVersion") {
             after["metadata"]["resourceVersion"] = revision.clone();
         }
         Ok(after)
     }
 
-    /// What an apply wants, checked by itself.
+    /// The configuration of an apply, checked by itself.
     fn config(&self) -> Outcome<Value> {
         let config = from_yaml(self.body)?;
         let kind = config["kind"].as_str().unwrap_or_default();
@@ -351,7 +351,7 @@ impl Write<'_> {
         Ok(decode(self.target, config, &[], validation)?.value)
     }
 
-    /// An apply of an object that is not there.
+    /// Applies an object that does not exist.
     async fn apply_new(&self) -> Outcome<Answer> {
         let config = self.config()?;
         let target = Target { name: String::new(), ..self.target.clone() };
@@ -389,12 +389,12 @@ pub(crate) fn rebuilt(target: &Target, value: &Value) -> Outcome<Resource> {
     Resource::from_value(target.served.kind, value.clone()).map_err(Refusal::internal)
 }
 
-/// The moment as Kubernetes writes it.
+/// The current time, formatted as Kubernetes does.
 fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A name from a prefix, as Kubernetes makes them: five letters that make no words.
+/// A name from a prefix, generated as Kubernetes does: five letters that form no words.
 fn generated(prefix: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST: usize = 58;

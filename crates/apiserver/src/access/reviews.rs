@@ -62,7 +62,7 @@ impl Reviews {
             return Ok(known);
         }
         let owner = reviews::owner_of(cluster, token).await;
-        let owner = owner.map_err(|error| Refusal::internal(format!("cannot tell who asks: {error}")))?;
+        let owner = owner.map_err(|error| Refusal::internal(format!("cannot identify the user: {error}")))?;
         let user = owner.map(with_authenticated);
         self.users.put(token.to_owned(), user.clone(), self.times.token);
         Ok(user)

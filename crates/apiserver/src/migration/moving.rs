@@ -1,16 +1,16 @@
-//! Objects from one place to another, so that a run that breaks off anywhere is simply run again.
+//! Moves objects from one place to another, so that a run interrupted anywhere can simply be repeated.
 //!
 //! ```text
 //! lock the old place ─► copy ─► compare ─► note at the old place that all has moved ─► unlock the new place
 //! ```
 //!
-//! Three facts are kept where a new run finds them, on the ClusterInformations: a place that is a source is locked
-//! (`datastoreReady: false`) and remembers whether it was before; one that everything was moved away from says where to. From
-//! that moment on the old objects are only a remainder: they are never copied again, however often the command is run, and a move
-//! back replaces them.
+//! Three facts are kept on the ClusterInformations, where a new run finds them: a source is locked (`datastoreReady:
+//! false`) and remembers whether it was locked before; a place that everything was moved away from names the
+//! destination. From that moment on the old objects are only leftovers: they are never copied again, however often the
+//! command is run, and a move back replaces them.
 //!
-//! It refuses to go on where something would be lost: an object that cannot be read or is being deleted, or one at the new
-//! place that the old one does not have.
+//! The move stops wherever something would be lost: at an object that cannot be read or is being deleted, or at one in
+//! the new place that the old one does not have.
 
 use anyhow::{Context as _, Result, bail};
 use api::kind::{API_VERSION, KubernetesForm};
@@ -23,19 +23,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What the lock was before.
+/// Annotation: whether the datastore was ready before it was locked.
 const WAS_READY: &str = "migration.projectcalico.org/datastore-ready";
-/// Where everything was moved to.
+/// Annotation: where everything was moved to.
 const MOVED_TO: &str = "migration.projectcalico.org/moved-to";
 
-/// How long new definitions may take to be served.
+/// How long new definitions may take until they are served.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing, because that was asked for.
+    /// Nothing: a dry run.
     WouldMove {
         /// Objects at the old place.
         found: usize,
@@ -44,7 +44,7 @@ pub enum Outcome {
     Moved {
         /// Objects at the old place.
         found: usize,
-        /// Those that had to be written at the new one.
+        /// Objects that had to be written at the new place.
         written: usize,
     },
     /// An earlier run moved everything.
@@ -54,18 +54,18 @@ pub enum Outcome {
 /// A move from one place to another.
 #[derive(Clone, Copy)]
 pub struct Move<'a> {
-    /// Where objects are.
+    /// The store that objects are moved from.
     pub old: &'a dyn Backend,
-    /// Where they go.
+    /// The store that objects are moved to.
     pub new: &'a dyn Backend,
     /// The name of the old place.
     pub from: &'a str,
-    /// The name of the new one.
+    /// The name of the new place.
     pub to: &'a str,
 }
 
 impl Move<'_> {
-    /// Whether everything was moved before.
+    /// Whether an earlier run moved everything.
     ///
     /// # Errors
     /// When the places cannot be read, or there is nothing to move.
@@ -73,7 +73,7 @@ impl Move<'_> {
         if let Some(information) = information(self.old).await? {
             return Ok(note(&information, MOVED_TO) == Some(self.to));
         }
-        // The old definitions may have been removed. Then the new place is all there is.
+        // The old definitions may have been removed; then only the new place is left.
         match information(self.new).await? {
             Some(there) if note(&there, WAS_READY).is_none() => Ok(true),
             _ => bail!("{} has no ClusterInformation: there is nothing to move", self.from),
@@ -83,7 +83,7 @@ impl Move<'_> {
     /// Waits until every kind can be read at the new place: Kubernetes shows new definitions a little before it serves them.
     ///
     /// # Errors
-    /// When one cannot be read, for a while.
+    /// When a kind still cannot be read after a while.
     pub async fn wait_for_new(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         for list in lists() {
@@ -100,7 +100,7 @@ impl Move<'_> {
     /// How many objects there are to move.
     ///
     /// # Errors
-    /// When one of them cannot be.
+    /// When one of the objects cannot be moved.
     pub async fn count(&self) -> Result<usize> {
         let mut found = 0;
         for list in lists() {
@@ -140,7 +140,7 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Unlocks the new place as the old one was, unless that has been done.
+    /// Restores at the new place the lock state that the old one had, unless that has been done.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -163,7 +163,7 @@ impl Move<'_> {
     }
 
     async fn copy_objects(&self) -> Result<Outcome> {
-        // What was left behind by a move the other way is old, whatever it says.
+        // Anything left behind by a move in the other direction is outdated, whatever it says.
         let there = information(self.new).await?;
         let is_remainder = there.as_ref().is_some_and(|there| note(there, MOVED_TO) == Some(self.from));
         let (mut found, mut written, mut uids) = (0, 0, Uids::new());
@@ -172,7 +172,7 @@ impl Move<'_> {
             for (key, stranger) in target.iter().filter(|(key, _)| !source.contains_key(*key)) {
                 if !is_remainder {
                     bail!(
-                        "{key} is at the new place and not at the old one; delete it, or bring it to the old place"
+                        "{key} is at the new place but not at the old one; delete it, or copy it to the old place"
                     );
                 }
                 self.new.delete(&stranger.key, None).await.with_context(|| format!("removing {key}"))?;
@@ -201,8 +201,8 @@ impl Move<'_> {
         Ok(Outcome::Moved { found, written })
     }
 
-    /// Owners are named by their uids, which are others at the new place and known only now. Until then an object has no owner
-    /// there: one with a wrong uid would be taken for an orphan and removed.
+    /// Owners are referenced by uid, and uids at the new place differ and are known only now. Until then an object has
+    /// no owner there: one with a wrong uid would be treated as an orphan and removed.
     async fn copy_owners(&self, uids: &Uids) -> Result<()> {
         for list in lists() {
             let source = listed(self.old, &list).await?;
@@ -226,7 +226,7 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Everything is at the new place, and says the same.
+    /// Checks that everything is at the new place and is equal.
     async fn compare(&self) -> Result<()> {
         for list in lists() {
             let (source, target) = (listed(self.old, &list).await?, listed(self.new, &list).await?);
@@ -251,7 +251,7 @@ fn place() -> Key {
     Key::resource(Kind::ClusterInformation, "", GLOBAL_NAME)
 }
 
-/// A place's ClusterInformation; nothing where it has none, or no definition of it.
+/// The ClusterInformation of a place; `None` where it has none, or no definition for it.
 async fn information(backend: &dyn Backend) -> Result<Option<KvPair>> {
     match backend.get(&place(), None).await {
         Ok(entry) => Ok(Some(entry)),
@@ -271,24 +271,24 @@ fn change(entry: &mut KvPair, change: impl FnOnce(&mut api::ClusterInformation))
     }
 }
 
-/// Whether this is the ClusterInformation, and the one at the new place does not say yet that it has to be unlocked.
+/// Whether this is the ClusterInformation, and the one at the new place does not record yet that it must be unlocked.
 fn is_unmarked(entry: &KvPair, there: Option<&KvPair>) -> bool {
     note(entry, WAS_READY).is_some() && there.is_none_or(|there| note(there, WAS_READY).is_none())
 }
 
-/// The new place is a remainder until everything is there.
+/// Marks the new place as leftovers until everything has arrived.
 fn keep_note(copy: &mut KvPair, from: &str) {
     change(copy, |information| {
         information.metadata.annotations.insert(MOVED_TO.into(), from.to_owned());
     });
 }
 
-/// What is copied, what others refer to first.
+/// The lists to copy; referenced objects come first.
 fn lists() -> Vec<ListOptions> {
     let is_custom = |kind: &Kind| {
         kind.info().stored && matches!(kind.info().kubernetes, KubernetesForm::CustomResource { .. })
     };
-    // Affinities are IPAM's, and copied with its other data. The lock comes first.
+    // Affinities belong to IPAM and are copied with its other data. The lock comes first.
     let later = |kind: &Kind| !matches!(kind, Kind::BlockAffinity | Kind::ClusterInformation | Kind::Tier);
     let rest = Kind::ALL.iter().copied().filter(is_custom).filter(later);
     let kinds = [Kind::ClusterInformation, Kind::Tier].into_iter().chain(rest);
@@ -315,7 +315,7 @@ async fn listed(backend: &dyn Backend, list: &ListOptions) -> Result<BTreeMap<St
     Ok(found.items.into_iter().map(|entry| (entry.key.to_string(), entry)).collect())
 }
 
-/// An entry as one that no store has seen.
+/// An entry as if no store had ever held it.
 fn fresh(entry: &KvPair) -> KvPair {
     let mut entry = KvPair::new(entry.key.clone(), entry.value.clone());
     if let Value::Resource(resource) = &mut entry.value {
@@ -334,7 +334,7 @@ fn owners(entry: &KvPair) -> &[OwnerReference] {
     &resource.metadata().owner_references
 }
 
-/// Gives owners of our kinds the uids of the new place. Those that are not known are left as they are, or left out.
+/// Gives owners of our kinds the uids of the new place. Unknown owners are kept or dropped.
 fn owned(entry: &mut KvPair, uids: &Uids, keeps_unknown: bool) {
     let Value::Resource(resource) = &mut entry.value else { return };
     let namespace = resource.namespace().to_owned();
@@ -353,7 +353,7 @@ fn owned(entry: &mut KvPair, uids: &Uids, keeps_unknown: bool) {
     });
 }
 
-/// Writes the status, which definitions keep apart.
+/// Writes the status, which definitions store separately.
 async fn with_status(new: &dyn Backend, copy: &KvPair, written: KvPair) -> Result<KvPair> {
     let Value::Resource(resource) = &copy.value else { return Ok(written) };
     let KubernetesForm::CustomResource { status: true, .. } = resource.kind().info().kubernetes else {
@@ -374,7 +374,7 @@ fn remember(uids: &mut Uids, key: &str, entry: Option<&KvPair>) {
     }
 }
 
-/// What counts of an entry: everything but what a server decides.
+/// The part of an entry that matters: everything but what a server decides.
 fn essence(entry: &KvPair) -> Value {
     let mut value = entry.value.clone();
     if let Value::Resource(resource) = &mut value {

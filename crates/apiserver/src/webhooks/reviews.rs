@@ -1,4 +1,4 @@
-//! What a review of admission asks, and the verdicts.
+//! What an admission review asks, and the verdicts.
 
 use crate::access::User;
 use crate::kinds::Served;
@@ -9,19 +9,19 @@ use api::words::DEFAULT_TIER;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The service accounts that may write ClusterInformation, in the namespace of the webhooks.
+/// The service accounts in the webhooks' namespace that may write ClusterInformation.
 const WRITERS: [&str; 3] = ["calico-node", "calico-kube-controllers", "calico-typha"];
 
 /// The answer to a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be written.
+    /// The object may be written.
     Allowed,
-    /// It may not.
+    /// The object may not be written.
     Refused {
-        /// Kubernetes' word for why.
+        /// Kubernetes' reason.
         reason: &'static str,
-        /// The sentence.
+        /// The message for the user.
         message: String,
     },
 }
@@ -33,7 +33,7 @@ impl Verdict {
         Self::Refused { reason, message: message.into() }
     }
 
-    /// The review that Kubernetes gets back.
+    /// The review to send back to Kubernetes.
     #[must_use]
     pub fn to_review(&self, uid: &str) -> Value {
         let mut response = json!({"uid": uid, "allowed": *self == Self::Allowed});
@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// Whether ClusterInformation may be written: only by Calico's own components.
+/// Decides whether ClusterInformation may be written: only by Calico's own components.
 #[must_use]
 pub fn cluster_information(request: &Value, namespace: &str) -> Verdict {
     let user = request.pointer("/userInfo/username").and_then(Value::as_str).unwrap_or_default();
@@ -64,23 +64,23 @@ pub fn cluster_information(request: &Value, namespace: &str) -> Verdict {
 /// A write of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierReview {
-    /// Who writes.
+    /// The user who writes.
     pub user: User,
     served: &'static Served,
     verb: Verb,
     namespace: String,
     /// The policy's name.
     pub name: String,
-    /// The tier that it is to be in; nothing for a deletion.
+    /// The tier of the new policy; `None` for a deletion.
     pub new_tier: Option<String>,
     old_tier: Option<String>,
 }
 
 impl TierReview {
-    /// Reads the request of a review.
+    /// Parses the request of a review.
     ///
     /// # Errors
-    /// The verdict where it cannot be judged.
+    /// The verdict where the request cannot be judged.
     pub fn read(request: &Value) -> Result<Self, Verdict> {
         let kind = request.pointer("/kind/kind").and_then(Value::as_str).unwrap_or_default();
         let served = Kind::from_name(kind)
@@ -133,19 +133,19 @@ impl TierReview {
         })
     }
 
-    /// The act that permissions are asked for.
+    /// The operation that needs permission.
     #[must_use]
     pub fn act(&self) -> Act<'_> {
         Act { served: self.served, verb: self.verb, namespace: &self.namespace, name: &self.name }
     }
 
-    /// The tier that the write is about in the first place.
+    /// The tier that the write is primarily about.
     #[must_use]
     pub fn first_tier(&self) -> &str {
         self.new_tier.as_deref().or(self.old_tier.as_deref()).unwrap_or(DEFAULT_TIER)
     }
 
-    /// The tier that a policy leaves: its removal there needs permission, too.
+    /// The tier that a policy leaves: removal from it needs permission, too.
     #[must_use]
     pub fn left_tier(&self) -> Option<&str> {
         let (new, old) = (self.new_tier.as_deref()?, self.old_tier.as_deref()?);

@@ -1,4 +1,4 @@
-//! Behind a real kube-apiserver, asked by a real `kubectl`, on both datastores.
+//! The server behind a real kube-apiserver, driven by a real `kubectl`, on both datastores.
 
 use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use std::process::Command;
 use testkit::{ApiServer, Etcd, Folder, eventually, free_port, kubernetes_program};
 use tokio::runtime::Runtime;
 
-/// Where Calico's objects are.
+/// Where Calico's objects are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Datastore {
     Etcd,
@@ -81,7 +81,7 @@ impl Cluster {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--cert-dir={}", self.folder.path().display()),
-            // Roles change within a test.
+            // Roles change during a test.
             "--authorization-webhook-cache-unauthorized-ttl=0s".to_owned(),
             "-v=5".to_owned(),
         ])?;
@@ -95,7 +95,7 @@ impl Cluster {
         eventually("a serving certificate", || self.certificate().exists())
     }
 
-    /// Ends our server and waits for it.
+    /// Stops our server and waits for it to exit.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.server = None;
         match self.task.take() {
@@ -130,7 +130,7 @@ impl Cluster {
         eventually("projectcalico.org/v3 behind kube-apiserver", || self.run(&wanted).map(|_| true))
     }
 
-    /// Our server itself, not through kube-apiserver, with this token.
+    /// A client of our server itself with this token, bypassing kube-apiserver.
     pub(crate) fn direct(&self, token: &str) -> Result<kube::Client> {
         let kubeconfig = json!({
             "current-context": "c",
@@ -147,7 +147,7 @@ impl Cluster {
         })
     }
 
-    /// What `kubectl` prints; it must succeed.
+    /// The output of a `kubectl` command, which must succeed.
     pub(crate) fn run(&self, arguments: &[&str]) -> Result<String> {
         let output = self.kube.kubectl(arguments)?;
         if !output.status.success() {
@@ -156,7 +156,7 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// `kubectl` for what [`ApiServer::kubectl`] has no word for.
+    /// A `kubectl` command for uses that [`ApiServer::kubectl`] does not cover.
     fn command(&self) -> Result<Command> {
         let mut command = Command::new(kubernetes_program("kubectl")?);
         command
@@ -175,7 +175,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Before kube-apiserver goes, so that the log of a failed test ends with its cause.
+        // Before kube-apiserver stops, so that the log of a failed test ends with its cause.
         let _ = self.end();
     }
 }
@@ -277,7 +277,7 @@ fn everything_that_kubectl_does(datastore: Datastore) -> Result<()> {
     let conflict = c.apply(&["--server-side", "--field-manager=other"], &policy(9));
     assert!(
         conflict.is_err_and(|error| error.to_string().contains("conflict")),
-        "an edit is somebody else's"
+        "the edit belongs to another manager"
     );
     c.apply(&["--server-side", "--force-conflicts", "--field-manager=other"], &policy(9))?;
     assert_eq!(c.run(&["get", full, "web", "-n", "shop", "-o", "jsonpath={.spec.order}"])?, "9");
@@ -292,7 +292,7 @@ fn everything_that_kubectl_does(datastore: Datastore) -> Result<()> {
         "jsonpath={.metadata.managedFields[*].manager}",
     ])?;
     assert!(managers.contains("other"), "{managers}");
-    // What is wrong is said, with its field.
+    // Errors name the invalid field.
     let mut wrong = policy(1);
     wrong["spec"]["selector"] = json!("this is wrong");
     let refused = c.apply(&[], &wrong).expect_err("an invalid selector").to_string();
@@ -324,7 +324,7 @@ fn everything_that_kubectl_does(datastore: Datastore) -> Result<()> {
     Ok(())
 }
 
-/// Our server is down: discovery and every other kind work, ours is said to be unavailable, and comes back.
+/// While our server is down, discovery and every other kind work, ours is reported as unavailable, and then comes back.
 fn others_are_served_without_us(c: &mut Cluster) -> Result<()> {
     c.end()?;
     let kinds = c.command()?.args(["api-resources", "--no-headers"]).output()?;

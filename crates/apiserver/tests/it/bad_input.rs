@@ -1,4 +1,4 @@
-//! Requests that make no sense, and objects that should not be in the store.
+//! Malformed requests, and objects that should not be in the store.
 
 use crate::world::World;
 use anyhow::Result;
@@ -43,11 +43,11 @@ async fn every_bad_request_is_refused_with_its_code() -> Result<()> {
             r#"{"metadata":{"name":"x","resourceVersion":"1"}}"#,
             400,
         ),
-        ("a patch of no type", "PATCH", "tiers/t", JSON, "{}", 415),
-        ("a patch that is no JSON", "PATCH", "tiers/t", MERGE, "{", 400),
-        ("a patch that is no list", "PATCH", "tiers/t", JSON_PATCH, "{}", 400),
+        ("a patch without a type", "PATCH", "tiers/t", JSON, "{}", 415),
+        ("a patch that is not JSON", "PATCH", "tiers/t", MERGE, "{", 400),
+        ("a patch that is not a list", "PATCH", "tiers/t", JSON_PATCH, "{}", 400),
         (
-            "a patch of what is not there",
+            "a patch of a missing object",
             "PATCH",
             "tiers/t",
             JSON_PATCH,
@@ -64,8 +64,8 @@ async fn every_bad_request_is_refused_with_its_code() -> Result<()> {
         ),
         ("a patch to something invalid", "PATCH", "tiers/t", MERGE, r#"{"spec":{"order":"much"}}"#, 400),
         ("a patch of the name", "PATCH", "tiers/t", MERGE, r#"{"metadata":{"name":"x"}}"#, 400),
-        ("an apply by nobody", "PATCH", "tiers/t", APPLY, r#"{"kind":"Tier"}"#, 422),
-        ("an apply of no kind", "PATCH", "tiers/t?fieldManager=me", APPLY, "{}", 400),
+        ("an apply without a manager", "PATCH", "tiers/t", APPLY, r#"{"kind":"Tier"}"#, 422),
+        ("an apply without a kind", "PATCH", "tiers/t?fieldManager=me", APPLY, "{}", 400),
         ("force without apply", "PATCH", "tiers/t?force=true", MERGE, "{}", 422),
         (
             "a revision from the future",
@@ -75,10 +75,10 @@ async fn every_bad_request_is_refused_with_its_code() -> Result<()> {
             "",
             504,
         ),
-        ("a revision that is no number", "GET", "tiers?resourceVersion=soon", JSON, "", 422),
+        ("a revision that is not a number", "GET", "tiers?resourceVersion=soon", JSON, "", 422),
         ("a match without a revision", "GET", "tiers?resourceVersionMatch=Exact", JSON, "", 422),
-        ("a limit that is no number", "GET", "tiers?limit=few", JSON, "", 400),
-        ("a token of somebody else", "GET", "tiers?limit=1&continue=rubbish", JSON, "", 400),
+        ("a limit that is not a number", "GET", "tiers?limit=few", JSON, "", 400),
+        ("a token from elsewhere", "GET", "tiers?limit=1&continue=rubbish", JSON, "", 400),
         ("a selector that cannot be read", "GET", "tiers?labelSelector=a%20in%20(", JSON, "", 400),
         ("a field that cannot select", "GET", "tiers?fieldSelector=spec.order%3D1", JSON, "", 400),
         ("an unknown mode", "POST", "tiers?fieldValidation=Sometimes", JSON, "{}", 422),
@@ -126,7 +126,7 @@ async fn unknown_fields_in_each_mode() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_should_not_be_in_the_store_can_be_read_and_deleted() -> Result<()> {
+async fn invalid_stored_objects_can_be_read_and_deleted() -> Result<()> {
     let w = World::start().await?;
     let key = |name: &str| format!("/calico/resources/v3/projectcalico.org/globalnetworkpolicies/{name}");
     let policy = |name: &str, spec: Value| {
@@ -139,7 +139,7 @@ async fn what_should_not_be_in_the_store_can_be_read_and_deleted() -> Result<()>
         &policy("wrong", json!({"tier": "default", "selector": "this is wrong", "types": ["Sideways"]})),
     )?;
     w.put(&key("stray"), &policy("stray", json!({"tier": "no-such-tier", "selector": "all()"})))?;
-    // Nobody can read these. They must not stand in the way of the others.
+    // These cannot be read. They must not affect the others.
     w.put(&key("rubbish"), "rubbish")?;
     w.put(&key("typed"), &policy("typed", json!({"order": {"a": 1}})))?;
     let names = |answer: &Value| -> Vec<String> {

@@ -1,5 +1,5 @@
-//! List and watch as clients do it, against a random history that somebody else writes: every change once, in its order, across new
-//! starts of our server.
+//! List and watch as clients use them, against a random history written by another client: every change once and in
+//! order, across restarts of our server.
 
 use crate::world::{World, open_app};
 use anyhow::{Context as _, Result};
@@ -13,7 +13,7 @@ const NAMES: u64 = 6;
 /// What happened to one object: the revisions of its versions, and `gone` between them.
 type History = BTreeMap<String, Vec<String>>;
 
-/// Numbers that look random and are the same each time.
+/// Numbers that look random but are the same each time.
 struct Dice(u64);
 
 impl Dice {

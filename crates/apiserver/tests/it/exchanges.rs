@@ -8,7 +8,7 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What is expected of an answer: parts of it by pointer.
+/// The expected parts of an answer, by JSON pointer.
 type Parts = Vec<(&'static str, Value)>;
 
 async fn check(world: &World, line: &str, body: Value, code: u16, parts: Parts) -> Result<Value> {
@@ -44,7 +44,7 @@ fn names(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_calicos_server_answered() -> Result<()> {
+async fn answers_match_those_of_calicos_server() -> Result<()> {
     let w = World::start().await?;
     let np = "namespaces/shop/networkpolicies";
     let policy =
@@ -194,7 +194,7 @@ async fn what_calicos_server_answered() -> Result<()> {
 }
 
 #[tokio::test]
-async fn writes_of_every_sort() -> Result<()> {
+async fn every_kind_of_write() -> Result<()> {
     let w = World::start().await?;
     let made = check(&w, "POST ippools", object("IPPool", "p", json!({"cidr": "10.66.0.0/16"})), 201, vec![])
         .await?;
@@ -241,7 +241,7 @@ async fn writes_of_every_sort() -> Result<()> {
         vec![("/details/causes/0/field", json!("spec.cidr"))],
     )
     .await?;
-    // Server-side apply, of something there and of something new.
+    // Server-side apply of an existing object and of a new one.
     let want = object("IPPool", "p", json!({"natOutgoing": true}));
     check_as(
         &w,
@@ -294,7 +294,7 @@ async fn writes_of_every_sort() -> Result<()> {
     let minimal = json!({"metadata": {"name": "p", "resourceVersion": current["metadata"]["resourceVersion"]}, "spec": current["spec"]});
     let stored = check(&w, "PUT ippools/p", minimal, 200, vec![("/spec/natOutgoing", json!(true))]).await?;
     assert_eq!(stored["metadata"]["uid"], made["metadata"]["uid"]);
-    // The same again writes nothing.
+    // The same object again writes nothing.
     check(
         &w,
         "PUT ippools/p",
@@ -341,7 +341,7 @@ async fn writes_of_every_sort() -> Result<()> {
 }
 
 #[tokio::test]
-async fn status_is_written_apart() -> Result<()> {
+async fn status_is_written_separately() -> Result<()> {
     let w = World::start().await?;
     let spec = json!({"node": "n1", "classes": ["Agent"], "updatePeriodSeconds": 10});
     let mut made =
@@ -387,7 +387,7 @@ async fn status_is_written_apart() -> Result<()> {
 }
 
 #[tokio::test]
-async fn lists_in_pages_and_of_moments() -> Result<()> {
+async fn lists_in_pages_and_at_revisions() -> Result<()> {
     let w = World::start().await?;
     for name in ["a", "b", "c", "d", "e"] {
         check(
@@ -409,7 +409,7 @@ async fn lists_in_pages_and_of_moments() -> Result<()> {
     .await?;
     assert_eq!(names(&first), ["a", "b"]);
     let token = first["metadata"]["continue"].as_str().expect("a token").to_owned();
-    // What happens between two pages is not in the second.
+    // A change between two pages does not appear in the second.
     check(&w, "DELETE globalnetworksets/c", Value::Null, 200, vec![]).await?;
     check(&w, "POST globalnetworksets", object("GlobalNetworkSet", "f", json!({})), 201, vec![]).await?;
     let second = check(
@@ -448,7 +448,7 @@ async fn lists_in_pages_and_of_moments() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_others_write_is_seen_at_once() -> Result<()> {
+async fn writes_by_other_clients_are_seen_at_once() -> Result<()> {
     let w = World::start().await?;
     let other = crate::world::client(&w.etcd).await?;
     for number in 0..20 {
@@ -509,7 +509,7 @@ async fn bad_input_is_refused_with_a_reason() -> Result<()> {
 }
 
 #[tokio::test]
-async fn every_kind_can_be_made_read_and_deleted() -> Result<()> {
+async fn every_kind_can_be_created_read_and_deleted() -> Result<()> {
     let w = World::start().await?;
     for (plural, kind, name, spec) in [
         ("bgpconfigurations", "BGPConfiguration", "default", json!({})),
@@ -601,7 +601,7 @@ async fn every_kind_can_be_made_read_and_deleted() -> Result<()> {
         assert_eq!(watch.words(1).await?, [format!("MODIFIED {name}")], "{plural}");
         let mut last = watch.words(1).await?;
         if kind == "IPPool" {
-            // A pool is disabled before it goes.
+            // A pool is disabled before it is deleted.
             assert_eq!(last, [format!("MODIFIED {name}")]);
             last = watch.words(1).await?;
         }

@@ -1,4 +1,4 @@
-//! The cluster's admission webhooks, asked by our server about writes that come through a real kube-apiserver.
+//! The cluster's admission webhooks, called by our server for writes that come through a real kube-apiserver.
 
 use crate::aggregated::Cluster;
 use anyhow::{Context as _, Result, ensure};
@@ -20,8 +20,8 @@ use tokio::net::TcpListener;
 
 type Reviews = Arc<Mutex<Vec<Value>>>;
 
-/// What the webhooks of this test say: `/mutate` labels what it sees, `/validate` refuses one network and the deletion of what is
-/// to be kept.
+/// The webhooks' answers in this test: `/mutate` labels every object, `/validate` refuses one network and the deletion
+/// of objects to be kept.
 fn answer(path: &str, request: &Value) -> Value {
     let uid = &request["uid"];
     if path == "/mutate" && request["operation"] == "DELETE" {
@@ -48,7 +48,7 @@ fn answer(path: &str, request: &Value) -> Value {
     json!({"uid": uid, "allowed": request["operation"] != "DELETE" || !is_kept})
 }
 
-/// Serves the webhooks, and keeps what they were asked.
+/// Serves the webhooks, and records the reviews they receive.
 async fn serve(listener: TcpListener, certificates: Renewing, reviews: Reviews) -> Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -101,7 +101,7 @@ fn configuration(flavour: &str, client: &Value, failure: &str, namespaces: &Valu
     })
 }
 
-/// Mutating and validating webhooks of the cluster hold for the objects of our server.
+/// Mutating and validating webhooks of the cluster apply to the objects of our server.
 pub(crate) fn the_webhooks_of_the_cluster_are_asked(c: &Cluster) -> Result<()> {
     let folder = Folder::new("hooks")?;
     let authority = Authority::new(folder.path())?;
@@ -137,8 +137,8 @@ pub(crate) fn the_webhooks_of_the_cluster_are_asked(c: &Cluster) -> Result<()> {
         .expect("reviews")
         .iter()
         .any(|review| review["dryRun"] == true && review["name"] == "dry");
-    ensure!(dry, "a dry run is said to be one");
-    // What is made and changed.
+    ensure!(dry, "a dry run is marked as one");
+    // Creations and changes.
     apply(&set("kept", "10.1.0.0/16", &json!({"keep": "yes"})))?;
     let labels = c.run(&["get", "globalnetworksets", "kept", "-o", "jsonpath={.metadata.labels}"])?;
     assert_eq!(serde_json::from_str::<Value>(&labels)?, json!({"keep": "yes", "mutated": "yes"}));
@@ -163,7 +163,7 @@ pub(crate) fn the_webhooks_of_the_cluster_are_asked(c: &Cluster) -> Result<()> {
         &set("applied", "10.66.0.0/16", &json!({})).to_string(),
     );
     assert!(applied.is_err_and(|error| error.to_string().contains(denied)), "server-side apply");
-    // Deletions, of one and of many.
+    // Deletion of one object and of many.
     for line in [&["delete", "globalnetworksets", "kept"][..], &["delete", "globalnetworksets", "--all"]] {
         let output = c.kube.kubectl(line)?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -172,7 +172,7 @@ pub(crate) fn the_webhooks_of_the_cluster_are_asked(c: &Cluster) -> Result<()> {
     let path = "/apis/projectcalico.org/v3/globalnetworksets";
     let output = c.kube.kubectl(&["delete", "--raw", path])?;
     assert!(String::from_utf8_lossy(&output.stderr).contains("denied the request"), "{output:?}");
-    // By namespace.
+    // Selection by namespace.
     let spaced = |namespace: &str| {
         let mut object = set("spaced", "10.66.0.0/16", &json!({}));
         object["kind"] = "NetworkSet".into();
@@ -193,7 +193,7 @@ pub(crate) fn the_webhooks_of_the_cluster_are_asked(c: &Cluster) -> Result<()> {
         ])?;
         Ok(made.is_err())
     })?;
-    // One that cannot be reached.
+    // A webhook that cannot be reached.
     let nowhere = json!({"url": format!("https://127.0.0.1:{}", free_port()?), "caBundle": bundle});
     apply(&configuration("Validating", &nowhere, "Fail", &json!({})))?;
     eventually("a webhook that cannot be asked refuses", || {

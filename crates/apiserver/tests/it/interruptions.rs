@@ -1,6 +1,7 @@
-//! A move of objects that is killed after any of its writes, or just before the answer to one, and run again; there, and back.
+//! A move of objects, there and back, killed after each of its writes or just before the answer to one, and run again.
 //!
-//! A kill leaves exactly what was written so far. So each write in turn is the last one, on two stores in this process.
+//! A kill leaves exactly what was written so far. So each write in turn is made the last one, on two stores in this
+//! process.
 
 use anyhow::{Context as _, Result, ensure};
 use apiserver::for_tests::{Move, Outcome};
@@ -15,17 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::Folder;
 
-/// A store whose user dies.
+/// A store whose user is killed after a number of writes.
 struct Mortal {
     inner: Arc<EtcdBackend>,
-    /// How many writes are left to live for, on both stores together.
+    /// How many writes remain until the kill, on both stores together.
     left: Arc<AtomicUsize>,
     /// Whether the last write still reaches the store.
     arrives: bool,
 }
 
 impl Mortal {
-    /// Whether the next write is the last, or comes after it.
+    /// Whether the next write is the last one, and whether it comes after the last one.
     fn dies(&self) -> (bool, bool) {
         let left =
             self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
@@ -94,7 +95,7 @@ impl Backend for Mortal {
     }
 }
 
-/// An entry with a uid, which Kubernetes gives to every object and etcd to none.
+/// An entry with a uid, which Kubernetes assigns to every object and etcd to none.
 fn with_uid(entry: &KvPair, known: Option<&KvPair>) -> KvPair {
     let mut entry = entry.clone();
     let known = known.and_then(|known| match &known.value {
@@ -109,7 +110,7 @@ fn with_uid(entry: &KvPair, known: Option<&KvPair>) -> KvPair {
     entry
 }
 
-/// The two places.
+/// The two places that objects move between.
 struct Places {
     a: Arc<EtcdBackend>,
     b: Arc<EtcdBackend>,
@@ -131,7 +132,7 @@ impl Places {
         if place == "a" { &self.a } else { &self.b }
     }
 
-    /// Moves everything; dies after so many writes.
+    /// Moves everything; is killed after this many writes.
     async fn run(&self, from: &str, to: &str, writes: usize, arrives: bool) -> Result<Outcome> {
         let left = Arc::new(AtomicUsize::new(writes));
         let mortal =
@@ -146,7 +147,7 @@ impl Places {
         Ok(outcome)
     }
 
-    /// Whether a place may be used; nothing where it has never been.
+    /// Whether a place may be used; `None` where it never was.
     async fn is_ready(&self, place: &str) -> Result<Option<bool>> {
         let client = Client::new(Arc::clone(self.at(place)) as Arc<dyn Backend>);
         match client.resource::<api::ClusterInformationSpec>().get("", "default").await {
@@ -156,7 +157,7 @@ impl Places {
         }
     }
 
-    /// What a place has, without what a store decides and without the notes of a move.
+    /// The contents of a place, without what a store decides and without the notes of a move.
     async fn picture(&self, place: &str) -> Result<BTreeMap<String, Value>> {
         let client = Client::new(Arc::clone(self.at(place)) as Arc<dyn Backend>);
         let mut found = BTreeMap::new();
@@ -185,7 +186,7 @@ impl Places {
         Ok(found)
     }
 
-    /// Every owner that is named is there, under that uid.
+    /// Checks that every referenced owner exists under that uid.
     async fn check_owners(&self, place: &str) -> Result<()> {
         let client = Client::new(Arc::clone(self.at(place)) as Arc<dyn Backend>);
         let tiers = client.list_any(api::Kind::Tier, &ListQuery::all()).await?.items;
@@ -231,15 +232,16 @@ async fn fill(places: &Places) -> Result<()> {
     Ok(())
 }
 
-/// Dies after so many writes, is run again, and then everything is at the other place. Whether it died at all.
+/// Is killed after this many writes and run again; then everything must be at the other place. Returns whether it was
+/// killed at all.
 async fn there(places: &Places, from: &str, to: &str, writes: usize, arrives: bool) -> Result<bool> {
     let before = places.picture(from).await?;
     let died = places.run(from, to, writes, arrives).await.is_err();
-    ensure!(places.picture(from).await? == before, "what is left behind changed");
+    ensure!(places.picture(from).await? == before, "the leftovers changed");
     let ready = [places.is_ready(from).await?, places.is_ready(to).await?];
     ensure!(ready != [Some(true), Some(true)], "both places can be used");
     if ready == [Some(false), Some(true)] {
-        ensure!(places.picture(to).await? == before, "the new place is used before everything is there");
+        ensure!(places.picture(to).await? == before, "the new place is in use before everything has arrived");
     }
     places.run(from, to, usize::MAX, false).await?;
     ensure!(places.picture(to).await? == before, "something is missing");
@@ -256,7 +258,7 @@ async fn killed_after_any_write() -> Result<()> {
             let context = || format!("killed at write {writes}, which arrives: {arrives}");
             fill(&places).await?;
             let died = there(&places, "a", "b", writes, arrives).await.with_context(context)?;
-            // The new place is used. Another run must not bring the old objects back.
+            // The new place is in use. Another run must not bring the old objects back.
             let client = Client::new(Arc::clone(&places.b) as Arc<dyn Backend>);
             put(
                 &client,

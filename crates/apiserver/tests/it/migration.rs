@@ -1,4 +1,5 @@
-//! Objects from one group of definitions to the other and back, on a real kube-apiserver; then with the program killed on the way.
+//! Moves objects from one group of definitions to the other and back, on a real kube-apiserver; then with the program
+//! killed on the way.
 
 use anyhow::{Context as _, Result};
 use apiserver::for_tests::Outcome;
@@ -11,16 +12,16 @@ use std::time::Duration;
 use testkit::{ApiServer, Etcd, Folder, Process, example};
 use tokio::runtime::Runtime;
 
-/// How many objects there are when the program is killed.
+/// The number of objects when the program is killed.
 const SETS: usize = 30;
-/// How long the program runs between two looks at what it did.
+/// How long the program runs between two checks of its progress.
 const SLICE: Duration = Duration::from_millis(4);
 
 fn arguments(kube: &ApiServer, to: Group, remove_old: bool) -> Arguments {
     Arguments { to, kubeconfig: Some(kube.kubeconfig()), dry_run: false, remove_old }
 }
 
-/// What a group has, without what a server decides.
+/// The contents of a group, without what a server decides.
 async fn picture(kube: &ApiServer, group: Group) -> Result<Vec<Value>> {
     let client = Client::new(Arc::new(group.backend(&kube.kubeconfig()).await?));
     let mut found = Vec::new();
@@ -75,7 +76,7 @@ fn there_and_back() -> Result<()> {
             client.create_any(api::Resource::from_value(kind, object)?).await?;
         }
         let before = picture(&kube, Group::V1).await?;
-        // A stranger at the new place is not overwritten by silence.
+        // A stranger at the new place is not silently overwritten.
         let there = Client::new(Arc::new(Group::V3.backend(&kube.kubeconfig()).await?));
         there.backend().install().await?;
         let stranger = api::Resource::from_value(api::Kind::Tier, json!({"metadata": {"name": "stranger"}, "spec": {"order": 7}}))?;
@@ -97,7 +98,7 @@ fn there_and_back() -> Result<()> {
             let information = there.resource::<api::ClusterInformationSpec>().get("", "default").await?;
             assert_eq!(information.spec.datastore_ready, ready, "{group:?}");
         }
-        // The new objects are used. Another run does not bring the old ones back.
+        // The new objects are in use. Another run does not bring the old ones back.
         let change = |tier: &mut api::Tier| {
             tier.spec.order = Some(6.0.into());
             true
@@ -116,14 +117,14 @@ fn there_and_back() -> Result<()> {
     killed_on_the_way(&runtime, &kube)
 }
 
-/// How far a move has come.
+/// How far a move has progressed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
     /// The old place is locked.
     Locked,
-    /// So many objects are at the new place.
+    /// This many objects are at the new place.
     Copied(usize),
-    /// Everything was moved, and the note of it is written.
+    /// Everything was moved, and that has been recorded.
     Noted,
 }
 
@@ -145,7 +146,7 @@ impl Places {
     }
 }
 
-/// What a ClusterInformation says: whether the place may be used, and whether its objects went elsewhere.
+/// From the ClusterInformation: whether the place may be used, and whether its objects were moved away.
 async fn said(client: &Client) -> Result<(bool, bool)> {
     match client.resource::<api::ClusterInformationSpec>().get("", "default").await {
         Ok(found) => Ok((
@@ -173,8 +174,8 @@ async fn is_at(places: &Places, from: Group, to: Group, point: Point) -> Result<
     })
 }
 
-/// Starts the program, and kills it when it has come this far. It stands still while anybody looks, so that a slow look misses
-/// nothing.
+/// Starts the program, and kills it when it has progressed this far. The program is stopped during each check, so that
+/// a slow check misses nothing.
 fn kill_at(runtime: &Runtime, kube: &ApiServer, places: &Places, to: Group, point: Point) -> Result<()> {
     let from = if to == Group::V3 { Group::V1 } else { Group::V3 };
     let folder = Folder::new("killed")?;
@@ -184,7 +185,7 @@ fn kill_at(runtime: &Runtime, kube: &ApiServer, places: &Places, to: Group, poin
     loop {
         std::thread::sleep(SLICE);
         if let Some(status) = program.ended()? {
-            // Between the note and the end is one write.
+            // One write comes between the note and the end.
             let is_at_its_end = status.success() && point == Point::Noted;
             anyhow::ensure!(is_at_its_end, "{to:?}, {point:?}: {status}: {}", program.log_tail());
             return Ok(());
@@ -201,8 +202,8 @@ fn name(group: Group) -> &'static str {
     if group == Group::V3 { "projectcalico.org/v3" } else { "crd.projectcalico.org/v1" }
 }
 
-/// `kill -9` at several points on the way there and back: nothing is lost, the two places are never in use at once, and the next
-/// run brings it to its end.
+/// `kill -9` at several points on the way there and back: nothing is lost, the two places are never in use at once, and
+/// the next run finishes the move.
 fn killed_on_the_way(runtime: &Runtime, kube: &ApiServer) -> Result<()> {
     runtime.block_on(async {
         let client = Client::new(Arc::new(Group::V1.backend(&kube.kubeconfig()).await?));
@@ -220,21 +221,21 @@ fn killed_on_the_way(runtime: &Runtime, kube: &ApiServer) -> Result<()> {
         for point in points {
             kill_at(runtime, kube, &places, to, *point)?;
             runtime.block_on(async {
-                assert_eq!(picture(kube, from).await?, before, "what is left behind, {point:?}");
+                assert_eq!(picture(kube, from).await?, before, "the leftovers, {point:?}");
                 let (old, new) = (said(places.at(from)).await?, said(places.at(to)).await?);
                 assert!(!(old.0 && new.0), "both places are in use, {point:?}");
                 if new.0 {
                     assert_eq!(
                         picture(kube, to).await?,
                         before,
-                        "in use before everything is there, {point:?}"
+                        "in use before everything has arrived, {point:?}"
                     );
                 }
                 anyhow::Ok(())
             })?;
         }
         runtime.block_on(async {
-            // The way back begins with nothing there.
+            // The way back begins with an empty place.
             run(&arguments(kube, to, true)).await?;
             assert_eq!(picture(kube, to).await?, before, "{to:?}");
             assert_eq!(

@@ -1,5 +1,5 @@
-//! List and watch through kube-apiserver, as an informer does it, while our server, kube-apiserver and etcd end and come back:
-//! every change once and in its order, or an honest `410` and a new list.
+//! List and watch through kube-apiserver as an informer does, while our server, kube-apiserver and etcd are restarted:
+//! every change once and in order, or an honest `410` and a new list.
 
 use crate::aggregated::Cluster;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -19,7 +19,7 @@ fn is_there(past: &[String]) -> bool {
     past.last().is_some_and(|last| last != GONE)
 }
 
-/// Writes a few changes to the datastore itself, past our server.
+/// Writes a few changes directly to the datastore, bypassing our server.
 async fn write(client: &Client, history: &mut History, round: usize) -> Result<()> {
     let sets = client.resource::<api::GlobalNetworkSetSpec>();
     for number in 0..5 {
@@ -52,7 +52,7 @@ async fn write(client: &Client, history: &mut History, round: usize) -> Result<(
 #[derive(Default)]
 struct Seen {
     history: History,
-    /// How often it had to list again.
+    /// How often the informer had to list again.
     lists: usize,
     fault: Option<String>,
 }
@@ -71,7 +71,7 @@ impl Seen {
     }
 }
 
-/// Lists, and watches from there for ever.
+/// Lists, then watches from there forever.
 async fn inform(sets: Api<DynamicObject>, seen: Arc<Mutex<Seen>>) {
     let pause = || tokio::time::sleep(Duration::from_millis(50));
     let told = |object: &DynamicObject| {
@@ -116,7 +116,7 @@ async fn inform(sets: Api<DynamicObject>, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-/// Whether this is what was written; after a new list only the last versions can be.
+/// Whether the informer saw what was written; after a new list only the last versions can match.
 fn is_whole(seen: &Seen, written: &History) -> bool {
     let last = |history: &History| -> BTreeMap<String, String> {
         let objects = history.iter().filter(|(_, past)| is_there(past));
@@ -125,7 +125,7 @@ fn is_whole(seen: &Seen, written: &History) -> bool {
     if seen.lists == 1 { seen.history == *written } else { last(&seen.history) == last(written) }
 }
 
-/// Ends and starts everything, one after the other, under an informer and a writer.
+/// Restarts everything, one after the other, while an informer and a writer run.
 pub(crate) fn every_change_once(c: &mut Cluster) -> Result<()> {
     let config = client::ClientConfig::load(None, &c.variables())?;
     let client = c.runtime.block_on(Client::open(&config))?;
@@ -152,7 +152,7 @@ pub(crate) fn every_change_once(c: &mut Cluster) -> Result<()> {
     };
     write(c)?;
     c.end()?;
-    // Other APIs go on, and the store changes while ours is away.
+    // Other APIs keep working, and the store changes while ours is down.
     let others = c.run(&["get", "namespaces", "-o", "name"])?;
     ensure!(others.contains("namespace/shop"), "other APIs stopped: {others}");
     write(c)?;

@@ -1,4 +1,4 @@
-//! Who may do what: every verb against a matrix of roles, decided by a real kube-apiserver.
+//! Permissions: every verb against a matrix of roles, decided by a real kube-apiserver.
 //!
 //! alice has tier red, bob no tier, carol nothing (the recorded roles of Calico's server); dave has one policy of tier red by
 //! its name.
@@ -27,7 +27,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dave}
 subjects: [{kind: User, name: dave, apiGroup: rbac.authorization.k8s.io}]
 "#;
 
-/// Asks through kube-apiserver as this user.
+/// Sends a request through kube-apiserver as this user.
 fn ask(
     client: &kube::Client,
     cluster: &Cluster,
@@ -50,7 +50,7 @@ fn ask(
     cluster.runtime.block_on(async {
         let answer = client.send(request).await?;
         let code = answer.status().as_u16();
-        // A watch that nothing ends.
+        // A watch that would never end.
         if code == 200 && path.contains("watch=1") && !path.contains("timeoutSeconds") {
             return Ok((code, Value::Null));
         }
@@ -64,8 +64,8 @@ fn names(answer: &Value) -> Vec<String> {
     items.filter_map(|item| Some(item.pointer("/metadata/name")?.as_str()?.to_owned())).collect()
 }
 
-/// Erin has tier red, and of tier blue the kinds and verbs are all hers but not the tier itself; of tier green she may see the tier
-/// and read one policy of each kind.
+/// Erin's roles: all of tier red; in tier blue all kinds and verbs but not the tier itself; in tier green the tier and
+/// reading one policy of each kind.
 const ERIN: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -89,8 +89,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: erin}
 subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
 "#;
 
-/// Every verb on every kind of policy, in a tier that is allowed, in one that cannot be seen, and in one of which one policy can
-/// be read.
+/// Every verb on every kind of policy, in a tier that is allowed, in one that cannot be seen, and in one where a single
+/// policy can be read.
 fn all_kinds_of_policies(c: &Cluster, client: &kube::Client) -> Result<()> {
     c.kube.kubectl_with_input(&["apply", "-f", "-"], ERIN)?;
     let ask = |user: &str, method: &str, path: &str, body: &Value| ask(client, c, user, method, path, body);
@@ -133,7 +133,7 @@ fn all_kinds_of_policies(c: &Cluster, client: &kube::Client) -> Result<()> {
                 assert_eq!(!is_allowed && tier == "blue", is_hidden, "{plural} {what} in {tier}: {message}");
             }
         }
-        // A move needs both tiers.
+        // Moving a policy needs permission for both tiers.
         let one = format!("{base}/red.one?dryRun=All");
         let (code, answer) = ask("erin", "PATCH", &one, &json!({"spec": {"tier": "blue"}}))?;
         assert_eq!(code, 403, "{answer}");
@@ -176,7 +176,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader}
 subjects: [{kind: ServiceAccount, name: reader, namespace: shop}]
 "#;
 
-/// Whoever asks our server itself is known by a token, and Kubernetes says whose it is.
+/// A client of our server itself is identified by a token, and Kubernetes reports its owner.
 fn tokens_are_kubernetes(c: &Cluster) -> Result<()> {
     c.kube.kubectl_with_input(&["apply", "-f", "-"], READER)?;
     let token = c.run(&["create", "token", "reader", "-n", "shop"])?;
@@ -219,7 +219,7 @@ fn tokens_are_kubernetes(c: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Nothing new comes into a namespace that ends; what is there can be changed and deleted.
+/// Nothing can be created in a terminating namespace; existing objects can be changed and deleted.
 fn namespaces_that_end(c: &Cluster) -> Result<()> {
     c.run(&["create", "namespace", "ending"])?;
     let set = |name: &str| {
@@ -228,7 +228,7 @@ fn namespaces_that_end(c: &Cluster) -> Result<()> {
     };
     c.kube.kubectl_with_input(&["create", "-f", "-"], &set("before"))?;
     c.run(&["delete", "namespace", "ending", "--wait=false"])?;
-    // A namespace that was there is taken to be there for a few seconds.
+    // A namespace that was found is assumed to exist for a few seconds.
     testkit::eventually("new objects are refused", || {
         let refused = c.kube.kubectl_with_input(&["create", "--dry-run=server", "-f", "-"], &set("after"));
         let wanted = "unable to create new content in namespace ending because it is being terminated";

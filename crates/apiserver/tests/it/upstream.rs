@@ -1,10 +1,10 @@
-//! The cases of Calico's own tests of its API server, as data: `tests/data/upstream.txt`.
+//! Test cases of Calico's own API server tests, as data: `tests/data/upstream.txt`.
 
 use crate::world::{Watched, World};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-/// Where a part that was wanted is not in an answer.
+/// The path of an expected part that is missing from an answer.
 fn missing(found: &Value, wanted: &Value, path: &str) -> Option<String> {
     let Value::Object(fields) = wanted else {
         let is_there = if wanted.is_null() { found.is_null() } else { found == wanted };

@@ -1,4 +1,5 @@
-//! Watches on a real etcd: from now, from a revision, across a new server, and from a past that is gone; and readiness without the etcd.
+//! Watches on a real etcd: from now, from a revision, across a server restart, and from a past that is gone; and
+//! readiness without etcd.
 
 use crate::world::{World, open_app};
 use anyhow::Result;
@@ -22,7 +23,7 @@ async fn relabel(world: &World, name: &str, label: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_there_and_what_happens() -> Result<()> {
+async fn existing_objects_and_changes() -> Result<()> {
     let w = World::start().await?;
     let first = set(&w, "a", "x").await?;
     let mut from_now = w.watch("globalnetworksets?watch=1").await?;
@@ -57,12 +58,12 @@ async fn initial_events_end_with_a_bookmark() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_new_server_goes_on_where_the_old_one_was() -> Result<()> {
+async fn a_new_server_resumes_where_the_old_one_ended() -> Result<()> {
     let mut w = World::start().await?;
     let first = set(&w, "a", "x").await?;
     set(&w, "b", "x").await?;
     w.ask("DELETE", "globalnetworksets/a", "").await?;
-    // A server that knows nothing of the past.
+    // A server without any history.
     let (handle, shutdown) = ShutdownHandle::new();
     w.app = open_app(&w.etcd, shutdown).await?;
     let path = format!("globalnetworksets?watch=1&resourceVersion={first}");
@@ -77,7 +78,7 @@ async fn a_new_server_goes_on_where_the_old_one_was() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_past_that_is_gone_and_a_future_that_is_not_there() -> Result<()> {
+async fn revisions_of_the_past_and_the_future_are_refused() -> Result<()> {
     let mut w = World::start().await?;
     let first = set(&w, "a", "x").await?;
     for number in 0..5 {
@@ -105,7 +106,7 @@ async fn a_past_that_is_gone_and_a_future_that_is_not_there() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_outage_of_the_store_loses_and_doubles_nothing() -> Result<()> {
+async fn a_store_outage_neither_loses_nor_duplicates_changes() -> Result<()> {
     let mut w = World::start().await?;
     set(&w, "a", "x").await?;
     let mut watch = w.watch("globalnetworksets?watch=1").await?;
@@ -136,7 +137,7 @@ async fn readiness_is_truthful() -> Result<()> {
     w.app.is_initialized.store(true, Ordering::Relaxed);
     w.etcd.kill();
     wait_for_readiness(&w, 500).await?;
-    assert_eq!(w.ask("GET", "/livez", "").await?.0, 200, "a new process would not help");
+    assert_eq!(w.ask("GET", "/livez", "").await?.0, 200, "a restart would not help");
     w.etcd.restart()?;
     wait_for_readiness(&w, 200).await
 }

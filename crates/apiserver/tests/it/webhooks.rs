@@ -59,7 +59,7 @@ impl World {
         let variables = Variables::new([("KUBECONFIG", kube.kubeconfig())]);
         kube.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &api::crds::to_yaml_v3())?;
         kube.kubectl_with_input(&["apply", "-f", "-"], ROLES)?;
-        // The objects of the manifest, and the webhooks with the rights that they have there.
+        // The objects of the manifest, and the webhooks with the rights that they get there.
         let bundle = STANDARD.encode(std::fs::read(&authority.certificate)?);
         let options = manifests::Options::new(manifests::Like::Calico, "registry.example.org", "v1");
         let objects = manifests::webhooks::objects(&options, &bundle);
@@ -82,10 +82,10 @@ impl World {
             let access = KubeAccess::open(&variables, folder.path()).await?;
             let cluster = Cluster::new(&access);
             install_admission(&cluster).await?;
-            // Again: that changes nothing.
+            // Installing again changes nothing.
             install_admission(&cluster).await
         })?;
-        // There is no Service network here.
+        // Service addresses are not reachable here.
         let hooks = webhook_configuration(
             |path| json!({"url": format!("https://127.0.0.1:{port}{path}"), "caBundle": bundle}),
         );
@@ -183,7 +183,7 @@ fn writes_are_judged(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// What the admission policies fill in is what `client` fills in.
+/// The admission policies fill in the same defaults as `client`.
 fn policies_fill_in(w: &World) -> Result<()> {
     eventually("the admission policies work", || {
         let made =

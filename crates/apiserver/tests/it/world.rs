@@ -1,4 +1,4 @@
-//! A server in this process, asked without a network, and one behind a real kube-apiserver.
+//! A server in this process, called without a network, and one behind a real kube-apiserver.
 
 use anyhow::{Context as _, Result, bail};
 use apiserver::for_tests::{Access, App, Namespaces, handle};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use testkit::Etcd;
 
-/// A server on an etcd of its own, where everybody may do everything.
+/// A server on an etcd of its own, where every client may do everything.
 pub(crate) struct World {
     pub(crate) app: Arc<App>,
     pub(crate) etcd: Etcd,
@@ -36,7 +36,7 @@ impl World {
         Ok(Self { app, etcd, _handle: handle })
     }
 
-    /// Asks, and returns the code and the body.
+    /// Sends a request, and returns the code and the body.
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Result<(u16, Value)> {
         self.ask_with(method, path, "application/json", "application/json", body).await
     }
@@ -55,7 +55,7 @@ impl World {
         Ok((code, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
     }
 
-    /// What a request is warned of, beside its code.
+    /// The code and the warnings of a request.
     pub(crate) async fn warnings(&self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<String>)> {
         let answer = handle(&self.app, &[], request(method, path, "application/json", "", body)?).await;
         let warnings = answer.headers().get_all("Warning").iter();
@@ -63,7 +63,7 @@ impl World {
         Ok((answer.status().as_u16(), warnings))
     }
 
-    /// Writes past every check.
+    /// Writes directly to etcd, bypassing every check.
     pub(crate) fn put(&self, key: &str, value: &str) -> Result<()> {
         let etcdctl = testkit::program("etcdctl", "install Debian's etcd-client")?;
         let output = std::process::Command::new(etcdctl)
@@ -121,7 +121,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The next event; nothing at the end.
+    /// The next event; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Value>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
