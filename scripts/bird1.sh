@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Unpacks Debian's BIRD 1.6 for tests, once, into a cache outside the checkout: the files of Calico are in its grammar, and
+# Unpacks Debian's BIRD 1.6 for tests, once, into a cache outside the checkout: Calico's files are in its grammar, and
 # its package cannot be installed beside BIRD 2. Nothing is installed.
 #
-# Prints the directory with bird, bird6, birdcl and birdcl6. Tests take it from there (crates/testkit/src/bird.rs), or from
-# TORTIE_BIRD1. The finished directory is moved into place as the last step, so that a half-finished one is never seen.
+# Prints the directory with bird, bird6, birdcl and birdcl6. Tests find it by the same rule (crates/testkit/src/bird.rs), or through
+# TORTIE_BIRD1. The finished directory is moved into place as the last step, so that a half-finished one is never visible.
 set -euo pipefail
 
 cache_root="${TORTIE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tortie}"
@@ -28,7 +28,7 @@ work="$(mktemp -d "$cache_root/build.XXXXXX")"
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 echo "bird1: fetching BIRD 1.6" >&2
-# Lists of packages may be missing, or older than the archive.
+# The package lists may be missing, or older than the archive.
 apt-get download -q -o APT::Sandbox::User=root bird >&2 ||
   { "${as_root[@]}" apt-get update -q >/dev/null && apt-get download -q -o APT::Sandbox::User=root bird >&2; }
 dpkg-deb -x ./*.deb root

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches what a build for 64-bit ARM needs on an x86-64 machine, and nothing that is already there: Rust's standard library for
-# that target, and Debian's cross-compiler, which links and compiles the little C that ring has.
+# Fetches what an x86-64 machine needs to build for 64-bit ARM and does not have yet: Rust's standard library for
+# that target, and Debian's cross-compiler, which links, and compiles the little C code in ring.
 set -euo pipefail
 target=aarch64-unknown-linux-gnu
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Proves that the README's commands work on a machine that nobody prepared: a bare Debian root with only the Rust and Go
-# toolchains, git, make and a C compiler in it. What the project needs beyond that, its own files must install.
+# Proves that the README's commands work on an unprepared machine: a bare Debian root with only the Rust and Go
+# toolchains, git, make and a C compiler. Anything else that the project needs, its own scripts must install.
 #
 #   fresh.sh all              make lab as root and as a plain user, make test's set-up, one crate's tests (about 20 minutes)
 #   fresh.sh check PROGRAM    the quick half that CI runs: everything compiles, build scripts included, and PROGRAM (a built
-#                             `tortie`) plays the lab as root and as a plain user, where no helper program exists
+#                             `tortie`) runs the lab as root and as a plain user, without any helper program
 #   fresh.sh deb PACKAGE      a Debian package (`make deb`) is installed, its programs run, it is removed and purged
 #   fresh.sh run COMMAND...   any command, in a clean clone of this checkout
 #
-# Needs root. The root file system is made once (mmdebstrap or debootstrap, from the mirror that this machine uses) and kept
-# beside the other caches of the tests. Nothing is left behind: every mount lives in a mount namespace that ends with this
-# script. It refuses to bind-mount the host's /usr, where a toolchain of the distribution may be: what is installed here
-# must not be seen in there.
+# Needs root. The root file system is created once (mmdebstrap or debootstrap, from the mirror that this machine uses) and kept
+# beside the tests' other caches. Nothing is left behind: every mount lives in a mount namespace that ends with this
+# script. It refuses to bind-mount the host's /usr, where a distribution's toolchain may be: programs that are installed on
+# this machine must not be visible inside.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 checkout="$PWD"
@@ -45,7 +45,7 @@ if [ ! -f "$archive" ]; then
   mv "$archive.new.tar" "$archive"
 fi
 
-# 2. Everything from here on happens in a mount namespace of its own: mounts end with it, whatever happens.
+# 2. Everything from here on runs in its own mount namespace, so mounts end with it, whatever happens.
 if [ "${FRESH_INSIDE:-}" != 1 ]; then
   # On the cache's file system, not in memory: a build takes gigabytes.
   root="$(mktemp -d "$cache/run.XXXXXX")"
@@ -56,8 +56,8 @@ fi
 root="$FRESH_ROOT"
 tar -C "$root" -xf "$archive"
 
-# 3. The toolchains at places of their own, by their real folders; what cargo and go have downloaded is shared, so that the
-#    network is asked for nothing twice. Build results are not shared.
+# 3. The toolchains are mounted at separate places, from their real folders. Downloads of cargo and go are shared, so that nothing
+#    is downloaded twice. Build results are not shared.
 bind() { mkdir -p "$root$2" && mount --rbind "$1" "$root$2"; }
 # $1: what it is, $2: its folder, $3: where it goes.
 bind_toolchain() {
@@ -85,12 +85,12 @@ if command -v go >/dev/null; then
   mkdir -p "$modules" && bind "$modules" /opt/gomodules
   path="/opt/go/bin:$path"
 fi
-# How this machine reaches its mirrors: names, certificates, apt's own settings.
+# The settings by which this machine reaches its mirrors: names, certificates, apt's configuration.
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
 cp -rL /etc/ssl/certs/. "$root/etc/ssl/certs/" 2>/dev/null || true
 
-# The clone of the last check is brought up to date instead: git writes only files that differ, so cargo looks only at what
+# `check` updates the clone of the last check instead: git writes only files that differ, so cargo rebuilds only what
 # depends on them.
 if [ "$1" = check ]; then
   clone="$cache/src"
@@ -106,7 +106,7 @@ echo 'tester:x:1000:1000::/home/tester:/bin/sh' >>"$root/etc/passwd"
 echo 'tester:x:1000:' >>"$root/etc/group"
 mkdir -p "$root/home/tester" "$root/old" && chown 1000:1000 "$root/home/tester"
 
-# A root by pivot_root, as a container has one: in a plain chroot neither user namespaces nor private mounts can be made.
+# Enters the root by pivot_root, as a container does: a plain chroot allows neither user namespaces nor private mounts.
 # $1: the user's number; the rest is a shell script.
 enter() {
   local user="$1" home=/root; shift
@@ -129,7 +129,7 @@ case "$1" in
     [ -x "$program" ] || fail "no program at $program"
     mkdir -p "$root/src/dist" && cp "$program" "$root/src/dist/tortie"
     say "everything compiles, build scripts included, in a bare root"
-    # Dependencies that were built in such a root stay built: what they needed was there.
+    # Dependencies that were built in such a root stay built: everything they needed was in it.
     mkdir -p "$cache/target" && bind "$cache/target" /target
     enter 0 "CARGO_TARGET_DIR=/target cargo check --locked --quiet -p tortie --tests"
     say "the lab plays as root and as a plain user, in a root without any helper program"

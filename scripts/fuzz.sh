@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs every fuzz target of every crate for FUZZ_SECONDS (60 by default), or only the crates named: `scripts/fuzz.sh kvstore`.
-# Installs what it needs once: a nightly Rust (the sanitizers ask for one) and cargo-fuzz. Ends with the first finding.
+# Installs what it needs once: a nightly Rust (the sanitizers require one) and cargo-fuzz. Stops at the first finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v rustup >/dev/null || { echo "fuzz: rustup is needed, for a nightly Rust beside the project's own" >&2; exit 1; }
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
-# A fuzzed store syncs thousands of times a second: keep it in memory where there is a folder for that.
+# A fuzzed store syncs thousands of times a second: keep it in memory if there is a folder for that.
 [ -w /dev/shm ] && export TMPDIR=/dev/shm
-# Plain `cargo` below this folder is the project's own; the subcommand is asked of the nightly one.
+# Plain `cargo` below this folder is the project's own toolchain; the loop calls the nightly one's `cargo fuzz`.
 crates=("$@")
 if [ ${#crates[@]} -eq 0 ]; then
   for folder in crates/*/fuzz; do crates+=("$(basename "$(dirname "$folder")")"); done

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Unpacks Debian's kernels for the guests of tests, once each, into a cache outside the checkout. Nothing is installed:
-# neither /boot nor /lib/modules of this machine is touched, and of its apt only the mirror is used.
+# Unpacks Debian's kernels for the tests' guests, once each, into a cache outside the checkout. Nothing is installed:
+# this machine's /boot and /lib/modules are not touched, and only the mirror is taken from its apt configuration.
 #
-# One kernel of each series below; what is in the cache is not looked for again, so a machine that has all of them needs no
+# One kernel of each series below; what is in the cache is not looked up again, so a machine that has all of them needs no
 # network. Prints a directory for each. Tests name a series (crates/testkit/src/guest), or TORTIE_GUEST_KERNEL names a
-# directory. The finished directory is moved into place as the last step, so that a half-finished one is never seen.
+# directory. The finished directory is moved into place as the last step, so that a half-finished one is never visible.
 #
-# Most tests run on the first series: without it this fails. Where another one cannot be had, a file
+# Most tests run on the first series: without it, this script fails. If another series is not available, a file
 # `guest-kernel-SERIES.missing` says why, and tests of that kernel say so in their output; the next run tries again.
 set -euo pipefail
 
-# Series, and the suite of Debian that has it.
+# Each series, and the Debian suite that has it.
 series_and_suites='6.1 bookworm
 5.10 bullseye
 6.12 trixie'
@@ -19,7 +19,7 @@ first_series=6.1
 cache_root="${TORTIE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tortie}"
 mkdir -p "$cache_root"
 
-# The newest of a series in the cache: `6.1` is not `6.12`.
+# The newest kernel of a series in the cache: `6.1` must not match `6.12`.
 find_present() {
   { find "$cache_root" -maxdepth 1 -name "guest-kernel-$1.[0-9]*" 2>/dev/null || true; } | sort -V | tail -1
 }
@@ -34,8 +34,8 @@ find_mirror() {
     awk '$1 == "Debian/Debian" && !found {found = $2} END {print found}'
 }
 
-# A directory for apt that has nothing to do with the machine's: lists and packages of a suite, from the mirror that the
-# machine's own lists come from.
+# An apt directory that is independent of the machine's: lists and packages of a suite, from the same mirror as the machine's
+# own lists.
 prepare_apt() {
   local suite="$1" mirror key
   for program in apt-get apt-cache dpkg-deb; do
@@ -47,14 +47,14 @@ prepare_apt() {
   done
   mirror="$(find_mirror)"
   if [ -z "$mirror" ]; then
-    # A machine that never updated its lists.
+    # This machine never updated its lists.
     "${as_root[@]}" apt-get update -q >/dev/null 2>&1 || true
     mirror="$(find_mirror)"
   fi
   [ -n "$mirror" ] || { echo "apt has no lists of a mirror of Debian: run apt-get update, as root"; return 1; }
   key=/usr/share/keyrings/debian-archive-keyring.gpg
   mkdir -p "$work/lists/partial" "$work/packages/archives/partial"
-  # The kernel for clouds: the same source and network modules, without drivers that a guest has no hardware for.
+  # The cloud kernel: the same source and network modules, without drivers for hardware that a guest does not have.
   echo "deb $([ ! -e "$key" ] || echo "[signed-by=$key]") $mirror $suite main" >"$work/sources.list"
   cat >"$work/apt.conf" <<CONF
 Dir::Etc::SourceList "$work/sources.list";
@@ -82,7 +82,7 @@ fetch() {
   dpkg-deb -x "$work"/*.deb "$work/root" || return 1
   [ -d "$work/root/lib/modules" ] || { mkdir -p "$work/root/lib" && mv "$work/root/usr/lib/modules" "$work/root/lib/modules"; }
   version="$(ls "$work/root/lib/modules")"
-  # The guest's busybox reads plain modules only.
+  # The guest's busybox reads only uncompressed modules.
   find "$work/root/lib/modules" -name '*.ko.xz' -exec unxz {} + &&
     find "$work/root/lib/modules" -name '*.ko.zst' -exec zstd -q -d --rm {} + &&
     "$depmod" -b "$work/root" "$version" &&

@@ -2,14 +2,14 @@
 # Builds Kubernetes' programs through Go modules, once, into a cache outside the checkout:
 #
 #   kubernetes-binaries.sh           kube-apiserver and kubectl, which many tests need
-#   kubernetes-binaries.sh cluster   what else a cluster runs (`make e2e`)
+#   kubernetes-binaries.sh cluster   the other programs of a cluster (`make e2e`)
 #   kubernetes-binaries.sh suite     Kubernetes' own end-to-end tests and the program in their pods (`make e2e E2E=suite`)
 #   kubernetes-binaries.sh dns       CoreDNS, the cluster's name server (`make e2e`)
 #   kubernetes-binaries.sh helm      Helm, which renders our chart in a test
 #
 # Prints the directory that holds the binaries. Tests find it by the same rule (crates/testkit), or through
 # TORTIE_KUBERNETES_BIN. The cache is keyed by version; a half-finished build is never visible in it, because the
-# finished directory is moved into place as the last step. It refuses to download anything that is not a Go module.
+# finished directory is moved into place as the last step. The script downloads nothing but Go modules.
 set -euo pipefail
 
 version="${KUBERNETES_VERSION:-v1.36.3}"
@@ -48,7 +48,7 @@ work="$(mktemp -d "$cache_root/build.XXXXXX")"
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-# A 429 or a dropped connection from the module proxy is passing: try a few times before giving up.
+# A 429 or a dropped connection from the module proxy is temporary: try a few times before giving up.
 retry() {
   for attempt in 1 2 3 4 5 6; do
     "$@" && return 0
@@ -66,14 +66,14 @@ finish() {
   exit 0
 }
 
-# Programs that are a module of their own: their version, and a main package in this folder if they need one.
+# Programs with their own module: their version, and a main package in this folder if they need one.
 case "${1:-}" in
   dns)
     echo "kubernetes-binaries: building CoreDNS $coredns_version (a few minutes, once)" >&2
     printf 'module tortie.invalid/coredns\n\ngo 1.26.0\n\nrequire github.com/coredns/coredns %s\n' "$coredns_version" >go.mod
     {
       printf 'package main\n\nimport (\n\t"github.com/coredns/coredns/coremain"\n'
-      # What kubeadm's configuration and Kubernetes' own tests name, without the many for clouds and their libraries.
+      # The plugins that kubeadm's configuration and Kubernetes' own tests name, without the many for clouds and their libraries.
       for plugin in cache errors forward health hosts kubernetes loadbalance log loop metrics ready reload; do
         printf '\t_ "github.com/coredns/coredns/plugin/%s"\n' "$plugin"
       done
@@ -105,7 +105,7 @@ go 1.26.0
 
 require k8s.io/kubernetes $version
 MOD
-# Where the source of a program is.
+# Prints the Go package of a program.
 package_of() {
   case "$1" in
     agnhost) echo k8s.io/kubernetes/test/images/agnhost ;;
@@ -133,9 +133,9 @@ mkdir out
 flags=(-trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version")
 for program in "${programs[@]}"; do
   case "$program" in
-    # It runs in an image that has nothing else.
+    # Static, because it runs in an image that has nothing else.
     agnhost) retry env CGO_ENABLED=0 go build "${flags[@]}" -o out/agnhost "$(package_of agnhost)" ;;
-    # Without go vet, which would look at each of two thousand packages first.
+    # Without go vet, which would first check each of two thousand packages.
     e2e.test) retry go test -c -vet=off "${flags[@]}" -o out/e2e.test "$(package_of e2e.test)" ;;
     *) retry go build "${flags[@]}" -o "out/$program" "$(package_of "$program")" ;;
   esac

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The page of crates/whisker in a real browser: on `tortie lab ui` with real packets, and on made-up answers.
+# Tests the page of crates/whisker in a real browser: on `tortie lab ui` with real packets, and on made-up answers.
 #
 #   page-test.sh PROGRAM             PROGRAM is a built tortie (dist/tortie)
 #   page-test.sh PROGRAM --pictures  also takes the pictures of docs/whisker.md
 #
-# Needs Chromium (Debian: chromium) and Node 20, which nothing else does; so it is no part of `make test`. Playwright comes with
-# the page's other tools, by its checksum, and drives Debian's Chromium.
+# Needs Chromium (Debian: chromium) and Node 20, which nothing else does; so it is not part of `make test`. Playwright is installed
+# with the page's other tools, verified by checksum, and drives Debian's Chromium.
 set -euo pipefail
 program="$(realpath "${1:?name a built tortie}")"
 cd "$(dirname "$0")/.."

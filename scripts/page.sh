@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The page of crates/whisker: types checked, tests run, bundled into crates/whisker/page/dist, which is checked in.
+# Checks the types of the page of crates/whisker, runs its tests, and bundles it into crates/whisker/page/dist, which is checked in.
 #
-#   page.sh           installs the tools (five npm packages, by their checksums) into a cache outside the checkout, and bundles
+#   page.sh           installs the tools (five npm packages, verified by checksum) into a cache outside the checkout, and bundles
 #   page.sh --install only installs the tools
-#   page.sh --check   where the tools are there: checks types, runs the tests, and compares the bundle with the one in dist
+#   page.sh --check   if the tools are installed: checks types, runs the tests, and compares the bundle with the one in dist
 #
-# Nothing else needs Node: building the program takes what is in dist. It refuses to run install scripts of packages.
+# Nothing else needs Node: building the program uses what is in dist. Install scripts of packages are not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

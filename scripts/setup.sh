@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what tests and benchmarks need, and nothing that is already there: the Debian packages of scripts/programs.txt,
-# the reference CNI plugins, the Kubernetes binaries and a kernel for guests. Says what is missing where it cannot install it.
+# Installs what tests and benchmarks need and is not there yet: the Debian packages of scripts/programs.txt,
+# the reference CNI plugins, the Kubernetes binaries and kernels for guests. Reports what is missing if it cannot install it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,7 +26,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     as_root=(sudo)
   fi
   "${as_root[@]}" apt-get update -q >/dev/null
-  # RUNLEVEL=1 keeps the packaged services from being started: tests start their own servers.
+  # RUNLEVEL=1 keeps packaged services from starting: tests start their own servers.
   "${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 command -v cargo >/dev/null || { echo "setup: no Rust toolchain on PATH; install Rust 1.95 (rustup)" >&2; exit 1; }
