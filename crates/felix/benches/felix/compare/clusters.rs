@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 /// Pods of this host, and pods elsewhere.
 pub(crate) const LOCAL: usize = 6;
-const REMOTE: usize = 8;
+pub(super) const REMOTE: usize = 8;
 /// Addresses of the nodes; the last one is in another subnet.
-const NODES: [(&str, &str, &str); 3] = [
+pub(super) const NODES: [(&str, &str, &str); 3] = [
     (HOST, "10.65.0.1/24", "fd00:65::1/64"),
     ("node2", "10.65.0.2/24", "fd00:65::2/64"),
     ("node3", "10.66.0.3/24", "fd00:66::3/64"),
@@ -34,7 +34,31 @@ pub(crate) fn random(case: u64) -> Result<Random> {
     let (ipip, vxlan) = *dice.one_of(&MODES);
     let mut objects = pools(&mut dice, ipip, vxlan);
     objects.extend(nodes(vxlan != "Never"));
-    let (settings, names) = settings(&mut dice);
+    let names = settings_and_services(&mut dice, &mut objects);
+    let made = policies::made(&mut dice);
+    let about = format!("vxlan {vxlan}, {} policy objects, settings {names:?}", made.len());
+    objects.extend(made);
+    objects.extend(host_endpoints(&mut dice));
+    objects.extend((0..LOCAL + REMOTE).map(|number| pod(&mut dice, number)));
+    Ok(Random { objects, entries: blocks()?, about })
+}
+
+/// The part of a random cluster that Calico's own definitions hold where Kubernetes is the datastore: nodes, profiles and
+/// endpoints come from Kubernetes' objects there.
+pub(super) fn random_definitions(dice: &mut Dice) -> Result<(Random, bool)> {
+    let (ipip, vxlan) = *dice.one_of(&MODES);
+    let mut objects = pools(dice, ipip, vxlan);
+    let names = settings_and_services(dice, &mut objects);
+    let made = policies::made(dice);
+    let about = format!("vxlan {vxlan}, {} policy objects, settings {names:?}", made.len());
+    objects.extend(made.into_iter().filter(|(kind, _)| *kind != Kind::Profile));
+    objects.extend(host_endpoints(dice));
+    Ok((Random { objects, entries: blocks()?, about }, vxlan != "Never"))
+}
+
+/// Adds settings of Felix, and sometimes the addresses of services; the names of the settings.
+fn settings_and_services(dice: &mut Dice, objects: &mut Vec<Made>) -> Vec<&'static str> {
+    let (settings, names) = settings(dice);
     objects.push((Kind::FelixConfiguration, json!({"metadata": {"name": "default"}, "spec": settings})));
     if dice.chance(2) {
         objects.push((
@@ -43,12 +67,7 @@ pub(crate) fn random(case: u64) -> Result<Random> {
                 "serviceExternalIPs": [{"cidr": "192.0.2.0/28"}]}}),
         ));
     }
-    let made = policies::made(&mut dice);
-    let about = format!("vxlan {vxlan}, {} policy objects, settings {names:?}", made.len());
-    objects.extend(made);
-    objects.extend(host_endpoints(&mut dice));
-    objects.extend((0..LOCAL + REMOTE).map(|number| pod(&mut dice, number)));
-    Ok(Random { objects, entries: blocks()?, about })
+    names
 }
 
 fn pools(dice: &mut Dice, ipip: &str, vxlan: &str) -> Vec<Made> {

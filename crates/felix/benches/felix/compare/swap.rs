@@ -129,7 +129,7 @@ fn change_hands(runtime: &Runtime, peer: &str, theirs: Filter, ours: Filter) -> 
     let relayed = relay(&enter(name)?, ETCD_PORT, &cluster.etcd.endpoint())?;
     let (client, server) = (enter("swap-c")?, enter("swap-s")?);
     let begin = |who: Who, filter: Filter| -> Result<Felix> {
-        let mut felix = start(who, peer, &host, &relayed, filter)?;
+        let mut felix = start(who, peer, &host, &relayed, filter, &[])?;
         host.run(|| felix.wait_until_ready())??;
         std::thread::sleep(SETTLED);
         Ok(felix)
