@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Writes a file with this mode, whole or not at all, even across a loss of power.
 ///
+/// # Errors
 /// When the file cannot be written; then nothing is left behind.
-/// When it cannot be written; then nothing is left behind.
 pub fn write(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     replace(path, mode, true, |file| file.write_all(contents))
 }

@@ -14,7 +14,7 @@ const DEFAULT_ROUTE_TABLES: RouteTableRange = RouteTableRange { min: 1, max: 250
 /// The flavours of Kubernetes that Felix treats specially.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provider {
-    /// Unknown, or not Kubernetes.
+    /// No known flavour.
     #[default]
     None,
     /// Amazon's.
