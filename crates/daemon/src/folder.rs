@@ -33,7 +33,7 @@ impl FolderWatch {
         let events = watch(folder)?;
         #[expect(
             deprecated,
-            reason = "its successor is an unsafe function; an OwnedFd keeps every promise that it asks for"
+            reason = "its successor is an unsafe function; an OwnedFd meets its safety requirements"
         )]
         let events = AsyncFd::new(events)?;
         Ok(Self { events })

@@ -57,7 +57,7 @@ pub enum DetectError {
     },
     /// Several interfaces match.
     #[error(
-        "{what} fits several interfaces: {}; make the expression narrower, or set the address itself",
+        "{what} matches several interfaces: {}; make the expression more specific, or set the address itself",
         candidates.join(", ")
     )]
     Ambiguous {
@@ -97,7 +97,7 @@ struct Seen<'a>(&'a [String]);
 impl fmt::Display for Seen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            f.write_str("it has none that fits at all")
+            f.write_str("it has no suitable address at all")
         } else {
             write!(f, "there are {}", self.0.join(", "))
         }
@@ -135,7 +135,7 @@ pub fn detect(method: &Method, family: IpVersion, facts: &Facts<'_>) -> Result<I
     match method {
         Method::FirstFound => first(family, facts, &excluded(&[])?, format!("a usable IPv{family} address")),
         Method::SkipInterface(names) => {
-            let what = format!("a usable IPv{family} address beside those that {method} skips");
+            let what = format!("a usable IPv{family} address on an interface that {method} does not skip");
             first(family, facts, &excluded(names)?, what)
         }
         Method::Interface(names) => {
@@ -231,7 +231,7 @@ fn only(
         })
         .collect();
     let Some(&(_, chosen)) = candidates.first() else {
-        let what = format!("a usable IPv{family} address that fits {what}");
+        let what = format!("a usable IPv{family} address that matches {what}");
         return Err(DetectError::NothingFits { what, interfaces: seen(family, facts.interfaces) });
     };
     if candidates.iter().all(|(_, net)| net.addr() == chosen.addr()) {

@@ -30,7 +30,7 @@ pub enum NameError {
         source: io::Error,
     },
     /// No source has a name.
-    #[error("nothing says the node's name: set NODENAME")]
+    #[error("the node's name is not set: set NODENAME")]
     Nothing,
 }
 

@@ -53,7 +53,7 @@ pub enum StartupError {
     Open(#[from] OpenError),
     /// The datastore rejected our credentials.
     #[error(
-        "the datastore refuses this node's credentials: {0}. Check ETCD_* or the service account's roles"
+        "the datastore rejects this node's credentials: {0}. Check ETCD_* or the service account's roles"
     )]
     Unauthorized(String),
     /// The datastore failed.

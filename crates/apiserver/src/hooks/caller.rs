@@ -113,7 +113,7 @@ impl Caller {
 pub(super) fn failed(hook: &Hook, reason: &str) -> Outcome<()> {
     let text = format!("failed calling webhook {:?}: {reason}", hook.name);
     if hook.ignores_failures {
-        tracing::warn!("{text}; it is ignored, as its failurePolicy says");
+        tracing::warn!("{text}; ignored according to its failurePolicy");
         return Ok(());
     }
     Err(Refusal::internal(text))

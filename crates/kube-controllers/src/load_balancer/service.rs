@@ -265,7 +265,7 @@ pub(crate) enum WishError {
     #[error("{0:?} is not an address")]
     Address(String),
     /// There are too many addresses.
-    #[error("at most one IPv4 and one IPv6 address can be asked for, not {0} and {1}")]
+    #[error("at most one IPv4 and one IPv6 address can be requested, not {0} and {1}")]
     TooMany(usize, usize),
 }
 

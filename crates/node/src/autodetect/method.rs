@@ -31,7 +31,7 @@ pub enum MethodError {
     )]
     Unknown(String),
     /// An element of the list is empty.
-    #[error("'{0}' has an empty element, which would fit everything: remove it")]
+    #[error("'{0}' has an empty element, which would match everything: remove it")]
     Empty(String),
     /// An element is not an IP range.
     #[error("'{method}' has an element that is not a range: {reason}")]

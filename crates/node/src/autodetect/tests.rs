@@ -63,7 +63,7 @@ fn named_interfaces_and_ranges() {
     check("cidr=10.0.0.0/24", IpVersion::V4, "10.0.0.5/24");
     check("cidr=10.0.0.64/26", IpVersion::V4, "10.0.0.99/32");
     check("cidr=fd00::/8", IpVersion::V6, "fd00::5/64");
-    check_refused("interface=wlan.*", IpVersion::V4, "fits interface=wlan.*; there are");
+    check_refused("interface=wlan.*", IpVersion::V4, "matches interface=wlan.*; there are");
     check_refused("cidr=10.9.0.0/16", IpVersion::V4, "fits cidr=10.9.0.0/16");
 }
 
@@ -72,7 +72,7 @@ fn several_matching_interfaces_are_listed_without_a_guess() {
     check_refused(
         "interface=eth.*",
         IpVersion::V4,
-        "interface=eth.* fits several interfaces: 192.168.7.5/24 on eth1, 10.0.0.5/24 on eth0",
+        "interface=eth.* matches several interfaces: 192.168.7.5/24 on eth1, 10.0.0.5/24 on eth0",
     );
     check_refused("cidr=10.0.0.0/8", IpVersion::V4, "10.244.1.0/32 on vxlan.calico, 10.0.0.5/24 on eth0");
     // An address that the node already uses is kept,

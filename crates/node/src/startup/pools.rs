@@ -30,7 +30,7 @@ pub(crate) struct PoolFacts {
 pub enum PoolError {
     /// The variables both request and forbid pools.
     #[error(
-        "NO_DEFAULT_POOLS is true, and CALICO_IPV4POOL_CIDR or CALICO_IPV6POOL_CIDR names a pool to make: unset one of them"
+        "NO_DEFAULT_POOLS is true, and CALICO_IPV4POOL_CIDR or CALICO_IPV6POOL_CIDR names a pool to create: unset one of them"
     )]
     Contradiction,
     /// A variable has an unusable value.
