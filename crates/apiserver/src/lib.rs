@@ -9,7 +9,8 @@
 //!
 //! - Pure: [`kinds`], [`discovery`], [`openapi`], [`request`], [`selectors`], [`tables`], [`body`], [`patch`], [`managed`],
 //!   [`tiers`], [`status`], [`cache`].
-//! - Shell: [`app`], [`access`], [`store`], [`watching`], [`reading`], [`writing`], [`handler`], [`hooks`], [`serve`], [`run`](mod@run).
+//! - Shell: [`app`], [`access`], [`store`], [`watching`], [`reading`], [`writing`], [`handler`], [`hooks`], [`serve`],
+//!   [`run`](mod@run).
 //!
 //! Alongside, for clusters that serve the same kinds as custom resources: [`webhooks`] and [`admission`], and the move
 //! between both forms, [`migration`].

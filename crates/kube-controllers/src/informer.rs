@@ -7,7 +7,8 @@
 //! Lists, watches and pauses are handled by crate `follow`; what is specific here is that objects are decoded and kept
 //! slim.
 //!
-//! - A kind is a type that implements [`Slim`] and has a line in [`All`]; [`kinds`] has those that several controllers share.
+//! - A kind is a type that implements [`Slim`] and has a line in [`All`]; those that several controllers share are in
+//!   [`kinds`].
 //! - [`Informers::of`] returns the only informer of a kind. Request it (and subscribe) while controllers are being
 //!   created; the runner starts all that were requested.
 //! - Subscribers are called in the order of changes, on the informer's task, with the old and the new object: they
