@@ -96,7 +96,7 @@ fn one_leads_the_next_takes_over_and_both_end_when_asked() {
 
     // The second waits for its turn, and has it at once when the first goes.
     let mut second = Controllers::start(&["component", "kube-controllers"], &store, &api_server);
-    second.until("it waits", || second.log().contains("another leads"));
+    second.until("it waits", || second.log().contains("another instance leads"));
     assert_eq!(first.end(Signal::TERM), Some(0), "{}", first.log());
     api_server.kubectl(&["create", "namespace", "shop"]).unwrap();
     second.until("it follows namespaces", || has_profile("shop"));
