@@ -43,7 +43,7 @@ pub(crate) fn request(host: &str, handle: &str, num4: usize) -> AutoAssign {
     }
 }
 
-/// What is stored, as the check for contradictions wants it.
+/// The stored entries as records for the consistency check.
 pub(crate) fn records(entries: &BTreeMap<Key, KvPair>) -> Records {
     let mut records = Records::default();
     for (key, entry) in entries {
