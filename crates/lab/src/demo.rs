@@ -1,7 +1,8 @@
-//! What `make lab` shows: a cluster from nothing, who reaches whom before and after policy, and everything removed again.
+//! The demonstration of `make lab`: a cluster from nothing, which pods reach each other before and after policy, and
+//! the removal of everything.
 //!
-//! Its exit code says whether what was measured is what `explain` expected, and whether the policies did what they are
-//! for. It refuses to leave anything behind, also when it fails.
+//! The exit code shows whether the measurements are what `explain` expected, and whether the policies had the intended
+//! effect. Nothing is left behind, even on failure.
 
 mod denied;
 
@@ -19,10 +20,10 @@ use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long Felix may take to follow a policy before a cell counts as wrong.
+/// How long Felix may take to apply a policy before a cell counts as wrong.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Nobody may enter any pod.
+/// Denies all ingress to all pods.
 const DENY: &str = "apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata:
@@ -33,7 +34,7 @@ spec:
   types: [Ingress]
 ";
 
-/// The front may enter on port 80.
+/// Allows ingress from the front on port 80.
 const ALLOW: &str = "apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata:
@@ -51,13 +52,13 @@ spec:
       ports: [80]
 ";
 
-/// What a lab of a demonstration is called when nobody names one.
+/// The prefix of a demonstration's lab when none is named.
 const PREFIX: &str = "demo-";
 
-/// Runs the demonstration, in a lab of this name or of one that nobody else has.
+/// Runs the demonstration, in a lab of this name or of an unused one.
 ///
 /// # Errors
-/// When something could not be done, or was not as expected.
+/// When a step failed, or the result was not as expected.
 pub(crate) fn run(name: Option<&str>, wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     sweep();
     let usual = format!("{PREFIX}{}", std::process::id());
@@ -157,7 +158,7 @@ fn expect(holds: bool, what: &str) -> Result<()> {
     if holds { Ok(()) } else { bail!("not as expected: {what}") }
 }
 
-/// Removes what demonstrations that were killed left: folders only, their programs ended with them.
+/// Removes the leftovers of killed demonstrations: only folders, as their programs ended with them.
 fn sweep() {
     for name in lab_names().unwrap_or_default() {
         if name.starts_with(PREFIX) && Folder::of(&name).is_ok_and(|folder| folder.is_dead()) {
