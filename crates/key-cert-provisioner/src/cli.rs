@@ -15,14 +15,15 @@ use kube_access::cluster::Cluster;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Make a key, have its certificate signed by whom the cluster chose, and write both. Everything is set by variables.
+/// Make a key, have its certificate signed by the cluster's signer, and write both. Environment variables configure
+/// everything.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {}
 
 /// Runs once.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub fn main(_: &Arguments) -> Result<ExitCode> {
     let _log = Log::start(LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -36,10 +37,10 @@ pub fn main(_: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Provisions what the environment asks for.
+/// Provisions the key and certificate that the environment configures.
 ///
 /// # Errors
-/// When a variable cannot be used, the request is denied, or there is no certificate in time.
+/// When a variable is invalid, the request is denied, or the certificate is not issued in time.
 pub async fn run(environment: &(dyn Environment + Send + Sync)) -> Result<()> {
     let Provision { name, signer, app, kind, subject, files, patience } =
         Settings::read(environment)?.provision()?;
