@@ -8,12 +8,12 @@ use std::fmt;
 use std::io;
 use std::path::{Component, Path};
 
-/// The driver's file on the host. Few have one.
+/// The driver's file on the host, which is optional and rare.
 const FILE: &str = "/etc/flexvolume/nodeagent.json";
-/// The version of Kubernetes from which on the driver says what it can do, unless the file names another one.
+/// The default version of Kubernetes from which on the driver reports its capabilities.
 const KUBERNETES: &str = "1.8";
 
-/// What the host's file says.
+/// The contents of the host's file.
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) homes: Homes,
@@ -32,7 +32,7 @@ struct File {
 }
 
 impl Configuration {
-    /// Reads the file. One that cannot be read is passed over: pods are not to wait for it.
+    /// Reads the file. An unreadable file is ignored: pods must not wait for it.
     pub(super) fn read(environment: &dyn Environment) -> Self {
         let mut problems = Vec::new();
         let text = match environment.read_file(Path::new(FILE)) {
@@ -84,12 +84,12 @@ impl Answer {
         Self { status: "Failure", message, capabilities: None }
     }
 
-    /// The kubelet then does what it does without a driver.
+    /// Makes the kubelet act as if there were no driver.
     pub(super) fn not_supported(message: &str) -> Self {
         Self { status: "Not supported", message: message.to_owned(), capabilities: None }
     }
 
-    /// The exit code that goes with it.
+    /// The exit code for the answer.
     pub(super) fn code(&self) -> u8 {
         u8::from(self.status == "Failure")
     }
@@ -97,12 +97,12 @@ impl Answer {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Texts and one number alone: this cannot fail.
+        // Strings and one number: serialising them cannot fail.
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
-/// What the kubelet says about a pod.
+/// The kubelet's information about a pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Pod {
@@ -118,7 +118,7 @@ struct Pod {
     access: String,
 }
 
-/// Answers a call: its words, without the driver's name.
+/// Answers a call, given its words without the driver's name.
 #[must_use]
 pub fn answer(words: &[String], homes: &Homes, says_capabilities: bool) -> Answer {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -166,7 +166,8 @@ fn unmount(homes: &Homes, target: &Path) -> Answer {
     }
 }
 
-/// The pod's uid in the path of a volume: `<kubelet>/pods/<uid>/volumes/nodeagent~uds/<name>`, wherever the kubelet has its folder.
+/// The pod's uid in the path of a volume: `<kubelet>/pods/<uid>/volumes/nodeagent~uds/<name>`, wherever the kubelet's
+/// folder is.
 fn uid(target: &Path) -> Option<VolumeName> {
     let parts: Vec<&str> = target
         .components()
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_passed_over_and_named() {
+    fn an_unreadable_file_is_ignored_and_named() {
         let with = |text: &str| Configuration::read(&Variables::default().with_files([(FILE, text)]));
         let usual = Configuration::read(&Variables::default().with_files([("/other", "")]));
         assert!(usual.says_capabilities && usual.problems.is_empty());

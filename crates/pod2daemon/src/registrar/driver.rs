@@ -1,4 +1,4 @@
-//! The driver behind a socket: its name; and what a registrar's own socket says.
+//! Queries the driver behind a socket for its name, and a registrar's own socket for its registration.
 
 use super::Settings;
 use crate::proto::csi::GetPluginInfoRequest;
@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
-/// Waits until the driver says its name; nothing if the end is asked for before.
+/// Waits until the driver reports its name; `None` if a shutdown is requested first.
 pub(super) async fn name(settings: &Settings, shutdown: &Shutdown) -> Result<Option<String>> {
-    // A driver starts beside its registrar, in the same pod: it is there within moments, or somebody has to look.
+    // A driver starts alongside its registrar, in the same pod: it answers within moments, or needs attention.
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
     loop {
         match ask(&settings.driver, settings.patience).await {
@@ -33,7 +33,7 @@ pub(super) async fn name(settings: &Settings, shutdown: &Shutdown) -> Result<Opt
     }
 }
 
-/// Names of drivers are names of domains; the name of a file is made of it.
+/// Names of drivers are domain names; they become part of a file name.
 fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     !name.is_empty() && name.len() <= 63 && !name.starts_with('.') && name.bytes().all(is_good)
@@ -48,7 +48,7 @@ async fn ask(socket: &Path, patience: Duration) -> Result<String> {
     in_time(call, patience).await.with_context(|| format!("at {}", socket.display()))
 }
 
-/// The name that a registrar's socket gives.
+/// The name that a registrar's socket reports.
 pub(super) async fn registered(socket: &Path, patience: Duration) -> Result<String> {
     let call = async {
         let mut client = RegistrationClient::new(connect(socket).await?);

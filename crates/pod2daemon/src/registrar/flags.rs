@@ -1,8 +1,8 @@
-//! Flags of Kubernetes' program that are taken and do nothing: each that is given is named in a warning.
+//! Flags of Kubernetes' program that are accepted but ignored, with a warning for each.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, Error};
 
-/// Flags with a value, and why they do nothing.
+/// Flags with a value, and why they are ignored.
 const VALUES: [(&str, &str); 3] = [
     ("the driver is waited for, however long it takes", "connection-timeout"),
     (
@@ -13,7 +13,7 @@ const VALUES: [(&str, &str); 3] = [
     ("it has no meaning here", "kube-api-burst kube-api-qps metrics-address metrics-path"),
 ];
 
-/// Flags that may stand alone.
+/// Flags that may have no value, and why they are ignored.
 const SWITCHES: [(&str, &str); 3] = [
     (
         "the log is that of this program, at the level of --v",
@@ -24,7 +24,7 @@ const SWITCHES: [(&str, &str); 3] = [
     ("it has no meaning here", "automaxprocs"),
 ];
 
-/// Which of them were given.
+/// The flags that were given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ignored(Vec<&'static str>);
 
@@ -39,7 +39,7 @@ fn flags() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
 }
 
 impl Ignored {
-    /// Names each in a warning.
+    /// Logs a warning for each.
     pub(super) fn warn(&self) {
         for (name, why, _) in flags().filter(|(name, ..)| self.0.contains(name)) {
             tracing::warn!("--{name} does nothing here: {why}");
