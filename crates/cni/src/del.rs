@@ -92,7 +92,7 @@ fn keep_for_later(paths: &HostPaths, request: &Request, node: Option<&str>, reas
     let journal = Journal::new(&paths.journal);
     match journal.record(request, node) {
         Ok(()) => {
-            tracing::warn!(%reason, container = %request.container_id, "the datastore is away: the release is kept for later");
+            tracing::warn!(%reason, container = %request.container_id, "the datastore is unreachable: the release is kept for later");
             Ok(())
         }
         Err(error) => {
@@ -137,7 +137,7 @@ pub(crate) async fn remove_endpoint(attachment: &Attachment<'_>) -> Result<()> {
         match delete_endpoint(context, &endpoint).await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                tracing::info!(endpoint = %name, "the endpoint changed meanwhile; trying again");
+                tracing::info!(endpoint = %name, "the endpoint changed in the meantime; trying again");
             }
             Err(error) if error.is_conflict() => {
                 let message = format!(

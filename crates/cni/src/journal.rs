@@ -174,7 +174,7 @@ fn read(file: &Path) -> Option<Due> {
     match outcome {
         Ok(due) => Some(due),
         Err(error) => {
-            tracing::error!(%error, file = %file.display(), "a pending release cannot be read; it stays");
+            tracing::error!(%error, file = %file.display(), "a pending release cannot be read and is left");
             None
         }
     }

@@ -83,7 +83,7 @@ async fn carry_out_one(context: &Context, due: &Due) -> Result<()> {
     del::release(context, &due.request, due.node.as_deref()).await?;
     tracing::info!(container = %due.request.container_id, "carried out a pending release");
     if let Err(error) = Journal::new(&context.paths.journal).strike(&due.request) {
-        tracing::error!(%error, "a release was carried out and could not be struck off; it will be repeated");
+        tracing::error!(%error, "a release was carried out but could not be removed from the journal; it will be repeated");
     }
     Ok(())
 }

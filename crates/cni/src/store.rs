@@ -262,10 +262,10 @@ pub(crate) fn pod_facts(pod: &Pod, environment: &Environment) -> Result<PodFacts
     let converted = model::kubernetes::pod::workload_endpoint(pod, &interface_prefix(environment))
         .map_err(|error| CniError::new(code::ANNOTATION, error.to_string()))?;
     for problem in &converted.problems {
-        tracing::warn!(%problem, "an annotation of the pod was not followed in full");
+        tracing::warn!(%problem, "an annotation of the pod was not fully applied");
     }
     let Some(Resource::WorkloadEndpoint(endpoint)) = converted.pair.as_resource() else {
-        return Err(CniError::new(code::INTERNAL, "a pod became no workload endpoint"));
+        return Err(CniError::new(code::INTERNAL, "a pod was not converted to a workload endpoint"));
     };
     Ok(PodFacts {
         labels: endpoint.metadata.labels.clone(),

@@ -166,7 +166,7 @@ async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: u
                 let handle = KvPair::new(key, value);
                 let writes = [Write::Update(block.clone()), Write::Create(handle)];
                 let Batch::Done(stored) = backend.write_all(&writes).await? else {
-                    anyhow::bail!("somebody else writes")
+                    anyhow::bail!("another process writes")
                 };
                 block = stored.into_iter().next().flatten().context("a block")?;
             }

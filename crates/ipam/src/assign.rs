@@ -155,7 +155,7 @@ impl Assignment<'_> {
                 Ok(ClaimUse::GiveUp) => self.give_up_unselected(work, cidr).await,
                 Ok(ClaimUse::Ignore) => {}
                 Err(error) => {
-                    tracing::warn!(%cidr, %error, "whether the block still belongs to the node is not known");
+                    tracing::warn!(%cidr, %error, "it is unknown whether the block still belongs to the node");
                 }
             }
         }

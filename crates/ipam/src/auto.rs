@@ -234,7 +234,7 @@ impl AnyAddress<'_> {
         (job.got, job.count) = (taken, usize::MAX);
         let attempted: BTreeSet<IpNet> = job.attempted.iter().map(Attempt::block).collect();
         if let Err(error) = find_taken(self.0, &mut job).await {
-            tracing::warn!(holder = ?job.holder, %error, "what a failed request took is not known");
+            tracing::warn!(holder = ?job.holder, %error, "the addresses taken by a failed request are unknown");
         }
         let handle = &job.holder.handle;
         let release =
@@ -249,7 +249,7 @@ impl AnyAddress<'_> {
             outcome = outcome.and(self.fence(cidr).await);
         }
         if let Err(error) = outcome {
-            tracing::warn!(holder = ?job.holder, %error, "what a failed request took was not given back");
+            tracing::warn!(holder = ?job.holder, %error, "the addresses taken by a failed request were not given back");
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn existing(outcome: datastore::Result<KvPair>) -> datastore::Result<
 }
 
 fn unexpected(what: &'static str, entry: &KvPair) -> Error {
-    Error::Unreadable { what, key: entry.key.to_string(), reason: "it holds something else".to_owned() }
+    Error::Unreadable { what, key: entry.key.to_string(), reason: "it is another kind of object".to_owned() }
 }
 
 /// The block of an entry.

@@ -336,7 +336,7 @@ impl Releases<'_> {
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
-            tracing::warn!(key = %entry.key, %error, "could not tell whether the block still belongs to its owner");
+            tracing::warn!(key = %entry.key, %error, "could not determine whether the block still belongs to its owner");
         }
     }
 

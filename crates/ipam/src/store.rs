@@ -357,7 +357,7 @@ pub(crate) fn read_pools<'a>(
         tracing::error!(
             key = entry.key,
             reason = entry.reason,
-            "this IP pool cannot be read and gives out nothing"
+            "this IP pool cannot be read and assigns nothing"
         );
     }
     let mut pools: Vec<Pool> = Vec::new();
@@ -369,7 +369,7 @@ pub(crate) fn read_pools<'a>(
             Ok(pool) => pools.push(pool),
             Err(reason) => {
                 let pool = pool.metadata.name;
-                tracing::error!(pool, reason, "this IP pool makes no sense and gives out nothing");
+                tracing::error!(pool, reason, "this IP pool is invalid and assigns nothing");
             }
         }
     }

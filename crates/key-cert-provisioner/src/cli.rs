@@ -31,7 +31,7 @@ pub fn main(_: &Arguments) -> Result<ExitCode> {
         let end = daemon::signals::end()?;
         tokio::select! {
             outcome = run(&SystemEnvironment) => outcome,
-            () = end => anyhow::bail!("asked to end before there was a certificate"),
+            () = end => anyhow::bail!("terminated before the certificate was issued"),
         }
     })?;
     Ok(ExitCode::SUCCESS)
@@ -47,13 +47,13 @@ pub async fn run(environment: &(dyn Environment + Send + Sync)) -> Result<()> {
     let deadline = tokio::time::Instant::now() + patience;
     let making = tokio::task::spawn_blocking(move || Key::new(kind));
     let key = tokio::time::timeout_at(deadline, making).await;
-    let key = key.context("making a key took too long: TIMEOUT_DURATION has to be longer")??;
+    let key = key.context("creating the key took too long: increase TIMEOUT_DURATION")??;
     let key = key.context("making a key")?;
     let request = request::sign(&subject, &key).context("making the request")?;
     let access = KubeAccess::open(environment, Path::new(SERVICE_ACCOUNT_DIR)).await?;
     let signing = Signing { cluster: Cluster::new(&access), name, signer, app, request };
     let certificate = signing.certificate(&key, deadline).await?;
     Files { key: key.pem(), certificate, ..files }.write()?;
-    tracing::info!("the certificate is there");
+    tracing::info!("the certificate is in place");
     Ok(())
 }

@@ -39,7 +39,7 @@ impl FromStr for KeyKind {
             "RSAWithSize8192" => Ok(Self::Rsa(8192, Hash::Sha256)),
             "ECDSAWithCurve256" => Ok(Self::P256),
             "ECDSAWithCurve384" => Ok(Self::P384),
-            "ECDSAWithCurve521" => Err("this program has no such curve: use ECDSAWithCurve384".to_owned()),
+            "ECDSAWithCurve521" => Err("this curve is not supported: use ECDSAWithCurve384".to_owned()),
             _ => Err("must be one of RSAWithSize2048, RSAWithSize4096, RSAWithSize8192, ECDSAWithCurve256, ECDSAWithCurve384".to_owned()),
         }
     }
@@ -56,7 +56,7 @@ impl KeyKind {
             (Self::P256, "ECDSAWithSHA256") | (Self::P384, "ECDSAWithSHA384") | (_, "") => self,
             (kind, other) => {
                 tracing::warn!(
-                    "SIGNATURE_ALGORITHM={other} does not fit a key of kind {kind:?}: the request is signed in its usual way"
+                    "SIGNATURE_ALGORITHM={other} does not fit a key of kind {kind:?}: the request is signed with the default algorithm"
                 );
                 kind
             }

@@ -46,7 +46,7 @@ enum Attempt {
 impl Signing {
     /// The certificate for the key, in PEM.
     pub(crate) async fn certificate(&self, key: &Key, deadline: Instant) -> Result<Vec<u8>> {
-        let mut trouble = String::from("nobody has approved it");
+        let mut trouble = String::from("it has not been approved");
         let found = tokio::time::timeout_at(deadline, self.ask(key, &mut trouble)).await;
         let late = || {
             format!(
@@ -86,8 +86,7 @@ impl Signing {
         let what = format!("create certificate signing request {}", self.name);
         let created = match self.cluster.create(&what, &REQUESTS.path(), &self.object()).await {
             Err(error) if error.is_conflict() => {
-                let what =
-                    format!("delete certificate signing request {}, which is there already", self.name);
+                let what = format!("delete the existing certificate signing request {}", self.name);
                 let path = REQUESTS.object("", &self.name);
                 let deleted =
                     self.cluster.send::<IgnoredAny>(&what, Method::DELETE, &path, &json!({}), JSON).await;
@@ -125,19 +124,19 @@ impl Signing {
                         Some(Ok(ClusterEvent::Present(found)))
                             if found.metadata.uid != submitted.metadata.uid =>
                         {
-                            return Attempt::Lost("somebody replaced the request");
+                            return Attempt::Lost("the request was replaced");
                         }
                         Some(Ok(ClusterEvent::Present(found))) => {
                             found.revision().clone_into(&mut revision);
                             backoff.reset();
                             match judge(&found) {
-                                Verdict::Waiting(what) => *trouble = format!("it waits for {what}"),
+                                Verdict::Waiting(what) => *trouble = format!("it is waiting for {what}"),
                                 Verdict::Refused(reason) => return Attempt::Refused(reason),
                                 Verdict::Signed(certificate) => return Attempt::Signed(certificate),
                             }
                         }
                         Some(Ok(ClusterEvent::Gone(_))) => {
-                            return Attempt::Lost("somebody deleted the request");
+                            return Attempt::Lost("the request was deleted");
                         }
                         Some(Ok(ClusterEvent::Bookmark(found))) => revision = found,
                         Some(Err(error)) => break Some(error),

@@ -23,7 +23,7 @@ pub(crate) fn carrier(topology: &Topology) -> &'static str {
     match (topology.bgp, topology.encap) {
         (Bgp::Native, _) => "BGP, with this program's own speaker",
         (Bgp::Bird, _) => "BGP, with BIRD",
-        (Bgp::None, Encap::None) if topology.subnets > 1 => "nobody: the router is told where pods are",
+        (Bgp::None, Encap::None) if topology.subnets > 1 => "static routes on the router",
         (Bgp::None, _) => "Felix",
     }
 }
@@ -134,7 +134,7 @@ pub(crate) fn wait_for_routes(lab: &Lab, screen: &mut Screen) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    screen.done(&format!("every node knows the way to every pod, by {}", carrier(topology)));
+    screen.done(&format!("every node has a route to every pod, by {}", carrier(topology)));
     Ok(())
 }
 

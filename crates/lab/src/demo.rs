@@ -113,7 +113,7 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     screen.heading("Who reaches whom, before any policy");
     screen.say("Every pod connects to every other pod, on two ports. Nothing is refused.");
     let before = measured(lab, &columns, screen)?;
-    expect(before.counts().1 == 0, "before any policy everybody reaches everybody")?;
+    expect(before.counts().1 == 0, "before any policy every pod reaches every other")?;
 
     screen.heading("After a default deny");
     screen.say("A GlobalNetworkPolicy that selects all pods and allows nothing in. The number names the rule that decided.");
@@ -122,7 +122,7 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     expect(denied.counts().0 == 0, "a default deny refuses everything")?;
 
     screen.heading("After allowing port 80 from tier == 'front'");
-    screen.say("A second policy, asked before the first. Two pods carry the label; port 8080 stays closed for them too.");
+    screen.say("A second policy, evaluated before the first. Two pods carry the label; port 8080 stays closed for them too.");
     lab.apply(ALLOW)?;
     let allowed = measured(lab, &columns, screen)?;
     let (reached, refused, _) = allowed.counts();
@@ -136,7 +136,7 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
             crate::html::page("Who reaches whom", crate::html::facts(lab.topology()), &allowed),
         )
         .with_context(|| format!("writing {}", path.display()))?;
-        screen.say(&format!("The same as a page: {}", path.display()));
+        screen.say(&format!("The same as a web page: {}", path.display()));
     }
     Ok(())
 }

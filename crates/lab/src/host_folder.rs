@@ -58,7 +58,7 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut entries = Vec::new();
     // All of them are opened before anything is mounted: the new root is below one of them.
-    for entry in std::fs::read_dir("/").context("reading the top of the file tree")? {
+    for entry in std::fs::read_dir("/").context("reading the root directory")? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_symlink() {
@@ -69,7 +69,7 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     }
     let top = place.join(TOP);
     mount("tmpfs", &top, "tmpfs", MountFlags::empty(), Some(c"mode=0755,size=1m"))
-        .context("making a top of the file tree")?;
+        .context("creating a root directory")?;
     for (name, entry) in entries {
         let path = top.join(name);
         match entry {
@@ -83,7 +83,7 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     let seen = top.join(OWN);
     std::fs::create_dir(&seen)?;
     put(&host, &seen)?;
-    rustix::process::chroot(&top).context("changing the top of the file tree")?;
+    rustix::process::chroot(&top).context("changing the root directory")?;
     // A folder that is not visible from here cannot remain the current one.
     std::env::set_current_dir(&here)
         .or_else(|_| std::env::set_current_dir("/"))

@@ -153,7 +153,7 @@ pub(crate) fn run(
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before the request reached the kernel.
     if getppid().is_none_or(|found| found.as_raw_nonzero().get().unsigned_abs() != parent) {
-        bail!("the process that wanted this program is gone");
+        bail!("the process that requested this program is gone");
     }
     let (program, arguments) = words.split_first().context("no program")?;
     let namespace = Namespace::open(netns)?;
@@ -172,7 +172,7 @@ pub(crate) fn run(
 
 /// Gives this process the folders of its place.
 fn furnish(folder: &Folder, place: &str) -> Result<()> {
-    rights::unshare(UnshareFlags::NEWNS).context("making a mount namespace")?;
+    rights::unshare(UnshareFlags::NEWNS).context("creating a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("separating mounts")?;
     let root = folder.file("places").join(place);
@@ -184,7 +184,7 @@ fn furnish(folder: &Folder, place: &str) -> Result<()> {
             covers.push((seen, tree(&root.join(own))?));
         } else if seen != OPTIONAL {
             // Without the cover nodes would share it, and creating it would change the machine.
-            bail!("this machine has no folder {seen}, and a lab may not make one: make it first");
+            bail!("this machine has no folder {seen}, and a lab may not create it: create it first");
         }
     }
     for (seen, tree) in &covers {

@@ -332,7 +332,7 @@ fn new_network_namespace() -> Result<OwnedFd> {
         open("/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     });
     match made.join() {
-        Ok(outcome) => outcome.context("making a network namespace"),
-        Err(_) => bail!("making a network namespace: the thread failed"),
+        Ok(outcome) => outcome.context("creating a network namespace"),
+        Err(_) => bail!("creating a network namespace: the thread failed"),
     }
 }

@@ -71,7 +71,7 @@ impl Lab {
                 // The first error is the one that matters.
                 let removed = remove(&folder);
                 if interrupted && removed.is_ok() {
-                    bail!("interrupted: what was made of lab '{}' is removed again", folder.name());
+                    bail!("interrupted: lab '{}' is removed again", folder.name());
                 }
                 Err(error)
             }
@@ -173,7 +173,7 @@ impl Lab {
             wire::connect_node(&topology, number, node, &netns, rack.unwrap_or(&router))?;
         }
         self.folder.save(&self.state)?;
-        screen.done(&format!("{nodes} made, {}", settings::network_in_words(&topology)));
+        screen.done(&format!("{nodes} created, {}", settings::network_in_words(&topology)));
         Ok(interrupt::check()?)
     }
 
@@ -411,7 +411,7 @@ impl Lab {
         if self.state.topology.datastore != Datastore::Kubernetes {
             if let Some((version, kind)) = first_of_kubernetes(text) {
                 bail!(
-                    "{kind} of {version} is Kubernetes' own, and this lab has no Kubernetes API: `{}` makes one that has",
+                    "{kind} of {version} is Kubernetes' own, and this lab has no Kubernetes API: `{}` creates one that has",
                     called::command(&self.state.topology.name, "up --datastore kubernetes")
                 );
             }

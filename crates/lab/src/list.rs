@@ -81,7 +81,10 @@ fn entry(folder: &Folder) -> Entry {
 /// The list as text.
 pub(crate) fn text(labs: &[Entry]) -> String {
     if labs.is_empty() {
-        return format!("no labs: `{}` makes one\n", crate::called::command(crate::called::USUAL_LAB, "up"));
+        return format!(
+            "no labs: `{}` creates one\n",
+            crate::called::command(crate::called::USUAL_LAB, "up")
+        );
     }
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let rows: Vec<Vec<String>> = labs

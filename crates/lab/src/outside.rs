@@ -112,7 +112,7 @@ fn gate(folder: &Folder) -> Result<Gate> {
             return Ok(gate);
         }
         if child.try_wait()?.is_some() || Instant::now() > deadline {
-            bail!("the lab's gate does not listen; its log ends with:\n{}", folder.log_tail("gate", 3));
+            bail!("the lab's gate is not listening; its log ends with:\n{}", folder.log_tail("gate", 3));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

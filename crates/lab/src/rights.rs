@@ -64,7 +64,7 @@ fn refused(errno: Errno) -> anyhow::Error {
     } else if errno == Errno::NOSYS || errno == Errno::INVAL {
         "this kernel has no user namespaces"
     } else {
-        "this user may not make user namespaces (a container's seccomp profile may forbid it)"
+        "this user may not create user namespaces (a container's seccomp profile may forbid it)"
     };
     anyhow!("a lab needs root, or user namespaces, and {reason}: run it as root, or allow user namespaces")
 }
@@ -76,7 +76,7 @@ fn refused(errno: Errno) -> anyhow::Error {
 pub(crate) fn join(keeper: &KeeperState) -> Result<()> {
     if !keeper.rootless {
         if !is_privileged() {
-            return Err(anyhow!("this lab was made by root: only root can use it"));
+            return Err(anyhow!("this lab was created by root: only root can use it"));
         }
         return Ok(());
     }

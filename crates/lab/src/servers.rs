@@ -171,7 +171,7 @@ pub(crate) fn find_program(name: &str, remedy: &str) -> Result<PathBuf> {
     SystemEnvironment
         .find_program(name)
         .or_else(|| beside().find(|candidate| candidate.is_file()))
-        .ok_or_else(|| anyhow!("this lab needs the program '{name}', and it is not on PATH: {remedy}"))
+        .ok_or_else(|| anyhow!("this lab needs the program '{name}', which is not on PATH: {remedy}"))
 }
 
 /// Finds a program of Kubernetes: on `PATH`, or in the cache that `make setup` fills.

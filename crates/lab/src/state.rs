@@ -260,7 +260,7 @@ impl Folder {
     pub(crate) fn missing(&self) -> anyhow::Error {
         match lab_names().unwrap_or_default() {
             there if there.is_empty() => {
-                anyhow!("lab '{}' not found: `{}` makes one", self.name, called::command(&self.name, "up"))
+                anyhow!("lab '{}' not found: `{}` creates one", self.name, called::command(&self.name, "up"))
             }
             there => anyhow!("lab '{}' not found; existing labs: {}", self.name, there.join(", ")),
         }
@@ -340,7 +340,7 @@ impl Folder {
         let deadline = Instant::now() + PATIENCE;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > deadline {
-                bail!("another command works on lab '{}' and does not end", self.name);
+                bail!("another command is still working on lab '{}'", self.name);
             }
             std::thread::sleep(Duration::from_millis(20));
         }

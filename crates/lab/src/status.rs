@@ -42,7 +42,7 @@ pub(crate) fn text(folder: &Folder, state: &State, findings: &Findings) -> Strin
     // Writing to a string cannot fail.
     let _ = writeln!(out, "logs: {}", folder.file("logs").display());
     if !state.ready {
-        out.push_str("it did not come up whole\n");
+        out.push_str("it did not come up completely\n");
     }
     out.push('\n');
     let nodes: Vec<Vec<String>> = topology

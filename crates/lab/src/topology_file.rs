@@ -26,7 +26,7 @@ pub(crate) fn read(name: &str, text: &str) -> Result<Wish, TopologyError> {
         TopologyError::File(format!("the topology file has mistakes\n{}", mistakes.to_string().trim_end()))
     })?;
     let [document] = documents.as_slice() else {
-        return Err(wrong(format!("it has {} documents, and must have one", documents.len())));
+        return Err(wrong(format!("it has {} documents instead of one", documents.len())));
     };
     serde_json::from_value(document.clone()).map_err(|error| wrong(error.to_string()))
 }

@@ -41,7 +41,7 @@ pub(crate) fn run(name: Option<&str>, mut wish: Wish, port: u16, screen: &mut Sc
         let lab = Lab::open(&name)?;
         if !lab.topology().flows {
             let remedy = called::command(&name, "up --flows");
-            bail!("lab '{name}' logs no flows: make it with `{remedy}`");
+            bail!("lab '{name}' does not log flows: create it with `{remedy}`");
         }
         let address = serve(&lab, door)?;
         let keeper = folder.keeper();

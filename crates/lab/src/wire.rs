@@ -94,7 +94,7 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
     // A device that does not exist, so that the machine's own are left alone.
     if topology.dataplane == Dataplane::Ebpf && !bpf::probe::features(u32::MAX).classifiers {
         bail!(
-            "this kernel does not let this user load eBPF programs: be root, or choose --dataplane nftables"
+            "this kernel does not let this user load eBPF programs: run as root, or choose --dataplane nftables"
         );
     }
     Ok(())
@@ -131,7 +131,7 @@ pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
         }
         Ok(())
     })
-    .context("making the lab's router")
+    .context("creating the lab's router")
 }
 
 /// Makes the namespace of this thread a router.

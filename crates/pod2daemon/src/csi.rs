@@ -73,7 +73,7 @@ fn settings(arguments: &Arguments, file: Configuration) -> Result<Settings> {
         flag.clone().filter(|text| !text.is_empty()).or(Some(field).filter(|text| !text.is_empty()))
     };
     let node = given(&arguments.nodeid, file.node)
-        .context("the node has no name: --nodeid is needed, or a kubelet does not take the driver")?;
+        .context("the node has no name: --nodeid is needed for the kubelet to accept the driver")?;
     let level = given(&arguments.loglevel, file.level).unwrap_or_else(|| "warn".to_owned());
     let level =
         daemon::log::level(&level).with_context(|| format!("--loglevel: {level:?} is not a level"))?;
@@ -89,7 +89,7 @@ fn settings(arguments: &Arguments, file: Configuration) -> Result<Settings> {
 pub async fn serve(endpoint: &Path, node: String, homes: Homes, shutdown: Shutdown) -> Result<()> {
     let listening = grpc_socket::listen(endpoint, MODE)
         .with_context(|| format!("listening for the kubelet at {}", endpoint.display()))?;
-    tracing::info!(endpoint = %endpoint.display(), node, "the driver is there");
+    tracing::info!(endpoint = %endpoint.display(), node, "the driver is listening");
     Server::builder()
         .add_service(IdentityServer::new(node::Identity))
         .add_service(NodeServer::new(node::Node::new(node, homes)))

@@ -92,7 +92,7 @@ pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
     let settings = settings(arguments)?;
     arguments.ignored.warn();
     if arguments.mode == PROBE {
-        tracing::warn!("--mode={PROBE} looks at nothing; a probe of /healthz (--http-endpoint) does");
+        tracing::warn!("--mode={PROBE} checks nothing; a probe of /healthz (--http-endpoint) does");
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -150,7 +150,7 @@ pub async fn serve(settings: &Settings, shutdown: Shutdown) -> Result<()> {
     };
     let watched = async {
         let outcome = tokio::select! {
-            Some(reason) = refused.recv() => Err(anyhow::anyhow!("the kubelet does not take driver {name}: {reason}")),
+            Some(reason) = refused.recv() => Err(anyhow::anyhow!("the kubelet rejected driver {name}: {reason}")),
             () = shutdown.requested() => Ok(()),
             outcome = health => outcome,
         };
@@ -166,7 +166,7 @@ pub async fn serve(settings: &Settings, shutdown: Shutdown) -> Result<()> {
 /// Checks that a driver of this name is registered at a socket.
 pub(crate) async fn check(socket: &Path, name: &str, patience: Duration) -> Result<()> {
     let found = driver::registered(socket, patience).await?;
-    ensure!(found == name, "it registers {found:?} and not {name:?}");
+    ensure!(found == name, "it registers {found:?} instead of {name:?}");
     Ok(())
 }
 

@@ -57,7 +57,7 @@ pub(crate) enum Error {
         kind: String,
     },
     /// Another pod has a volume of this name.
-    #[error("volume {name} is of pod {owner} already")]
+    #[error("volume {name} already belongs to pod {owner}")]
     Taken {
         /// The volume.
         name: String,
@@ -102,7 +102,7 @@ pub(crate) fn publish(homes: &Homes, volume: &Volume) -> Result<(), Error> {
             if !seen.leads_home
                 && let Err(second) = unpublish(homes, name, &target)
             {
-                tracing::warn!(error = %second, volume = %name, "what was begun of a volume stays");
+                tracing::warn!(error = %second, volume = %name, "an incomplete volume could not be removed");
             }
             return Err(error);
         }
@@ -144,7 +144,7 @@ fn check_target(target: &Path) -> Result<(), Error> {
         return wrong("is not an absolute path");
     }
     if target.components().any(|part| matches!(part, Component::ParentDir)) {
-        return wrong("has steps upwards (..)");
+        return wrong("has steps to parent folders (..)");
     }
     if target.components().count() < 3 {
         return wrong("is a folder of the system");
@@ -240,7 +240,7 @@ fn unmount(path: &Path) -> Result<(), Error> {
 /// Creates a folder and its missing parents.
 fn make_folder(path: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-    made.map_err(|source| kernel("make the folder", path, source))
+    made.map_err(|source| kernel("create the folder", path, source))
 }
 
 /// Removes a file or folder. It is not an error if it is already gone.

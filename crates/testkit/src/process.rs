@@ -171,7 +171,7 @@ pub fn program(name: &str, remedy: &str) -> Result<PathBuf> {
         .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_file())
-        .with_context(|| format!("this test needs the program '{name}', and it is not on PATH: {remedy}"))
+        .with_context(|| format!("this test needs the program '{name}', which is not on PATH: {remedy}"))
 }
 
 /// Finds the example program of this name in the crate under test: a process that tests start and kill.

@@ -19,7 +19,7 @@ fn image_default(image: &str) -> &'static str {
         Some("typha") => "/usr/bin/calico-typha",
         Some("cni") => "/opt/cni/bin/install",
         Some("calico") => "/usr/bin/calico",
-        other => panic!("an image that nobody makes: {other:?}"),
+        other => panic!("an unknown image: {other:?}"),
     }
 }
 

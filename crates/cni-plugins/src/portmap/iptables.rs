@@ -57,7 +57,7 @@ pub(super) fn check(settings: &Settings, address: IpAddr) -> Result<()> {
 }
 
 fn missing(v4: bool) -> cni_protocol::CniError {
-    failure(format!("the iptables backend was asked for, but {} was not found", program(v4, "save")))
+    failure(format!("the iptables backend was requested, but {} was not found", program(v4, "save")))
         .with_details(
             "install iptables on this host, or set \"backend\": \"nftables\", which needs no program",
         )

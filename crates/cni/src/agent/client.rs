@@ -63,7 +63,7 @@ pub(crate) fn ask(program: Program, request: &Request, stdin: &[u8], paths: &Hos
     let question = match question(program, request, stdin, namespace.is_some()) {
         Ok(question) => question,
         Err(error) => {
-            tracing::info!(%error, "the agent cannot be asked this; the plugin does it");
+            tracing::info!(%error, "this call cannot be passed to the agent; the plugin does it");
             return Reached::Missed(None);
         }
     };

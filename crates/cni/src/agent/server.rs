@@ -133,7 +133,7 @@ async fn keep_up(state: AgentState) {
         match watch {
             Ok(mut watch) if journal.files().is_empty() => {
                 if let Err(error) = watch.changed().await {
-                    tracing::warn!(%error, "cannot follow the journal of releases; looking now and then");
+                    tracing::warn!(%error, "cannot watch the journal of releases; checking it periodically");
                     tokio::time::sleep(UPKEEP).await;
                 }
             }
@@ -191,7 +191,7 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
         };
     }
     if question.has_namespace && namespace.is_none() {
-        return Reply::NotMine { reason: "the network namespace got lost on the way".to_owned() };
+        return Reply::NotMine { reason: "the network namespace was not passed along".to_owned() };
     }
     request.netns_file = namespace;
     request.opens_path = false;

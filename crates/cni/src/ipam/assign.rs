@@ -203,7 +203,7 @@ async fn assign_any(attachment: &Attachment<'_>, wish: Wish, holding: Holding) -
         if !releases.is_empty()
             && let Err(error) = context.store.ipam.release_ips(&releases).await
         {
-            tracing::error!(%error, "addresses of the other family could not be given back; DEL will");
+            tracing::error!(%error, "addresses of the other family could not be given back; DEL will do it");
         }
         let reason = assigned.shortfall(version).map_or_else(
             || format!("Assigned {got} out of {wanted} requested IPv{version} addresses"),

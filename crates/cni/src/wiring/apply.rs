@@ -200,7 +200,7 @@ impl Pair {
                     route.destination, route.scope
                 )
             }
-            None => "it has gone again".to_owned(),
+            None => "it has disappeared again".to_owned(),
         };
         Err(CniError::wiring(format!(
             "error adding host side routes for interface: {name}, error: route (Ifindex: {}, Dst: {}, Scope: {:?}) already \
@@ -210,7 +210,7 @@ impl Pair {
             wanted.scope,
             name = self.link.name
         ))
-        .with_details("another pod or program has the address; `calicoctl ipam check` shows who"))
+        .with_details("another pod or program has the address; `calicoctl ipam check` shows which"))
     }
 
     /// The pod's gateway is the host's link-local address; without it the pod cannot send.
@@ -229,7 +229,7 @@ impl Pair {
                 let has =
                     found.iter().map(|address| address.address.to_string()).collect::<Vec<_>>().join(", ");
                 return Err(CniError::wiring(format!(
-                    "failed to get IPv6 addresses for host side of the pod interface {}: it should have {expected} and has [{has}]",
+                    "failed to get IPv6 addresses for host side of the pod interface {}: it should have {expected} but has [{has}]",
                     self.link.name
                 ))
                 .with_details("check that IPv6 is enabled on this host (net.ipv6.conf.all.disable_ipv6)"));

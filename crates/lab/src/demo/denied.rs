@@ -111,10 +111,10 @@ pub(super) fn show(lab: &Lab, matrix: &Matrix, screen: &mut Screen) -> Result<()
     };
     let flows: Vec<Denied> = denied(lab, &[])?.into_iter().filter(refused).collect();
     if flows.is_empty() {
-        bail!("the matrix has cells that are refused, and Goldmane knows no denied flow of them");
+        bail!("the matrix has refused cells, but Goldmane has no denied flows for them");
     }
     screen.print(&format!("\n{}\n", indented(&text(&flows))));
-    screen.say("The same as they come: `calicoctl flows -f --denied`; in the browser: `tortie lab ui`.");
+    screen.say("Live: `calicoctl flows -f --denied`; in the browser: `tortie lab ui`.");
     Ok(())
 }
 

@@ -65,7 +65,7 @@ impl Matrix {
             let verb = if wrong == 1 { "is" } else { "are" };
             let _ = writeln!(out, "\n     {} {verb} not as expected (!):", count(wrong, "cell"));
             for pod in &self.ended {
-                let _ = writeln!(out, "     the responder of {pod} ended: nobody can reach it");
+                let _ = writeln!(out, "     the responder of {pod} ended: it cannot be reached");
             }
             for line in self.disagreements() {
                 let _ = writeln!(out, "     {line}");

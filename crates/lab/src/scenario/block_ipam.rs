@@ -184,7 +184,7 @@ fn configuration(play: &mut Play<'_>) -> Result<()> {
     let text = std::fs::read_to_string(play.lab.node_file(NODE, CONFLIST)).unwrap_or_default();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let holds = list["plugins"][0]["ipam"] == serde_json::json!({"type": "calico-ipam"});
-    play.check("10-calico.conflist says \"ipam\": {\"type\": \"calico-ipam\"}", holds, &text);
+    play.check("10-calico.conflist contains \"ipam\": {\"type\": \"calico-ipam\"}", holds, &text);
     play.pod("default", "four", NODE, &[])?;
     let address = play.address("default/four")?;
     play.check(

@@ -46,7 +46,7 @@ pub(crate) enum TopologyError {
         nodes: usize,
     },
     /// A subnet that does not exist.
-    #[error("node '{node}' is to be in subnet {subnet}, and the lab has subnets 0 to {last}")]
+    #[error("node '{node}' should be in subnet {subnet}, but the lab has subnets 0 to {last}")]
     NoSubnet {
         /// The node.
         node: String,
@@ -56,7 +56,7 @@ pub(crate) enum TopologyError {
         last: usize,
     },
     /// A node that does not exist.
-    #[error("pod '{pod}' is to be on node '{node}', and the lab has {nodes}")]
+    #[error("pod '{pod}' should be on node '{node}', but the lab has {nodes}")]
     NoNode {
         /// The pod.
         pod: String,
@@ -119,10 +119,10 @@ pub(crate) enum TopologyError {
     #[error("{0} Typhas are too many: a lab has at most 20")]
     Typhas(usize),
     /// Goldmane together with Typha would need certificates of Typha's authority.
-    #[error("flows and Typhas cannot be in one lab yet: leave --flows or --typha out")]
+    #[error("flows and Typhas cannot be combined yet: leave --flows or --typha out")]
     FlowsWithTypha,
     /// A name that the lab itself needs.
-    #[error("a node cannot be called '{0}': the router of a rack is")]
+    #[error("a node cannot be called '{0}': this is the name of a rack's router")]
     RouterName(String),
     /// An invalid port.
     #[error("pod '{0}' cannot answer on port 0")]

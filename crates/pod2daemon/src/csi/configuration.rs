@@ -37,7 +37,7 @@ impl Configuration {
         };
         let configuration: Self = serde_json::from_str(&text).with_context(|| format!("reading {FILE}"))?;
         for name in configuration.unknown.keys() {
-            tracing::warn!("{FILE}: there is no setting {name}");
+            tracing::warn!("{FILE}: unknown setting {name}");
         }
         Ok(configuration)
     }

@@ -65,7 +65,7 @@ impl Node {
         let outcome = tokio::task::spawn_blocking(move || work(&homes)).await;
         let outcome = outcome.map_err(|error| Status::internal(error.to_string()))?;
         outcome.map_err(|error| {
-            tracing::error!(%error, "a volume could not be made or taken away");
+            tracing::error!(%error, "a volume could not be created or removed");
             request::status(&error)
         })
     }

@@ -22,21 +22,21 @@ pub(super) fn publish(request: NodePublishVolumeRequest) -> Result<Volume, Statu
         Some(AccessType::Mount(mount)) => {
             // As in Calico's driver.
             if !mount.fs_type.is_empty() {
-                tracing::warn!(volume = %name, "the type of a file system is not looked at: {}", mount.fs_type);
+                tracing::warn!(volume = %name, "the type of file system is ignored: {}", mount.fs_type);
             }
             if !mount.mount_flags.is_empty() {
-                tracing::warn!(volume = %name, "flags of mounts are not looked at: {}", mount.mount_flags.join(" "));
+                tracing::warn!(volume = %name, "mount flags are ignored: {}", mount.mount_flags.join(" "));
             }
         }
         Some(AccessType::Block(_)) => {
-            return Err(Status::invalid_argument("there are no block volumes here"));
+            return Err(Status::invalid_argument("block volumes are not supported"));
         }
         None => return Err(Status::invalid_argument("the request has no volume capability")),
     }
     let said = |key: &str| request.volume_context.get(key).cloned().filter(|value| !value.is_empty());
     if said(EPHEMERAL).is_some_and(|value| value != "true") {
         return Err(Status::invalid_argument(
-            "only volumes that a pod brings itself (ephemeral ones) are made here",
+            "only ephemeral volumes, which are part of a pod, are supported",
         ));
     }
     let (Some(pod), Some(namespace), Some(uid), Some(service_account)) =
@@ -45,7 +45,7 @@ pub(super) fn publish(request: NodePublishVolumeRequest) -> Result<Volume, Statu
         let missing: Vec<&str> =
             [POD, NAMESPACE, UID, ACCOUNT].into_iter().filter(|key| said(key).is_none()).collect();
         return Err(Status::invalid_argument(format!(
-            "the request does not say whose the volume is ({} missing): the CSIDriver needs podInfoOnMount: true",
+            "the request does not name the pod of the volume ({} missing): the CSIDriver needs podInfoOnMount: true",
             missing.join(", ")
         )));
     };
@@ -139,7 +139,7 @@ mod tests {
                     let access_type = Some(AccessType::Block(BlockVolume {}));
                     request.volume_capability = Some(VolumeCapability { access_type });
                 },
-                "no block volumes",
+                "block volumes are not supported",
             ),
             (|request| _ = request.volume_context.remove(UID), "csi.storage.k8s.io/pod.uid missing"),
             (|request| request.volume_context.clear(), "podInfoOnMount"),

@@ -129,8 +129,8 @@ pub fn answer(words: &[String], homes: &Homes, says_capabilities: bool) -> Answe
         },
         ["mount", target, options, ..] => mount(homes, Path::new(target), options),
         ["unmount", target, ..] => unmount(homes, Path::new(target)),
-        [call, ..] => Answer::not_supported(&format!("there is no call {call} like this")),
-        [] => Answer::not_supported("there is no call"),
+        [call, ..] => Answer::not_supported(&format!("there is no call {call} with these arguments")),
+        [] => Answer::not_supported("no call was given"),
     }
 }
 
@@ -149,7 +149,7 @@ fn read(target: &Path, options: &str) -> Result<Volume, String> {
     let Pod { uid, name: pod, namespace, service_account, access } =
         serde_json::from_str(options).map_err(|error| error.to_string())?;
     if pod.is_empty() || namespace.is_empty() {
-        return Err("the options do not say which pod it is for".to_owned());
+        return Err("the options do not name the pod".to_owned());
     }
     let name = VolumeName::parse(&uid).map_err(|error| format!("the pod's uid: {error}"))?;
     let owner = Credentials { uid, name: pod, namespace, service_account };
@@ -206,16 +206,16 @@ mod tests {
             (
                 &["getvolumename", "{}"],
                 true,
-                r#"{"status":"Not supported","message":"there is no call getvolumename like this"}"#,
+                r#"{"status":"Not supported","message":"there is no call getvolumename with these arguments"}"#,
                 0,
             ),
             (
                 &["mount", "/x"],
                 true,
-                r#"{"status":"Not supported","message":"there is no call mount like this"}"#,
+                r#"{"status":"Not supported","message":"there is no call mount with these arguments"}"#,
                 0,
             ),
-            (&[], true, r#"{"status":"Not supported","message":"there is no call"}"#, 0),
+            (&[], true, r#"{"status":"Not supported","message":"no call was given"}"#, 0),
             (
                 &["unmount", "/"],
                 true,
@@ -227,7 +227,7 @@ mod tests {
         }
         for (options, reason) in [
             ("", "Incomplete inputs: EOF"),
-            ("{}", "do not say which pod"),
+            ("{}", "do not name the pod"),
             (r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b"}"#, "the pod's uid"),
             (
                 r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b","kubernetes.io/pod.uid":"../../x"}"#,

@@ -81,7 +81,7 @@ fn perform(copy: &Copy) -> Result<String, String> {
         .zip(std::env::current_exe().ok())
         .is_some_and(|(one, own)| one == own);
     if is_own && name != NAME {
-        return Err(format!("this program is the driver under the name {NAME} alone, and not as {name}"));
+        return Err(format!("this program is the driver only under the name {NAME}, and not as {name}"));
     }
     let target = folder.join(name);
     let said = if target.is_file() {

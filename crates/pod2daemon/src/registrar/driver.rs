@@ -42,7 +42,7 @@ fn is_name(name: &str) -> bool {
 async fn ask(socket: &Path, patience: Duration) -> Result<String> {
     let call = async {
         let mut client = IdentityClient::new(connect(socket).await?);
-        let answer = client.get_plugin_info(GetPluginInfoRequest {}).await.context("asking for its name")?;
+        let answer = client.get_plugin_info(GetPluginInfoRequest {}).await.context("querying its name")?;
         Ok(answer.into_inner().name)
     };
     in_time(call, patience).await.with_context(|| format!("at {}", socket.display()))
@@ -52,7 +52,7 @@ async fn ask(socket: &Path, patience: Duration) -> Result<String> {
 pub(super) async fn registered(socket: &Path, patience: Duration) -> Result<String> {
     let call = async {
         let mut client = RegistrationClient::new(connect(socket).await?);
-        Ok(client.get_info(InfoRequest {}).await.context("asking for what is registered")?.into_inner().name)
+        Ok(client.get_info(InfoRequest {}).await.context("querying the registration")?.into_inner().name)
     };
     in_time(call, patience).await.with_context(|| format!("at {}", socket.display()))
 }
@@ -63,7 +63,7 @@ async fn in_time<T>(call: impl Future<Output = Result<T>>, patience: Duration) -
 
 async fn connect(socket: &Path) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
-        .context("this is no path of a socket")?;
+        .context("this is not the path of a socket")?;
     endpoint.connect().await.map_err(|error| anyhow::anyhow!("cannot connect: {}", daemon::causes(&error)))
 }
 

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Error};
 
 /// Flags with a value, and why they are ignored.
 const VALUES: [(&str, &str); 3] = [
-    ("the driver is waited for, however long it takes", "connection-timeout"),
+    ("the registrar waits for the driver, however long it takes", "connection-timeout"),
     (
         "the log is that of this program, at the level of --v",
         "feature-gates log-backtrace-at log-dir log-file log-file-max-size log-flush-frequency log-json-info-buffer-size \
@@ -20,7 +20,7 @@ const SWITCHES: [(&str, &str); 3] = [
         "add-dir-header alsologtostderr log-json-split-stream log-text-split-stream logtostderr one-output skip-headers \
          skip-log-headers",
     ),
-    ("there are no profiles of Go's kind here", "enable-pprof"),
+    ("this program has no Go profiles", "enable-pprof"),
     ("it has no meaning here", "automaxprocs"),
 ];
 

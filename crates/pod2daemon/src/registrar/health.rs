@@ -38,7 +38,7 @@ async fn health(socket: &Path, name: &str, patience: Duration) -> (StatusCode, S
     match super::check(socket, name, patience).await {
         Ok(()) => (StatusCode::OK, "ok".to_owned()),
         Err(error) => {
-            tracing::warn!("the registration's socket does not answer as it should: {error:#}");
+            tracing::warn!("unexpected answer from the registration socket: {error:#}");
             (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
         }
     }

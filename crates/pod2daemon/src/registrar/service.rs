@@ -22,7 +22,7 @@ pub(super) struct Registrar {
 #[tonic::async_trait]
 impl Registration for Registrar {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        tracing::debug!("somebody asks who is there");
+        tracing::debug!("the kubelet asks for the driver's registration");
         Ok(Response::new(PluginInfo {
             r#type: KIND.to_owned(),
             name: self.name.clone(),
@@ -37,7 +37,7 @@ impl Registration for Registrar {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
         if status.plugin_registered {
-            tracing::info!(driver = self.name, "the kubelet takes the driver");
+            tracing::info!(driver = self.name, "the kubelet has accepted the driver");
         } else {
             // One refusal is enough.
             let _ = self.refuse.try_send(status.error);

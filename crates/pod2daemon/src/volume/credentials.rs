@@ -43,7 +43,7 @@ pub(super) fn check(homes: &Homes, name: &VolumeName, owner: &Credentials) -> Re
         }
         Ok(_) => Ok(()),
         Err(error) => {
-            tracing::warn!(%error, file = %path.display(), "what says whose a volume is cannot be read, and is written anew");
+            tracing::warn!(%error, file = %path.display(), "the record of a volume's owner cannot be read and is rewritten");
             Ok(())
         }
     }
@@ -97,7 +97,7 @@ mod tests {
         check(&homes, &name, &owner).unwrap();
         let other = Credentials { uid: "u-2".to_owned(), ..owner.clone() };
         let error = check(&homes, &name, &other).unwrap_err();
-        assert_eq!(error.to_string(), "volume csi-1 is of pod shop/web (u-1) already");
+        assert_eq!(error.to_string(), "volume csi-1 already belongs to pod shop/web (u-1)");
         // An incomplete file of a writer that does not write atomically.
         std::fs::write(&path, "{\"UID\":").unwrap();
         check(&homes, &name, &other).unwrap();

@@ -66,7 +66,7 @@ pub(crate) struct VolumeName(String);
 /// A name that could be a path, or is not a valid file name.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} cannot be the name of a volume: it must have 1 to {LONGEST} characters, no slash, and no dot in front"
+    "{0:?} cannot be the name of a volume: it must have 1 to {LONGEST} characters, no slash, and no leading dot"
 )]
 pub(crate) struct InvalidName(String);
 

@@ -246,7 +246,7 @@ fn send(probe: &Probe<'_>) -> Result<Sent> {
                     break socket;
                 }
                 if tries.next().is_none() {
-                    bail!("connecting to {} from port {tag}: an earlier connection does not go", probe.to);
+                    bail!("connecting to {} from port {tag}: an earlier connection does not end", probe.to);
                 }
                 if probe.source_port.is_none() {
                     tag = next_tag();
