@@ -2,7 +2,7 @@
 //! program of that name, for any driver.
 //!
 //! ```text
-//! driver's socket ─► its name ─► <folder>/<name>-reg.sock ─► kubelet asks who is there, and says whether it takes the driver
+//! driver's socket ─► its name ─► <folder>/<name>-reg.sock ─► kubelet queries the driver, and accepts or rejects it
 //! ```
 //!
 //! It waits for the driver for as long as it takes, and ends with an error if the kubelet rejects it: its pod is then

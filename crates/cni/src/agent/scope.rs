@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `etcd_*_file`, `kubernetes`, `policy.k8s_*` with the datastore in Kubernetes | the agent has credentials of its own |
 //! | `ipam_lock_file` | calls of one agent share writes; compare-and-swap keeps addresses apart |
-//! | `mtu`, `require_mtu_file`, the usual `nodename_file` and `endpoint_status_dir` | they are in the two shared folders |
+//! | `mtu`, `require_mtu_file`, the usual `nodename_file` and `endpoint_status_dir` | in the two shared folders |
 //! | `log_*` | the plugin and the agent log separately |
 
 use crate::config::NetConf;
