@@ -43,7 +43,6 @@ pub(crate) struct ExternalWish {
     pub(crate) host_device: String,
     /// Whether the pod may forward.
     pub(crate) forwarding: bool,
-    /// The MTU.
     pub(crate) mtu: u32,
     /// The pod's addresses.
     pub(crate) addresses: Vec<IpNet>,

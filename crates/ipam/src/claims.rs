@@ -20,12 +20,7 @@ use std::sync::Arc;
 #[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum Secured {
     /// The claim is confirmed and the block is the owner's.
-    Ours {
-        /// The claim.
-        claim: KvPair,
-        /// The block.
-        block: KvPair,
-    },
+    Ours { claim: KvPair, block: KvPair },
     /// Another owner has the block; the claim is gone.
     Lost,
 }

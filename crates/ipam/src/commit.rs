@@ -24,7 +24,6 @@ pub(crate) enum BlockWrite {
     Create {
         /// The claim, confirmed.
         claim: KvPair,
-        /// The block.
         block: KvPair,
     },
 }
@@ -35,7 +34,6 @@ pub(crate) enum BlockWrite {
 pub(crate) enum Committed {
     /// Everything is written.
     Done {
-        /// The block.
         block: KvPair,
         /// The claim, if it was created.
         claim: Option<KvPair>,

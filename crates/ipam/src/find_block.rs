@@ -12,7 +12,6 @@ use ipnet::IpNet;
 use model::AllocationBlock;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The search for a block.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSearch<'a> {
     pub(crate) store: &'a IpamStore,

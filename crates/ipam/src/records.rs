@@ -39,7 +39,6 @@ pub(crate) fn with_block(entry: &KvPair, block: AllocationBlock) -> KvPair {
     }
 }
 
-/// The key of a block.
 pub(crate) fn block_key(cidr: IpNet) -> Key {
     Key::Block { cidr }
 }
@@ -66,7 +65,6 @@ pub(crate) fn with_state(claim: &KvPair, state: BlockAffinityState) -> KvPair {
     claim
 }
 
-/// The key of a claim.
 pub(crate) fn claim_key(owner: &Owner, cidr: IpNet) -> Key {
     let Owner { affinity_type, host } = owner.clone();
     Key::BlockAffinity(BlockAffinityKey { cidr, host, affinity_type })
@@ -86,7 +84,6 @@ pub(crate) fn claimed(claim: &KvPair) -> Option<IpNet> {
     }
 }
 
-/// The key of a handle.
 pub(crate) fn handle_key(handle: &HandleId) -> Key {
     Key::IpamHandle { handle_id: handle.clone() }
 }

@@ -86,7 +86,7 @@ impl Key {
     pub(crate) fn new(kind: KeyKind) -> Result<Self, KeyError> {
         match kind {
             KeyKind::Rsa(bits, hash) => {
-                // Without random numbers nothing can be done: this aborts the process.
+                // Without random numbers nothing can be done: the process ends.
                 let key = RsaPrivateKey::new(&mut UnwrapErr(getrandom::SysRng), bits)?;
                 let public = key.to_public_key().to_pkcs1_der()?.into_vec();
                 let pem = key.to_pkcs1_pem(LineEnding::LF)?.to_string();

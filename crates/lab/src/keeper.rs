@@ -33,18 +33,11 @@ const END_PATIENCE: Duration = Duration::from_millis(700);
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
     /// Create a network namespace, or keep an existing one of that name.
-    Namespace {
-        /// Its name.
-        name: String,
-    },
+    Namespace { name: String },
     /// Drop a network namespace.
-    Forget {
-        /// Its name.
-        name: String,
-    },
+    Forget { name: String },
     /// Start a program.
     Start {
-        /// Its name.
         name: String,
         /// Program and arguments.
         words: Vec<String>,
@@ -52,10 +45,7 @@ pub(crate) enum Request {
         environment: BTreeMap<String, String>,
     },
     /// End a program.
-    Stop {
-        /// Its name.
-        name: String,
-    },
+    Stop { name: String },
     /// Survive the command that created the lab.
     Stay,
     /// List the programs.

@@ -76,7 +76,6 @@ impl Cell {
     }
 }
 
-/// The matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Matrix {

@@ -46,7 +46,6 @@ impl Protocol {
 pub(crate) struct Target {
     /// The address to connect to.
     pub(crate) address: IpAddr,
-    /// The port.
     pub(crate) port: u16,
     /// The protocol that the probe speaks.
     pub(crate) protocol: Protocol,

@@ -8,7 +8,6 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Page {
     /// Every command.

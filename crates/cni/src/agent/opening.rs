@@ -1,5 +1,5 @@
 //! Starts the agent: its socket answers at once, if only that it is not ready yet, because a plugin that waits is
-//! better off than one that opens its own connection. The datastore is retried until it can be opened.
+//! better off than one that opens its own connection. Opening the datastore is retried until it succeeds.
 
 use super::server::{AgentState, bind, serve};
 use crate::config::NetConf;

@@ -143,7 +143,7 @@ async fn keep_up(state: AgentState) {
 }
 
 async fn answer(mut stream: UnixStream, state: &AgentState) -> io::Result<()> {
-    // The kernel has no user id for a plugin outside this container's processes, which is not an error here.
+    // The kernel reports no process id for a plugin outside this container, which is not an error here.
     let uid = stream.peer_cred()?.uid();
     if uid != 0 {
         return Err(io::Error::new(

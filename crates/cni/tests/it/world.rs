@@ -73,7 +73,6 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A node.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) host: Netns,
@@ -219,7 +218,6 @@ impl Node {
     }
 }
 
-/// A pod.
 pub(crate) struct Pod {
     path: String,
     pub(crate) netns: Netns,

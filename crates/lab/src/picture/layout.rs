@@ -30,7 +30,6 @@ pub(super) struct Box {
     pub(super) height: usize,
 }
 
-/// A line.
 pub(super) struct Line {
     pub(super) class: &'static str,
     pub(super) from: (usize, usize),

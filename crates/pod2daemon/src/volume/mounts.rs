@@ -8,7 +8,6 @@ use std::path::PathBuf;
 /// The kernel's table, as seen by this thread: threads may be in different namespaces.
 pub(crate) const TABLE: &str = "/proc/thread-self/mountinfo";
 
-/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
     /// The mount point.

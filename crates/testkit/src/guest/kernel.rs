@@ -24,7 +24,6 @@ const WANTED: [&str; 13] = [
     "kernel/drivers/net/wireguard/",
 ];
 
-/// A kernel.
 #[derive(Debug)]
 pub(super) struct Kernel {
     image: PathBuf,

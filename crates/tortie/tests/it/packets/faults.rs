@@ -1,5 +1,5 @@
 //! Disturbances under traffic: killed agents, other programs clearing the packet filter, flapping links, a store that
-//! becomes unreachable, and thousands of endpoints.
+//! becomes unreachable, and a thousand endpoints.
 //!
 //! During a disturbance two things are checked continuously: allowed packets arrive and are answered, every one of
 //! them, and no denied packet arrives.
@@ -406,7 +406,7 @@ fn a_set_that_is_full_lets_nothing_through() -> Result<()> {
     site.wait_for(&questions, &wanted)
 }
 
-/// Thousands of endpoints are created and removed while packets flow; nothing of them is left.
+/// A thousand endpoints are created and removed while packets flow; nothing of them is left.
 fn thousand_endpoints(flavour: Flavour) -> Result<()> {
     const MANY: u32 = 1000;
     let (site, questions, wanted) = guarded(flavour, &[])?;

@@ -62,7 +62,6 @@ pub(crate) struct NodePlan {
     pub(crate) tunnel: Option<(String, String)>,
 }
 
-/// A pod.
 #[derive(Clone, Debug)]
 pub(crate) struct PodPlan {
     pub(crate) name: String,
