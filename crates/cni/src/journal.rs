@@ -115,7 +115,7 @@ impl Journal {
         }
     }
 
-    /// The due releases, oldest first.
+    /// The due releases, in the order of their waiting times, longest first.
     #[must_use]
     pub(crate) fn files(&self) -> Vec<DueFile> {
         let Ok(folder) = std::fs::read_dir(&self.folder) else { return Vec::new() };

@@ -14,7 +14,8 @@ use crate::turn::Turn;
 /// How many releases a plugin carries out in addition to its own work.
 pub(crate) const FEW: usize = 5;
 
-/// Carries out at most `at_most` due releases, oldest first. A release that fails stays due, behind the others.
+/// Carries out at most `at_most` due releases, the longest-waiting first. A release that fails stays due, behind the
+/// others.
 pub(crate) async fn carry_out(context: &Context, at_most: usize) {
     let journal = Journal::new(&context.paths.journal);
     let files = journal.files();

@@ -1,4 +1,4 @@
-//! The protocol of the socket: one frame in each direction; a frame is a length of four bytes, and JSON.
+//! The protocol of the socket: one frame in each direction; a frame is JSON, preceded by its length in four bytes.
 //!
 //! The first frame names the protocol versions that its sender speaks, so that a plugin and an agent of different
 //! versions either understand each other or report that they do not; the plugin then does the work itself. The pod's

@@ -25,7 +25,7 @@ enum Step {
     Stop { pod: u8, cleanly: bool },
     /// The pod finishes but still exists.
     Finish { pod: u8, cleanly: bool },
-    /// The node is deleted with everything that runs on it; its pods are deleted later, or survive.
+    /// The node is deleted, with or without its pods.
     DeleteNode { node: usize, pods_too: bool },
     /// The node joins again.
     CreateNode { node: usize },
@@ -303,7 +303,7 @@ proptest! {
         for step in history {
             simulation.step(step)?;
         }
-        // Calm down: every status is reported, every cache is fresh, and the grace period passes.
+        // Settle: every status is reported, every cache is fresh, and the grace period passes.
         for pod in simulation.pods.values_mut() {
             pod.reported = pod.address.or(pod.reported);
         }
