@@ -7,6 +7,7 @@
 
 mod bird;
 mod certificates;
+mod dice;
 mod etcd;
 mod eventually;
 mod folder;
@@ -21,6 +22,7 @@ mod scripted_server;
 
 pub use bird::Bird;
 pub use certificates::{Authority, KeyAndCertificate};
+pub use dice::Dice;
 pub use etcd::{Etcd, EtcdOptions};
 pub use eventually::{Look, PATIENCE, eventually, eventually_async};
 pub use folder::Folder;

@@ -12,7 +12,6 @@
 //! leaves out what docs/differences.md lists.
 
 mod clusters;
-mod dice;
 mod kernel;
 mod kubernetes;
 mod kubernetes_objects;

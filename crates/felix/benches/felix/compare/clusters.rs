@@ -1,12 +1,12 @@
 //! Random clusters: nodes, pools with and without tunnels, blocks, pods, host endpoints and settings of Felix.
 
-use super::dice::Dice;
 use super::policies::{self, Made, NAMESPACES};
 use crate::cluster::{HOST, interface};
 use anyhow::Result;
 use api::Kind;
 use model::{Key, KvPair};
 use serde_json::{Value, json};
+use testkit::Dice;
 
 /// Pods of this host, and pods elsewhere.
 pub(crate) const LOCAL: usize = 6;

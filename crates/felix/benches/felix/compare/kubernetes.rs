@@ -2,7 +2,6 @@
 //! profiles, endpoints and policies.
 
 use super::clusters::random_definitions;
-use super::dice::Dice;
 use super::kubernetes_objects::{Object, made, pod_name};
 use super::{ETCD_PORT, Ground, LOCAL, create_all};
 use anyhow::{Context as _, Result};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use testkit::{ApiServer, Etcd, Folder};
+use testkit::{ApiServer, Dice, Etcd, Folder};
 use tokio::runtime::Runtime;
 
 /// How often a definition that is not served yet is asked for.

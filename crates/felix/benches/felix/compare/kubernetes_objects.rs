@@ -4,9 +4,9 @@
 //! They use the labels and namespaces of [`super::policies`], so that Calico's own policies select their pods too.
 
 use super::clusters::{LOCAL, NODES, REMOTE};
-use super::dice::Dice;
 use super::policies::NAMESPACES;
 use serde_json::{Value, json};
+use testkit::Dice;
 
 /// An object and the collection that it is created in.
 pub(super) type Object = (String, Value);

@@ -3,9 +3,9 @@
 //! What is known to differ from Calico (docs/differences.md) is not made: rules with three or more long lists, hints, rules
 //! with both a protocol and one that it is not, and codes of ICMP.
 
-use super::dice::Dice;
 use api::Kind;
 use serde_json::{Value, json};
+use testkit::Dice;
 
 /// An object to be written.
 pub(crate) type Made = (Kind, Value);
