@@ -1,6 +1,6 @@
-//! `calicoctl analyze`: what policies and pools say and cannot mean, on a cluster or in a folder of manifests.
+//! `calicoctl analyze`: mistakes in policies and pools, found on a cluster or in a folder of manifests.
 //!
-//! What is found is in the `explain` crate; here are flags, places in files, and formats. Nothing is written.
+//! The `explain` crate does the analysis; here are flags, places in files, and output formats. Nothing is written.
 
 use crate::context::Context;
 use crate::explain::{Output, SourceFlags};

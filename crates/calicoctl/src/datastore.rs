@@ -1,13 +1,13 @@
-//! `calicoctl datastore`: moving data between datastores, and between ways of storing it.
+//! `calicoctl datastore`: moves data between datastores, and between storage formats.
 //!
-//! - [`lock`]: the mark that makes components wait.
+//! - [`lock`]: the flag that makes components wait.
 //! - [`export`] and [`import`]: one file with everything, from any store to any store.
-//! - [`bundle`], [`ipam_part`], [`tolerant_yaml`]: that file, read and written.
-//! - [`node_names`]: nodes by the name that Kubernetes has for them.
-//! - [`sameness`]: whether what is stored is what the file says.
-//! - [`policy_names`]: policies of releases before v3.32, moved to their own names.
+//! - [`bundle`], [`ipam_part`], [`tolerant_yaml`]: reading and writing that file.
+//! - [`node_names`]: renames nodes to their Kubernetes names.
+//! - [`sameness`]: whether a stored object equals the one in the file.
+//! - [`policy_names`]: renames policies that releases before v3.32 stored.
 //!
-//! What is alive (endpoint states, Felix's signs of life) is not moved: its writers write it again.
+//! Transient data (endpoint states, Felix's liveness keys) is not moved: its writers write it again.
 
 pub(crate) mod bundle;
 pub(crate) mod export;
@@ -120,7 +120,7 @@ pub(crate) struct ImportArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub(crate) async fn run(args: &DatastoreArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         DatastoreCommand::MigratePolicyNames { config } => policy_names::run(config, context).await,

@@ -1,12 +1,12 @@
-//! `calicoctl explain`: why packets pass or do not, from the datastore, from a directory of manifests, or as it would be
-//! after an apply.
+//! `calicoctl explain`: why packets pass or do not, based on the datastore, on a directory of manifests, or on the
+//! cluster as it would be after an apply.
 //!
-//! - this file: the question about one pair, and the commands below.
-//! - [`load`]: the cluster that questions are about.
-//! - [`matrix`] and [`test`]: everybody to everybody; expectations as data.
+//! - this file: the query for one pair, and the subcommands below.
+//! - [`load`]: the cluster that queries are about.
+//! - [`matrix`] and [`test`]: all pairs of workloads; expectations as data.
 //! - [`route`]: why a node has a route.
 //!
-//! What decides is in the `explain` crate; here are flags, files and formats. Nothing is written to the datastore.
+//! The `explain` crate decides; here are flags, files and formats. Nothing is written to the datastore.
 
 mod load;
 pub(crate) mod matrix;
@@ -119,7 +119,7 @@ impl Output {
 /// Runs a command of the family.
 ///
 /// # Errors
-/// When the cluster cannot be read, the question names what is not there, or a test fails.
+/// When the cluster cannot be read, the query names something that does not exist, or a test fails.
 pub(crate) async fn run(args: &ExplainArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         Some(ExplainCommand::Matrix(args)) => matrix::run(args, context).await,
@@ -173,7 +173,7 @@ async fn one_pair(args: &ExplainArgs, context: &mut Context) -> Result<()> {
     })
 }
 
-/// The answer as things are; a question about what only the new manifests hold has none.
+/// The answer before the change; an error if the query names something that only the new manifests contain.
 fn before(stored: &Cluster, query: &Query) -> std::result::Result<Explanation, String> {
     evaluate(stored, query).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! `explain matrix`: every workload to every workload.
+//! `explain matrix`: from every workload to every workload.
 
 use super::load::SourceFlags;
 use super::{Output, protocol};

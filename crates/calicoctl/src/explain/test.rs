@@ -1,4 +1,4 @@
-//! `explain test`: expectations as data, for people's own continuous integration.
+//! `explain test`: expectations as data, for users' own continuous integration.
 
 use super::Output;
 use super::load::SourceFlags;
