@@ -1,4 +1,4 @@
-//! `calicoctl bgp` and `calicoctl explain route` on a cluster of two nodes, one of which reports.
+//! `calicoctl bgp` and `calicoctl explain route` on a cluster of two nodes, of which one reports.
 
 use crate::harness::Shell;
 use testkit::{Etcd, Folder};

@@ -1,4 +1,4 @@
-//! `calicoctl flows`: what the tool gives to it. The rest is tested in the crate `flows-cli`.
+//! `calicoctl flows`: what the tool passes to it. The rest is tested in the crate `flows-cli`.
 
 use crate::harness::Shell;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ spec: {selector: app == 'db', types: [Ingress]}
 ";
 
 #[test]
-fn streams_and_variables_are_the_tools() {
+fn streams_and_variables_are_passed_on() {
     let mut shell = Shell::embedded();
     let line = shell.pipe("flows --input-file - --to-pod shop/db-0", FLOW).text();
     assert_eq!(
