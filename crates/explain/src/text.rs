@@ -1,10 +1,10 @@
-//! An explanation for a terminal: the verdict and the rule that decided first, then the way of the packet.
+//! Formats an explanation for a terminal: first the verdict and the rule that decided, then the path of the packet.
 
 use crate::report::{Explanation, FlowReport, Outcome, PolicyReport, RuleReport, Stage, Verdict};
 use std::fmt::Write as _;
 
 impl Explanation {
-    /// The text. With `everything`, also the policies that do not select the endpoints.
+    /// Formats the explanation. With `everything`, includes the policies that do not select the endpoints.
     #[must_use]
     pub fn to_text(&self, everything: bool) -> String {
         let mut out = String::new();

@@ -1,4 +1,4 @@
-//! The flags.
+//! The command-line flags.
 
 mod filters;
 

@@ -1,17 +1,17 @@
-//! A recorded flow, and what is asked of one everywhere.
+//! A recorded flow, and helpers that all commands use.
 
 use flows::{Action, Counters, Decider, Direction, EndpointType, Labels, Peer, PolicyHit, PolicyKind};
 use goldmane_api::{convert, proto};
 
-/// A flow over some time.
+/// A flow during a period.
 pub type Flow = flows::collector::CollectedFlow;
 
-/// Why a message is not a flow.
+/// The message does not contain a valid flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server sent a flow that cannot be read")]
 pub struct NotAFlow;
 
-/// The flow of a message.
+/// Decodes the flow of a message.
 ///
 /// # Errors
 /// When its key cannot be read.

@@ -1,4 +1,4 @@
-//! Pools that give out no address, and why; blocks of nodes that are gone.
+//! Pools that cannot allocate an address, and why; blocks of deleted nodes.
 
 use super::{Finding, Severity};
 use crate::Cluster;
@@ -7,25 +7,25 @@ use api::{AssignmentMode, IPPoolAllowedUse, Kind, Resource};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much room pools have, as address management counts it.
+/// The use of pools, as counted by address management.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     /// By the pool's name.
     pub pools: BTreeMap<String, PoolRoom>,
     /// Blocks without a pool.
     pub orphans: Vec<IpNet>,
-    /// Blocks, each with the node that it is for.
+    /// Blocks, each with the node that owns it.
     pub blocks: Vec<(IpNet, Option<String>)>,
 }
 
-/// How much room a pool has.
+/// The use of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolRoom {
-    /// How many addresses it has.
+    /// The number of its addresses.
     pub capacity: u128,
-    /// How many are reserved.
+    /// The number of reserved addresses.
     pub reserved: u128,
-    /// How many can be given out.
+    /// The number of addresses that can be allocated.
     pub available: u128,
 }
 

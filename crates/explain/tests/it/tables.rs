@@ -1,4 +1,4 @@
-//! Clusters, questions and the exact text of the answers, in `tests/data/*.txt`:
+//! Clusters, queries and the exact text of the answers, in `tests/data/*.txt`:
 //!
 //! ```text
 //! <manifests>
@@ -8,7 +8,7 @@
 //! <what was wrong with the manifests>
 //! ```
 //!
-//! `UPDATE_EXPECT=1 cargo test -p explain` writes the answers again; the difference is for people to read.
+//! `UPDATE_EXPECT=1 cargo test -p explain` rewrites the answers; review the difference.
 
 use crate::yaml;
 use explain::{
@@ -159,7 +159,7 @@ fn mistakes_in_expectations_are_errors() {
 }
 
 #[test]
-fn one_end_or_many_protocols_by_name_or_number_and_any_case() {
+fn ends_and_protocols_are_parsed_leniently() {
     let text = "tests:\n- {from: a, to: [b, 'c:80'], Protocol: 6, expect: Allow}\n- {from: [a], to: b, protocol: UDP, expect: deny}\n";
     let found = expectations(text).expect("expectations");
     let [one, other] = found.tests.as_slice() else { panic!("{found:?}") };
@@ -234,7 +234,7 @@ spec:
 }
 
 #[test]
-fn all_declared_ports_are_asked_and_what_is_left_out_is_named() {
+fn all_declared_ports_are_tested_and_omitted_ports_are_listed() {
     let ports =
         |first: u16, count: u16| (first..first + count).map(|port| port.to_string()).collect::<Vec<_>>();
     let declared = ports(9000, 2).iter().map(|port| format!("{{containerPort: {port}}}")).collect::<Vec<_>>();
@@ -285,7 +285,7 @@ spec:
 }
 
 #[test]
-fn pools_are_judged_by_the_room_that_they_have() {
+fn pools_are_judged_by_their_free_addresses() {
     let pool = "
 apiVersion: projectcalico.org/v3
 kind: IPPool

@@ -1,4 +1,4 @@
-//! The flags that filter. Written by hand, because `--not` turns around the one behind it: their order counts.
+//! The flags that filter. Written by hand, because `--not` negates the flag after it: their order matters.
 
 use crate::filter::{Condition, End, Field, Filter};
 use clap::error::ErrorKind;
@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 const NOT: &str = "not";
 const HEADING: &str = "Filters";
 
-/// A flag: its name, what its value is called (none has none), what is asked, what it stands for without a value, and help.
+/// A flag: its name, the name of its value (empty for none), the field, its meaning without a value, and its help text.
 type Row = (&'static str, &'static str, Field, &'static str, &'static str);
 
 #[rustfmt::skip]
@@ -39,7 +39,7 @@ pub struct FilterFlags(pub Filter);
 
 impl Args for FilterFlags {
     fn augment_args(command: Command) -> Command {
-        // One place for each time that it is given.
+        // One occurrence for each time that it is given.
         let not = Arg::new(NOT)
             .long(NOT)
             .num_args(0)

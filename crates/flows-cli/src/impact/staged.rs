@@ -1,10 +1,10 @@
-//! Staged policies of the files that are tried: they count as if they were enforced.
+//! Staged policies in the files that are tried: they count as if they were enforced.
 
 use api::{Kind, Resource};
 use explain::Cluster;
 use serde_json::{Value, json};
 
-/// Enforces the staged policies that only the second cluster has, or has otherwise; says which.
+/// Enforces the staged policies that only the second cluster has, or that differ there; returns a note on each.
 pub(super) fn enforce_new(before: &Cluster, after: &mut Cluster) -> Vec<String> {
     let staged: Vec<Resource> = after
         .resources()
