@@ -1,4 +1,5 @@
-//! Reads and writes flows as lines of JSON, with the field names of Calico's whisker-backend and the fields that it leaves out.
+//! Reads and writes flows as lines of JSON, with the field names of Calico's whisker-backend and the
+//! fields that it leaves out.
 //!
 //! A line that a later one corrects (`"corrects": true`) is replaced when a file is read.
 
