@@ -238,7 +238,7 @@ fn global_policy(bed: &mut Bed, world: &World) -> Result<String> {
 fn tools(bed: &mut Bed, _: &World) -> Result<String> {
     ours(bed, &["status", "--wait"])?;
     let said = ours(bed, &["doctor"])?;
-    ensure!(!said.contains("not there:"), "tortie doctor misses a definition: {said}");
+    ensure!(!said.contains("missing:"), "tortie doctor misses a definition: {said}");
     // The control plane's machine is no node: it stands in for the world outside.
     let outside = std::net::SocketAddr::new(bed.plane.families.api(), PORT).to_string();
     let report = bed.folder().join("connectivity.xml");

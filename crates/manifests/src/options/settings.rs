@@ -1,14 +1,14 @@
-//! Every setting of manifests: a row with its key, its meaning and its reader.
+//! Every setting of manifests: a row with its key, its meaning and its parser.
 //!
-//! It refuses a value that cannot be used, with what would be right.
+//! Refuses unusable values; the message names what is expected.
 
 use super::{Encapsulation, Options};
 use ipnet::IpNet;
 use std::fmt::Write as _;
 
-/// A row of the table of settings.
+/// A row in the table of settings.
 pub struct Setting {
-    /// The key, as Helm would write it.
+    /// The key, in Helm's notation.
     pub key: &'static str,
     /// What it means.
     pub doc: &'static str,
@@ -227,7 +227,7 @@ pub static SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The settings as a table for people.
+/// The settings as a reference table.
 #[must_use]
 pub fn reference_page() -> String {
     let mut page = String::from("| Key | Meaning |\n| --- | --- |\n");
