@@ -58,7 +58,7 @@ const IN_A_GUEST: &str = "guest";
 /// The seed of property tests, unless the variable sets another one; `random` is a new one for each test.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261117");
 
-/// How many tests may fail beside others and pass alone. If there are more, they have a common cause.
+/// How many tests may fail beside others and pass alone. More than that have a cause.
 const MOST_UNSTEADY: usize = 5;
 
 /// A test binary, ready to run.
