@@ -3,7 +3,7 @@
 //!
 //! | policy | what it does |
 //! | --- | --- |
-//! | `tierlabel.policy.projectcalico.org` | sets the tier of a policy to `default` if it has none, and labels the policy |
+//! | `tierlabel.policy.projectcalico.org` | sets a missing tier of a policy to `default`, and labels the policy |
 //! | `policytypes.policy.projectcalico.org` | derives the directions of a policy from its rules |
 //! | `protect-builtin-tiers.projectcalico.org` | protects the built-in tiers from deletion |
 //!

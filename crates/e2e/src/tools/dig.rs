@@ -1,4 +1,4 @@
-//! `dig`: one question to a name server, with the search list where asked, over UDP or TCP.
+//! `dig`: one query to a name server, with the search list on request, over UDP or TCP.
 
 use super::complain;
 use super::message::{Kind, question, records};
@@ -19,12 +19,12 @@ struct Options {
     searches: bool,
 }
 
-/// What a pod's `/etc/resolv.conf` says.
+/// The contents of a pod's `/etc/resolv.conf`.
 #[derive(Debug, PartialEq, Eq)]
 struct Configuration {
     servers: Vec<IpAddr>,
     search: Vec<String>,
-    /// Names with fewer dots are tried in the search list first.
+    /// Names with fewer dots are first tried with the search list.
     dots: usize,
 }
 
@@ -105,7 +105,7 @@ fn configuration(text: &str) -> Configuration {
     found
 }
 
-/// The names to ask for, in their order.
+/// The names to query, in order.
 fn names(options: &Options, configuration: &Configuration) -> Vec<String> {
     let own = options.name.trim_end_matches('.').to_owned();
     if !options.searches || options.name.ends_with('.') {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_are_searched_for_first() {
+    fn short_names_use_the_search_list_first() {
         let configuration =
             configuration("search a.svc.test svc.test\nnameserver 10.96.0.10\noptions ndots:5\n");
         assert_eq!(configuration.servers.len(), 1);
