@@ -36,7 +36,7 @@ pub(crate) struct BgpArgs {
 /// What to show.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BgpCommand {
-    /// Every session that there should be, and its state.
+    /// Every expected session, and its state.
     Peers(ShowArgs),
     /// The routes that nodes know.
     Routes(ShowArgs),

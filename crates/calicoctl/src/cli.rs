@@ -38,17 +38,17 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Create resources from files; those that exist already are refused.
+    /// Create resources from files; resources that already exist are refused.
     Create(Box<resource::write::CreateArgs>),
     /// Create or update resources from files, whichever is needed.
     Apply(Box<resource::write::ApplyArgs>),
-    /// Update resources from files; those that do not exist are refused.
+    /// Update resources from files; resources that do not exist are refused.
     Replace(Box<resource::write::ReplaceArgs>),
     /// Delete resources, by type and name or as named in files.
     Delete(Box<resource::delete::DeleteArgs>),
     /// Show resources: all of a type, some by name, or those named in files.
     Get(Box<resource::get::GetArgs>),
-    /// Show resources for reading: rules as lines, who is selected, what uses them.
+    /// Show resources in readable form: rules as lines, the selected endpoints, and what uses them.
     Describe(Box<resource::describe::DescribeArgs>),
     /// Change a resource in an editor.
     Edit(Box<resource::edit::EditArgs>),
@@ -62,9 +62,9 @@ pub(crate) enum Command {
     Diff(Box<resource::diff::DiffArgs>),
     /// Rewrite files of older API versions, and policies of Kubernetes, in the current version.
     Convert(Box<resource::convert::ConvertArgs>),
-    /// Explain why packets pass or do not: which policy and rule decides.
+    /// Explain why packets pass or not: which policy and rule decide.
     Explain(Box<explain::ExplainArgs>),
-    /// Find rules that never match, selectors that select nobody, and pools that cannot serve.
+    /// Find rules that never match, selectors that select nothing, and unusable pools.
     Analyze(Box<analyze::AnalyzeArgs>),
     /// Show who talked to whom, and which policy allowed or denied it.
     Flows(Box<flows_cli::FlowsArgs>),

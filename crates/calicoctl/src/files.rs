@@ -19,10 +19,10 @@ pub(crate) struct FileFlags {
     /// May be given several times.
     #[arg(long, short = 'f', value_name = "FILENAME", value_hint = clap::ValueHint::AnyPath)]
     pub filename: Vec<PathBuf>,
-    /// Look for files in the directories below those given with -f, too.
+    /// Also look for files in subdirectories of those given with -f.
     #[arg(long, short = 'R')]
     pub recursive: bool,
-    /// Accept files and directories that hold no resources.
+    /// Accept files and directories that contain no resources.
     #[arg(long)]
     pub skip_empty: bool,
 }

@@ -66,7 +66,7 @@ pub(crate) struct ChecksystemArgs {
     /// The kernel's configuration, instead of the usual places.
     #[arg(long, short = 'f', value_name = "FILE")]
     pub kernel_config: Option<PathBuf>,
-    /// Judge by what this dataplane needs; without this flag by the one that the kernel can do.
+    /// Check what this dataplane needs; by default, the one that the kernel supports.
     #[arg(long, value_name = "DATAPLANE", value_enum)]
     pub dataplane: Option<checksystem::Dataplane>,
 }

@@ -29,10 +29,10 @@ pub(crate) struct VersionArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
-    /// Look again after each such time (for example 1s, 5m), and print what changed.
+    /// Check again at this interval (for example 1s, 5m), and print what changed.
     #[arg(long, value_name = "DURATION")]
     pub poll: Option<String>,
-    /// Only this binary; does not talk to the datastore.
+    /// Show only the version of this binary; does not contact the datastore.
     #[arg(long)]
     pub client: bool,
 }

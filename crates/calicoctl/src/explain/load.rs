@@ -17,10 +17,10 @@ pub(crate) struct SourceFlags {
     /// Read manifests (Kubernetes' and Calico's) from this file or directory and those below it, not the datastore.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::AnyPath)]
     pub offline: Option<PathBuf>,
-    /// Try these manifests on top: what would be if they were applied. May be given several times.
+    /// Evaluate these manifests on top, as if they were applied. May be given several times.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub with: Vec<PathBuf>,
-    /// The namespace of names without one; `default` without this flag.
+    /// The namespace of names without one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// What happens to packets from pods to their own node, where the nodes' environment sets it: Drop, Accept or Return.

@@ -23,7 +23,7 @@ pub(crate) struct TestArgs {
     /// Also write the report as JUnit XML to this file.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
-    /// Fail as well if there are mistakes in the manifests or unreadable objects in the datastore.
+    /// Also fail if there are mistakes in the manifests or unreadable objects in the datastore.
     #[arg(long)]
     pub strict: bool,
     /// Output format: text, json, yaml or junit.

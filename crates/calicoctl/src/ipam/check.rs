@@ -61,10 +61,10 @@ pub(crate) struct CheckArgs {
     /// With --fix: do not ask before repairing.
     #[arg(long, requires = "fix")]
     pub yes: bool,
-    /// With --fix: for how many seconds a contradiction must last unless the datastore is locked.
+    /// With --fix: how many seconds a contradiction must persist, unless the datastore is locked.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "fix")]
     pub settle: u64,
-    /// End with 1 if there are problems, and with 2 after a failure.
+    /// Exit with 1 if there are problems, and with 2 after a failure.
     #[arg(long)]
     pub exit_code: bool,
 }

@@ -38,10 +38,10 @@ pub(crate) struct ReleaseArgs {
     /// The address to release.
     #[arg(long, value_name = "IP")]
     pub ip: Option<String>,
-    /// Release what this report says is leaked. With several reports: what all of them say.
+    /// Release the leaked addresses in this report. With several reports: those that are leaked in all of them.
     #[arg(long, value_name = "FILE")]
     pub from_report: Vec<PathBuf>,
-    /// Release although the datastore is not locked, or a report is of another version of this program.
+    /// Release even if the datastore is not locked, or a report is from another version of this program.
     #[arg(long)]
     pub force: bool,
 }

@@ -31,7 +31,7 @@ pub(crate) struct ShowArgs {
     /// Show blocks as well as pools.
     #[arg(long)]
     pub show_blocks: bool,
-    /// Show addresses that nodes took from blocks of others.
+    /// Show addresses that nodes took from other nodes' blocks.
     #[arg(long)]
     pub show_borrowed: bool,
     /// Show the settings of address management.

@@ -27,7 +27,7 @@ pub(crate) struct SplitArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
-    /// How many pools to make: a power of 2.
+    /// The number of pools to create: a power of 2.
     #[arg(value_name = "NUMBER")]
     pub number: String,
     /// The range of the pool to split.

@@ -36,7 +36,7 @@ pub(crate) struct ConvertArgs {
     /// Do not check the converted resources.
     #[arg(long)]
     pub ignore_validation: bool,
-    /// Accepted as everywhere; nothing is connected to.
+    /// Accepted for consistency; no connection is made.
     #[command(flatten)]
     pub config: ConfigFlag,
 }

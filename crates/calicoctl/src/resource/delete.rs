@@ -30,7 +30,7 @@ pub(crate) struct DeleteArgs {
     /// Count resources that do not exist as deleted.
     #[arg(long, short = 's')]
     pub skip_not_exists: bool,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

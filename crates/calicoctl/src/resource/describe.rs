@@ -59,7 +59,7 @@ pub(crate) struct DescribeArgs {
     /// Only objects with these labels: app=web,tier!=db,env in (a,b), or a selector of Calico's language.
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Show the resources of all namespaces.

@@ -33,7 +33,7 @@ pub(crate) struct DiffArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -42,7 +42,7 @@ pub(crate) struct DiffArgs {
     /// Sets, and what is not in them any more.
     #[command(flatten)]
     pub prune: PruneFlags,
-    /// End with 1 if anything differs, and with 2 after a failure.
+    /// Exit with 1 if anything differs, and with 2 after a failure.
     #[arg(long)]
     pub exit_code: bool,
 }

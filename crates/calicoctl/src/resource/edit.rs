@@ -36,7 +36,7 @@ pub(crate) struct EditArgs {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

@@ -60,20 +60,20 @@ pub(crate) struct GetArgs {
     /// Only objects with these labels: app=web,tier!=db,env in (a,b), or a selector of Calico's language.
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Go on after the objects are shown, and show each change.
+    /// After showing the objects, keep watching and show each change.
     #[arg(long, short = 'w', conflicts_with_all = ["filename", "export"])]
     pub watch: bool,
     /// Show only changes from now on.
     #[arg(long, conflicts_with_all = ["filename", "export"])]
     pub watch_only: bool,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Show the resources of all namespaces.
     #[arg(long, short = 'A', visible_short_alias = 'a')]
     pub all_namespaces: bool,
-    /// Leave out what only means something in this cluster (uid, version, times, namespace); only for resources that are
-    /// asked for by name.
+    /// Leave out fields that only apply to this cluster (uid, version, times, namespace); only for resources that are
+    /// requested by name.
     #[arg(long)]
     pub export: bool,
     /// Where the datastore is.

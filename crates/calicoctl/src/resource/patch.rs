@@ -42,7 +42,7 @@ pub(crate) struct PatchArgs {
         hide_possible_values = true
     )]
     pub r#type: String,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

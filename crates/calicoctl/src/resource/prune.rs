@@ -35,8 +35,8 @@ pub(crate) struct PruneFlags {
     /// Mark the resources as members of this set, by the annotation calicoctl/applyset.
     #[arg(long, value_name = "NAME")]
     pub applyset: Option<String>,
-    /// Also delete what an earlier apply of the set wrote and the files do not hold any more. What has no mark of the set,
-    /// and what Calico or Kubernetes makes by itself, is never touched.
+    /// Also delete resources that an earlier apply of the set wrote and the files no longer contain. Resources without
+    /// the mark of the set, and those that Calico or Kubernetes creates by itself, are never touched.
     #[arg(long, requires = "applyset")]
     pub prune: bool,
     /// Only resources with these labels, of the files and of the set: app=web,tier!=db,env in (a,b), or a selector of

@@ -23,7 +23,7 @@ pub(crate) struct WriteFlags {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -89,10 +89,10 @@ pub(crate) struct ValidateArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
-    /// Accepted as everywhere; nothing is connected to.
+    /// Accepted for consistency; no connection is made.
     #[command(flatten)]
     pub config: ConfigFlag,
 }
