@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// Flags of `analyze`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Looks for rules that can never match or are never reached, selectors that select nobody, policies that only log, \
+    after_help = "Looks for rules that can never match or are never reached, selectors that select nothing, policies that only log, \
                   and pools and blocks that cannot serve. With --offline, places are files and lines.\n\n\
                   Examples:\n  calicoctl analyze\n  calicoctl analyze --offline ./manifests --exit-code\n  \
                   calicoctl analyze --with policy.yaml"

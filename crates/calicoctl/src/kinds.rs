@@ -292,7 +292,7 @@ mod tests {
     fn every_name_means_one_kind() {
         let mut seen = BTreeSet::new();
         for name in KINDS.iter().flat_map(|entry| entry.names) {
-            assert!(seen.insert(*name), "{name} is there twice");
+            assert!(seen.insert(*name), "{name} appears twice");
             assert_eq!(name.to_lowercase(), *name);
         }
         for entry in KINDS {

@@ -47,7 +47,7 @@ pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
     put_reference(bed)?;
     all(true)?;
     println!(
-        "e2e: with the reference plugin, nodes are ready {:.1?} after its files are there",
+        "e2e: with the reference plugin, nodes are ready {:.1?} after its files are installed",
         start.elapsed()
     );
     take_reference(bed)?;
@@ -136,7 +136,7 @@ fn starts(bed: &mut Bed) -> Result<Vec<f64>> {
     for (node, before) in bed.nodes.iter().zip(before) {
         all.extend(durations(&log(node)[before..]));
     }
-    ensure!(all.len() >= PODS, "containerd's logs tell of {} sandboxes only", all.len());
+    ensure!(all.len() >= PODS, "containerd's logs contain only {} sandboxes", all.len());
     bed.plane.kubectl(&["delete", "deployment", "-n", NAMESPACE, "many", "--wait=true"])?;
     until("pods to go", || {
         let pods: Value = bed.plane.get(&["pods", "-n", NAMESPACE])?;

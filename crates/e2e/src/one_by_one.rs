@@ -84,7 +84,7 @@ fn starts(bed: &Bed, watch: &Watch, round: usize, times: &mut Times) -> Result<(
         times.sandbox.extend(durations(&log(node)[before..]));
     }
     let found = times.sandbox.len() - known;
-    ensure!(found == PODS, "containerd's logs tell of {found} sandboxes, not of {PODS}");
+    ensure!(found == PODS, "containerd's logs contain {found} sandboxes, not {PODS}");
     bed.plane.kubectl(&["delete", "pods", "-n", NAMESPACE, "--all", "--wait=true"])?;
     until("pods to go", || {
         let pods = bed.plane.get(&["pods", "-n", NAMESPACE])?;
@@ -114,7 +114,7 @@ impl Watch {
         let mut command = bed.plane.kubectl_command(&words)?;
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("running kubectl")?;
-        let output = process.stdout.take().context("a pipe that was asked for")?;
+        let output = process.stdout.take().context("the requested pipe")?;
         let (sender, heard) = channel();
         std::thread::spawn(move || {
             for name in BufReader::new(output).lines().map_while(Result::ok) {

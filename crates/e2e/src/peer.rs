@@ -75,7 +75,7 @@ pub(crate) fn images(folder: Option<PathBuf>) -> Result<Vec<u8>> {
         "TORTIE_PEER_BIN is not set: a folder with Calico's program `calico` (`go build ./cmd/calico` in its sources)",
     )?;
     let calico = folder.join("calico");
-    ensure!(calico.is_file(), "{} is not there", calico.display());
+    ensure!(calico.is_file(), "{} does not exist", calico.display());
     let mut entries = root();
     add_file(&mut entries, "usr/bin/calico", &calico)?;
     entries.insert("usr/bin/calico-ipam".to_owned(), Entry::Link("calico".to_owned()));

@@ -145,7 +145,7 @@ pub(crate) fn run(bed: &mut Bed, choice: &Choice, settings: &Settings, report: &
         of(|outcome| matches!(outcome, Outcome::Skipped { .. })).count(),
         report.join("results.txt").display()
     );
-    ensure!(failed == 0, "{failed} of Kubernetes' tests failed; {} has what they said", report.display());
+    ensure!(failed == 0, "{failed} of Kubernetes' tests failed; {} has their output", report.display());
     Ok(())
 }
 

@@ -149,7 +149,7 @@ pub fn analyze(cluster: &Cluster, addresses: Option<&Addresses>) -> Analysis {
     let mut notes = Vec::new();
     let has_endpoints = world.items.iter().any(|item| item.kind != ItemKind::Set);
     if !has_endpoints && !world.policies.is_empty() {
-        notes.push("no endpoints are known, so nothing is said about whom selectors select".to_owned());
+        notes.push("no endpoints are known, so selectors were not checked".to_owned());
     }
     let mut findings = Vec::new();
     policies::look(&world, has_endpoints, &mut findings);

@@ -198,7 +198,7 @@ impl Cluster {
         if !self.ignored.is_empty() {
             let kinds: Vec<String> =
                 self.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            notes.push(format!("objects that say nothing about packets were left out: {}", kinds.join(", ")));
+            notes.push(format!("objects that do not affect packets were left out: {}", kinds.join(", ")));
         }
         notes
     }

@@ -205,7 +205,7 @@ impl Cluster {
             for (index, rule) in rules.into_iter().flatten().enumerate() {
                 if rule.get(wrong).is_some() {
                     found.push(format!(
-                        "ClusterNetworkPolicy {name}: spec.{list}[{index}].{wrong} is no field of this rule: did you mean \
+                        "ClusterNetworkPolicy {name}: spec.{list}[{index}].{wrong} is not a field of this rule: did you mean \
                          `{right}`?; Kubernetes refuses the policy"
                     ));
                 }

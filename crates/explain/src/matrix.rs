@@ -187,7 +187,7 @@ impl Matrix {
     fn not_asked(&self) -> Option<String> {
         let were = if self.not_asked.len() == 1 { "was" } else { "were" };
         let count = counted(self.not_asked.len(), "more port");
-        let line = || format!("{count} {were} not asked: {}", ports::text(&self.not_asked));
+        let line = || format!("{count} {were} not tested: {}", ports::text(&self.not_asked));
         (!self.not_asked.is_empty()).then(line)
     }
 
@@ -266,7 +266,7 @@ impl Matrix {
                     "What would change".to_owned(),
                     before.map(|before| self.changes_from(before)).unwrap_or_default(),
                 ),
-                ("Not asked".to_owned(), self.not_asked().into_iter().collect()),
+                ("Not tested".to_owned(), self.not_asked().into_iter().collect()),
             ],
         }
     }

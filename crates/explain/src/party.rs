@@ -104,7 +104,7 @@ pub enum QueryError {
     #[error("'{0}' is not a port number; only services have ports with names")]
     NamedPort(String),
     /// The service has no endpoints.
-    #[error("service {0} has no endpoints: connections to it fail before any policy is asked")]
+    #[error("service {0} has no endpoints: connections to it fail before any policy is evaluated")]
     NoBackends(String),
     /// An end has no usable address.
     #[error("{0} has no address that is known")]

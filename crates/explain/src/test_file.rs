@@ -70,7 +70,7 @@ pub enum ExpectationError {
     #[error("{0}: {1}")]
     Value(String, serde_json::Error),
     /// There are no expectations.
-    #[error("{0}: it holds no tests")]
+    #[error("{0}: it contains no tests")]
     Empty(String),
 }
 

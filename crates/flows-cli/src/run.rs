@@ -146,7 +146,7 @@ async fn recommended(args: &RecommendArgs, shell: &mut Shell<'_>) -> Outcome {
     match made.differences.len() {
         0 => Ok(()),
         number => Err(format!(
-            "{number} of the recorded flows would be decided otherwise; the comments at the beginning name them"
+            "{number} of the recorded flows would be decided differently; the comments at the beginning list them"
         )
         .into()),
     }
@@ -191,7 +191,7 @@ async fn fetch(
     let (range, filter) = (range(input, shell.now)?, &input.filters.0);
     let mut flows = match source {
         Source::Node(_) => {
-            return Err("--node shows flows as they come; recorded ones need a Goldmane or a file".into());
+            return Err("--node shows flows as they arrive; recorded ones need a Goldmane or a file".into());
         }
         Source::File(path) => {
             let name =
@@ -322,7 +322,7 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
     let mut since = range.since.unwrap_or(0);
     if since != 0 && since < oldest {
         (shell.warn)(
-            "Note: a stream has no more than an hour of past; without -f, --since asks for what there is",
+            "Note: a stream reaches back at most an hour; without -f, --since returns everything available",
         );
         since = oldest;
     }

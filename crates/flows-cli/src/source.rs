@@ -18,7 +18,7 @@ pub enum Source {
     File(Option<PathBuf>),
 }
 
-const WHICH: &str = "where are the flows? Name a Goldmane with --server or GOLDMANE_HOST, this node with --node, or a file with \
+const WHICH: &str = "no source of flows: name a Goldmane with --server or GOLDMANE_HOST, this node with --node, or a file with \
                      --input-file.\nA cluster's Goldmane can be reached by `kubectl port-forward -n calico-system service/goldmane 7443` \
                      and --server localhost:7443 --tls-server-name goldmane.calico-system.svc, with the files of the secret \
                      goldmane-key-pair";
@@ -80,6 +80,6 @@ mod tests {
         assert_eq!(choose(&args, &variables), Ok(Source::File(None)));
         let args = SourceArgs { tls_ca: Some("ca.crt".into()), ..SourceArgs::default() };
         assert!(choose(&args, &variables).unwrap_err().contains("belong together"));
-        assert!(choose(&SourceArgs::default(), &|_| None).unwrap_err().starts_with("where are the flows?"));
+        assert!(choose(&SourceArgs::default(), &|_| None).unwrap_err().starts_with("no source of flows"));
     }
 }

@@ -329,7 +329,7 @@ impl Options {
         } else if self.ipv6_pool.is_some() && !self.ipv6 {
             Some("ipv6Pool.cidr: an IPv6 pool needs --set ipv6=true")
         } else if !self.like.has_ipam() && (self.ipv4_pool.is_some() || self.encapsulation.is_some()) {
-            Some("ipv4Pool: addresses are not Calico's in this manifest, so that no pool is made")
+            Some("ipv4Pool: addresses are not Calico's in this manifest, so no pool is created")
         } else {
             None
         };
@@ -374,7 +374,7 @@ impl OptionsError {
             Some((_, near)) => format!("; did you mean {near:?}?"),
             None => {
                 let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-                format!("; known are {}", keys.join(", "))
+                format!("; known keys are {}", keys.join(", "))
             }
         };
         Self::Unknown { key: key.to_owned(), hint }
@@ -395,14 +395,14 @@ mod tests {
     fn keys_and_values_are_validated() {
         let cases = [
             ("mtu", "1400", ""),
-            ("mtu", "big", "mtu=big: a number is wanted"),
+            ("mtu", "big", "mtu=big: expected a number"),
             ("ipv4Pool.cidr", "10.1.0.0/16", ""),
             (
                 "ipv4Pool.cidr",
                 "10.1.2.0/16",
-                "ipv4Pool.cidr=10.1.2.0/16: it has bits outside its prefix; 10.1.0.0/16 is meant?",
+                "ipv4Pool.cidr=10.1.2.0/16: it has bits outside its prefix; did you mean 10.1.0.0/16?",
             ),
-            ("ipv4Pool.cidr", "fd00::/48", "ipv4Pool.cidr=fd00::/48: an IPv4 range is wanted"),
+            ("ipv4Pool.cidr", "fd00::/48", "ipv4Pool.cidr=fd00::/48: expected an IPv4 range"),
             (
                 "ipv4pool.cidr",
                 "10.1.0.0/16",
@@ -411,7 +411,11 @@ mod tests {
             ("node.env.FELIX_LOGSEVERITYSCREEN", "Debug", ""),
             ("node.env.1X", "a", "node.env.1X=a: \"1X\" is not the name of a variable"),
             ("cni.binDir", "opt", "cni.binDir=opt: a path begins with /"),
-            ("updateStrategy.type", "Never", "updateStrategy.type=Never: known are RollingUpdate, OnDelete"),
+            (
+                "updateStrategy.type",
+                "Never",
+                "updateStrategy.type=Never: expected one of RollingUpdate, OnDelete",
+            ),
         ];
         for (key, value, expected) in cases {
             let mut options = Options::new(Like::Calico, REGISTRY, "v1");
@@ -420,7 +424,7 @@ mod tests {
         }
         let mut options = Options::new(Like::Calico, REGISTRY, "v1");
         let error = options.set("zzz", "1").unwrap_err().to_string();
-        assert!(error.contains("known are apiServer.caBundle"), "{error}");
+        assert!(error.contains("known keys are apiServer.caBundle"), "{error}");
         assert!(SETTINGS.is_sorted_by_key(|setting| setting.key));
     }
 

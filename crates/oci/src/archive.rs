@@ -103,7 +103,7 @@ pub fn write(layers: &[Vec<u8>], images: &[Image<'_>], effort: Effort) -> Result
     for image in images {
         let layers = image.layers.iter().map(|index| packed.get(*index));
         let layers =
-            layers.collect::<Option<Vec<_>>>().context("an image names a layer that is not there")?;
+            layers.collect::<Option<Vec<_>>>().context("an image refers to a layer that does not exist")?;
         let differences: Vec<&str> = layers.iter().map(|(difference, _)| difference.as_str()).collect();
         let config = serde_json::to_vec(&configuration(image, &differences))?;
         let config = blob(&mut files, CONFIG, config);

@@ -27,7 +27,7 @@ pub(crate) async fn listen(address: &Address) -> TcpListener {
         match bind(host, *port).await {
             Ok(listener) => {
                 if attempts > 0 {
-                    tracing::info!(what, host, port, attempts, "the port is free now, and listened on");
+                    tracing::info!(what, host, port, attempts, "the port is free now; listening");
                 }
                 return listener;
             }

@@ -62,8 +62,8 @@ pub(crate) async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFil
             let task = tokio::spawn(async move {
                 match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => answer(stream, pages).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "no connection over TLS came about"),
-                    Err(_) => tracing::debug!("a client does not say hello"),
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a client did not complete the TLS handshake in time"),
                 }
             });
             Some(task.abort_handle())

@@ -21,7 +21,7 @@ pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
     for page in PAGES {
         let text = read(page);
         for (line, quote) in quotes(&text).into_iter().filter(|(_, quote)| !is_said(quote, &code)) {
-            problems.push(format!("{page}:{line}: no program says `{quote}`"));
+            problems.push(format!("{page}:{line}: no program prints `{quote}`"));
         }
     }
     problems

@@ -70,7 +70,7 @@ pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Peer> {
                 kind: "",
                 as_number: 0,
                 local_as_number: 0,
-                origin: "reported by the node, and no longer asked for".to_owned(),
+                origin: "reported by the node, but no longer intended".to_owned(),
                 state: peer.state.to_string(),
                 since: peer.since.clone(),
             });

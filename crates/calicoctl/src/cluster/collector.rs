@@ -69,7 +69,7 @@ impl Collector {
         Err(output
             .lines()
             .rfind(|line| !line.trim().is_empty())
-            .unwrap_or("it said nothing")
+            .unwrap_or("it printed nothing")
             .trim()
             .to_owned())
     }

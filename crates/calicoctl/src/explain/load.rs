@@ -92,7 +92,7 @@ fn add_files(cluster: &mut Cluster, places: &mut Places, context: &mut Context, 
             // Directories hold other YAML beside manifests: settings of tools, values of charts.
             if !is_manifest(&document) {
                 context.warn(&format!(
-                    "Note: {name} holds a document without kind and apiVersion, which is left out"
+                    "Note: {name} contains a document without kind and apiVersion, which is skipped"
                 ));
                 continue;
             }

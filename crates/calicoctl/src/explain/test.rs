@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
         }
     }
     if expectations.is_empty() {
-        return Err(Failure::new(format!("{}: holds no tests", args.file.display())));
+        return Err(Failure::new(format!("{}: contains no tests", args.file.display())));
     }
     let loaded = args.source.load(context).await?;
     let cases = expectations.iter().flat_map(|found| test_file(&loaded.wanted, found).cases);

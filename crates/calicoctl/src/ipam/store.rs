@@ -172,7 +172,7 @@ pub(super) fn existing(outcome: client::Result<KvPair>) -> client::Result<Option
 pub(super) fn all_readable(what: &str, invalid: &[InvalidEntry]) -> Result<()> {
     let Some(first) = invalid.first() else { return Ok(()) };
     Err(Failure::new(format!(
-        "{} cannot be read, so that nothing certain can be said; the first is {}: {}",
+        "{} cannot be read, so no reliable result is possible; the first is {}: {}",
         counted(invalid.len(), &format!("stored {what}")),
         first.key,
         first.reason

@@ -26,7 +26,7 @@ const HEADER: &str = "# Edit the object below. Lines at the top that begin with 
 /// Flags of `edit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The editor is the one of KUBE_EDITOR, VISUAL or EDITOR, or vi. What was written is kept if it cannot be stored.\n\n\
+    after_help = "The editor is taken from KUBE_EDITOR, VISUAL or EDITOR; the default is vi. Your text is kept if it cannot be stored.\n\n\
                   Examples:\n  calicoctl edit ippool default-ipv4-ippool\n\n  \
                   # With another editor.\n  KUBE_EDITOR=nano calicoctl edit networkpolicy allow-web -n shop"
 )]

@@ -156,7 +156,7 @@ async fn follow(
     let config = context.client_config(&args.config)?;
     if config.datastore_type == DatastoreType::Embedded && !is_served(Path::new(&config.embedded_path)) {
         return Err(Failure::new(format!(
-            "an embedded store has one user at a time, so that nothing could change during a watch: serve it with `tortie \
+            "an embedded store has one user at a time, so nothing could change during a watch: serve it with `tortie \
              datastore --data-dir {}`",
             config.embedded_path
         )));

@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 5;
 /// Flags of `patch`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  # Make a node a route reflector.\n  calicoctl patch node node-0 \
-                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field, whether it is there or not.\n  \
+                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field, if it exists.\n  \
                         calicoctl patch ippool pool1 --type=merge -p '{\"spec\": {\"disabled\": null}}'")]
 pub(crate) struct PatchArgs {
     /// The type of the object.

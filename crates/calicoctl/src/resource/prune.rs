@@ -71,8 +71,8 @@ pub(crate) fn mark(resource: &mut Resource, set: &str) {
 fn protected(resource: &Resource) -> Option<&'static str> {
     let (kind, name) = (resource.kind(), resource.name());
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    let made_by_kubernetes = "it is made from an object of Kubernetes";
-    let made_by_calico = "Calico makes it by itself";
+    let made_by_kubernetes = "Kubernetes derives it from one of its own objects";
+    let made_by_calico = "Calico creates it by itself";
     if !resource.metadata().owner_references.is_empty() {
         return Some("it has an owner");
     }

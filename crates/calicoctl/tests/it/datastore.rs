@@ -88,7 +88,7 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     assert!(output.success, "{output:?}");
     assert!(output.stdout.ends_with(IMPORTED), "{output:?}");
     for notice in [
-        "[INFO] 1 'NetworkPolicy' resource(s) are not imported: Kubernetes' own objects stand for them.",
+        "[INFO] 1 'NetworkPolicy' resource(s) are not imported: Kubernetes' own objects represent them.",
         "[INFO] 1 'Profile' resource(s) are not imported",
         "[INFO] 1 'WorkloadEndpoint' resource(s) are not imported",
     ] {
@@ -99,7 +99,7 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     // A second time: everything exists, and stays as it is.
     let again = import(&new, &from_etcd);
     assert!(
-        again.success && again.stderr.contains("resources were there already, as the file says"),
+        again.success && again.stderr.contains("resources were already stored, as in the file"),
         "{again:?}"
     );
     compare(&new.run("datastore migrate export").text(), &from_kubernetes, true);
@@ -270,7 +270,7 @@ fn a_datastore_that_goes_away_during_an_import() {
     etcd.restart().expect("etcd");
     let again = import(&shell, &file);
     assert!(
-        again.success && again.stderr.contains("resources were there already, as the file says"),
+        again.success && again.stderr.contains("resources were already stored, as in the file"),
         "{again:?}"
     );
     compare(&shell.run("datastore migrate export").text(), &file, false);

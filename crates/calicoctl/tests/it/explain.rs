@@ -308,12 +308,12 @@ fn the_matrix_is_written_as_a_page() {
     assert!(!unwritable.success && unwritable.stderr.contains("cannot write"), "{unwritable:?}");
     // A port that no pod declares and no policy names was not tested, and the answer reports that.
     let same = shell.run(&format!("explain matrix --offline {now} --with {now}"));
-    let ports = "nothing would change for the 4 connections asked on ports 80, 5432\n";
+    let ports = "nothing would change for the 4 connections tested on ports 80, 5432\n";
     assert!(same.stdout.ends_with(ports), "{}", same.stdout);
     shell.file("one/pod.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: only}}");
     let one = shell.path("one").display().to_string();
     let same = shell.run(&format!("explain matrix --offline {one} --with {one}"));
-    assert!(same.stdout.ends_with("for the 1 connection asked on port 80\n"), "{}", same.stdout);
+    assert!(same.stdout.ends_with("for the 1 connection tested on port 80\n"), "{}", same.stdout);
 }
 
 #[test]

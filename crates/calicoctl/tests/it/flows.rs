@@ -21,7 +21,7 @@ fn streams_and_variables_are_passed_on() {
         "2026-01-01T00:00:00Z dst shop/web-* -> shop/db-0:5432 tcp: ALLOWED by profile kns.shop rule 0; 3 packets, 0 B\n"
     );
     assert_eq!(shell.pipe("flows --input-file - --denied", FLOW).text(), "");
-    assert!(shell.run("flows").error().starts_with("where are the flows?"));
+    assert!(shell.run("flows").error().starts_with("no source of flows"));
     shell.variables.insert("GOLDMANE_HOST".to_owned(), "localhost:1".to_owned());
     assert!(shell.run("flows").error().contains("cannot connect to localhost:1"));
 }

@@ -70,7 +70,7 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
             ensure!(said.contains(&node.name), "{} did not list {}: {said}", pod.name, node.name);
         }
     }
-    ensure!(server.questions() > 0, "nobody asked the name server");
+    ensure!(server.questions() > 0, "the name server received no query");
     // Images that no manifest here starts under their own name.
     let silent = [
         ("old-apiserver", "apiserver"),

@@ -73,7 +73,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             text.trim_end_matches('s')
                 .parse::<f64>()
                 .map(Duration::from_secs_f64)
-                .map_err(|_| format!("{text} is no time"))
+                .map_err(|_| format!("{text} is not a time"))
         };
         match word.as_str() {
             "--connect-timeout" => connect = time(value()?)?,
@@ -103,7 +103,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
     // A colon inside brackets is part of the address.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => {
-            (host, port.parse().map_err(|_| format!("{port} is no port"))?)
+            (host, port.parse().map_err(|_| format!("{port} is not a port"))?)
         }
         _ => (authority, 80),
     };

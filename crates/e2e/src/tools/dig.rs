@@ -76,7 +76,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             other if other.starts_with(['+', '-']) => return Err(format!("unknown option {other}")),
             other => {
                 if let Some(server) = other.strip_prefix('@') {
-                    options.server = Some(server.parse().map_err(|_| format!("{server} is no address"))?);
+                    options.server = Some(server.parse().map_err(|_| format!("{server} is not an address"))?);
                 } else if let Some(kind) = Kind::read(other) {
                     options.kind = kind;
                 } else {
@@ -119,7 +119,7 @@ fn names(options: &Options, configuration: &Configuration) -> Vec<String> {
 }
 
 fn ask(server: IpAddr, name: &str, options: &Options) -> Result<Vec<super::message::Record>, String> {
-    let asked = question(name, options.kind).ok_or_else(|| format!("{name} is no name"))?;
+    let asked = question(name, options.kind).ok_or_else(|| format!("{name} is not a valid name"))?;
     let answer = if options.is_tcp { by_tcp(server, &asked) } else { by_udp(server, &asked) };
     let answer = answer.map_err(|error| error.to_string())?;
     records(&answer).ok_or_else(|| "an answer that cannot be read".to_owned())

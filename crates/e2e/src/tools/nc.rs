@@ -55,9 +55,9 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             }
         }
     }
-    let [host, port] = places.as_slice() else { return Err("a host and a port are wanted".to_owned()) };
+    let [host, port] = places.as_slice() else { return Err("expected a host and a port".to_owned()) };
     options.host = (*host).clone();
-    options.port = port.parse().map_err(|_| format!("{port} is no port"))?;
+    options.port = port.parse().map_err(|_| format!("{port} is not a port"))?;
     Ok(options)
 }
 

@@ -128,7 +128,7 @@ fn blocks(addresses: &Addresses, nodes: &BTreeSet<&str>, findings: &mut Vec<Find
         });
     };
     for block in &addresses.orphans {
-        let message = "gives out no addresses: no pool holds it".to_owned();
+        let message = "allocates no addresses: no pool contains it".to_owned();
         warn(block, "block-without-pool", message, "create its pool again, or release its addresses");
     }
     for (block, node) in &addresses.blocks {
@@ -137,7 +137,7 @@ fn blocks(addresses: &Addresses, nodes: &BTreeSet<&str>, findings: &mut Vec<Find
             && !nodes.contains(node.as_str())
         {
             let message = format!("is kept for node {node}, which does not exist");
-            warn(block, "block-without-node", message, "`calicoctl ipam check` says what can be released");
+            warn(block, "block-without-node", message, "`calicoctl ipam check` shows what can be released");
         }
     }
 }

@@ -150,8 +150,8 @@ fn mistakes_in_expectations_are_errors() {
         ("tests: [{from: a, to: b, expect: deny, protocol: smoke}]", "'smoke' is not a protocol"),
         ("namespace: shop", "missing field `tests`"),
         ("tests: [", "not valid YAML"),
-        ("tests: []", "holds no tests"),
-        ("tests: [{from: [], to: b, expect: deny}]", "holds no tests"),
+        ("tests: []", "contains no tests"),
+        ("tests: [{from: [], to: b, expect: deny}]", "contains no tests"),
     ] {
         let error = expectations(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
@@ -278,8 +278,8 @@ spec:
     assert_eq!(of("default/db"), (6000..6014).chain([9000, 9001]).collect::<Vec<u16>>());
     assert_eq!(of("default/web"), [8443]);
     assert_eq!(found.not_asked, [6014, 7000]);
-    assert!(found.to_text().ends_with("2 more ports were not asked: 6014, 7000\n"), "{}", found.to_text());
-    assert!(found.to_page(None).to_html().contains("2 more ports were not asked: 6014, 7000"));
+    assert!(found.to_text().ends_with("2 more ports were not tested: 6014, 7000\n"), "{}", found.to_text());
+    assert!(found.to_page(None).to_html().contains("2 more ports were not tested: 6014, 7000"));
     let asked = MatrixOptions { port: Some(80), ..MatrixOptions::default() };
     assert!(matrix(&cluster(&manifests), &asked).expect("a matrix").not_asked.is_empty());
 }

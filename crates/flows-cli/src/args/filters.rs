@@ -12,22 +12,22 @@ type Row = (&'static str, &'static str, Field, &'static str, &'static str);
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
-    ("from-pod", "[NS/]POD", Field::Pod(End::Source), "", "From pods of this name, or whose name begins so"),
-    ("to-pod", "[NS/]POD", Field::Pod(End::Dest), "", "To pods of this name, or whose name begins so"),
-    ("pod", "[NS/]POD", Field::Pod(End::Either), "", "From or to pods of this name, or whose name begins so"),
+    ("from-pod", "[NS/]POD", Field::Pod(End::Source), "", "From pods with this name or name prefix"),
+    ("to-pod", "[NS/]POD", Field::Pod(End::Dest), "", "To pods with this name or name prefix"),
+    ("pod", "[NS/]POD", Field::Pod(End::Either), "", "From or to pods with this name or name prefix"),
     ("from-namespace", "NS", Field::Namespace(End::Source), "", "From this namespace"),
     ("to-namespace", "NS", Field::Namespace(End::Dest), "", "To this namespace"),
     ("namespace", "NS", Field::Namespace(End::Either), "", "From or to this namespace"),
-    ("from-label", "KEY=VALUE", Field::Label(End::Source), "", "From endpoints with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them"),
+    ("from-label", "KEY=VALUE", Field::Label(End::Source), "", "From endpoints with these labels: KEY=VALUE, KEY!=VALUE or KEY, separated by commas"),
     ("to-label", "KEY=VALUE", Field::Label(End::Dest), "", "To endpoints with these labels"),
     ("label", "KEY=VALUE", Field::Label(End::Either), "", "From or to endpoints with these labels"),
     ("service", "[NS/]NAME", Field::Service, "", "Connections to this service"),
     ("port", "PORT", Field::Port, "", "To this port, after translation"),
     ("protocol", "PROTOCOL", Field::Protocol, "", "Of this protocol: tcp, udp, icmp, ..."),
-    ("verdict", "VERDICT", Field::Verdict, "", "What was done: allowed, denied, or passed (on to the next tier by a policy)"),
+    ("verdict", "VERDICT", Field::Verdict, "", "The verdict: allowed, denied, or passed (on to the next tier by a policy)"),
     ("denied", "", Field::Verdict, "denied", "The same as --verdict denied"),
-    ("would-deny", "", Field::Would, "deny", "Allowed, and staged policies would deny it"),
-    ("would-allow", "", Field::Would, "allow", "Denied, and staged policies would allow it"),
+    ("would-deny", "", Field::Would, "deny", "Allowed, but staged policies would deny it"),
+    ("would-allow", "", Field::Would, "allow", "Denied, but staged policies would allow it"),
     ("policy", "[NS/]NAME", Field::Policy, "", "Decided on by this policy, or at the end of a tier because of it; staged ones too"),
     ("tier", "TIER", Field::Tier, "", "Decided on in this tier"),
     ("reporter", "END", Field::Reporter, "", "Reported by the node of the source (src) or of the destination (dst)"),
@@ -45,7 +45,7 @@ impl Args for FilterFlags {
             .num_args(0)
             .default_missing_value("true")
             .action(ArgAction::Append)
-            .help("The filter behind this must not hold")
+            .help("Negate the filter after this")
             .help_heading(HEADING);
         let command = command.arg(not);
         ROWS.iter().fold(command, |command, (name, value, _, missing, help)| {

@@ -98,7 +98,7 @@ fn flows_of(out: &mut String, rule: &Rule) {
         comment(out, "  ", &format!("and {more} more"));
     }
     if matches!(rule.peer, PeerClause::Private | PeerClause::Public) {
-        comment(out, "  ", "Only addresses that are nobody's: endpoints and sets are turned away first.");
+        comment(out, "  ", "Only addresses without an owner: endpoints and sets are denied first.");
     }
 }
 

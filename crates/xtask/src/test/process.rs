@@ -72,7 +72,7 @@ fn run(mut command: Command, patience: Patience) -> Result<Ended> {
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
     if status.is_none() {
         let (run, silent) = (begin.elapsed().as_secs(), last_word.elapsed().as_secs());
-        text.push_str(&format!("\nended: it had run for {run} s, without a word for {silent} s\n"));
+        text.push_str(&format!("\nended: it had run for {run} s, without output for {silent} s\n"));
     }
     Ok(Ended { text, is_success: status.is_some_and(|status| status.success()), processor })
 }

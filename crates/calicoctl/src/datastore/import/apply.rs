@@ -74,7 +74,7 @@ pub(super) async fn resources(client: &Client, steps: &[Step], context: &mut Con
     }
     let kept = steps.iter().filter(|step| matches!(step.action, Action::Keep(_))).count();
     if kept > 0 {
-        context.warn(&format!("{} there already, as the file says", were(kept, "resource")));
+        context.warn(&format!("{} already stored, as in the file", were(kept, "resource")));
     }
     let first: Option<Kind> = steps.first().map(|step| step.resource.kind());
     let kind = match first {
@@ -163,7 +163,7 @@ pub(super) async fn address_management(
     }
     let kept = steps.iter().filter(|step| step.action == EntryAction::Keep).count();
     if kept > 0 {
-        context.warn(&format!("{} there already, as the file says", were(kept, "IPAM resource")));
+        context.warn(&format!("{} already stored, as in the file", were(kept, "IPAM resource")));
     }
     context.print(&format!("Successfully applied {} IPAM resource(s)\n", steps.len()))
 }

@@ -99,7 +99,7 @@ pub(super) async fn make(client: &Client, bundle: Bundle) -> Result<Plan> {
             mistakes.push(format!("{key}: {errors}"));
         }
         if wanted.insert(key.clone(), resource).is_some() {
-            mistakes.push(format!("{key} is there twice"));
+            mistakes.push(format!("{key} appears twice"));
         }
     }
     if !mistakes.is_empty() {
@@ -110,7 +110,7 @@ pub(super) async fn make(client: &Client, bundle: Bundle) -> Result<Plan> {
     }
     for (kind, count) in left_behind {
         plan.notices.push(format!(
-            "[INFO] {count} '{kind}' resource(s) are not imported: Kubernetes' own objects stand for them."
+            "[INFO] {count} '{kind}' resource(s) are not imported: Kubernetes' own objects represent them."
         ));
     }
     compare_resources(client, wanted, &mut plan).await?;
@@ -263,7 +263,7 @@ async fn compare_entries(client: &Client, wanted: Vec<KvPair>, plan: &mut Plan) 
     let mut seen = BTreeSet::new();
     for entry in wanted {
         if !seen.insert(entry.key.clone()) {
-            return Err(Failure::new(format!("failed to read IPAM resources: {} is there twice", entry.key)));
+            return Err(Failure::new(format!("failed to read IPAM resources: {} appears twice", entry.key)));
         }
         let action = match existing.remove(&entry.key) {
             None => EntryAction::Create,

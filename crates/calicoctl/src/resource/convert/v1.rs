@@ -28,7 +28,7 @@ pub(super) fn convert(kind: &str, object: &Value) -> Result<Option<(Kind, Value)
         "hostendpoint" => host_endpoint(metadata, spec)?,
         "node" => node(metadata, spec)?,
         "workloadendpoint" => {
-            return Err("workload endpoints are made by the orchestrator and are not converted".to_owned());
+            return Err("workload endpoints are created by the orchestrator and are not converted".to_owned());
         }
         _ => return Ok(None),
     };

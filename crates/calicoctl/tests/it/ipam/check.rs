@@ -135,7 +135,7 @@ fn an_analysis_lists_useless_blocks() {
     assert!(found.contains(lost) && !found.contains("172.16.244.248/29"), "{found}");
     put(&shell, &[("/calico/resources/v3/projectcalico.org/ippools/pool", "")]);
     let found = shell.run("analyze").text();
-    let orphan = "warning: IPAMBlock 172.16.244.248/29: gives out no addresses: no pool holds it\n    create its pool again, or \
+    let orphan = "warning: IPAMBlock 172.16.244.248/29: allocates no addresses: no pool contains it\n    create its pool again, or \
                   release its addresses\n";
     assert!(found.contains(lost) && found.contains(orphan), "{found}");
 }

@@ -161,7 +161,7 @@ fn only_files_removed_from_the_folder_are_pruned() {
     assert!(output.success, "{output:?}");
     assert_eq!(
         output.stderr,
-        "Warning: FelixConfiguration(default) is not pruned: Calico makes it by itself\n"
+        "Warning: FelixConfiguration(default) is not pruned: Calico creates it by itself\n"
     );
     assert_eq!(shell.run("get felixconfig -o name").text(), "felixconfiguration/default\n");
     // With labels: unselected objects are neither applied nor pruned.
