@@ -149,7 +149,7 @@ fn protocols(rule: &PolicyRule, packet: &Packet, clauses: &mut Clauses) -> Optio
         match version {
             4 | 6 => clauses
                 .check((version == 6) == packet.is_ipv6(), || format!("the rule is for IPv{version} only")),
-            other => clauses.unreadable.push(format!("ipVersion {other} is none")),
+            other => clauses.unreadable.push(format!("ipVersion {other} does not exist")),
         }
     }
     let readable = |protocol: &Protocol| {

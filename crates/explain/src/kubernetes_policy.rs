@@ -120,7 +120,10 @@ fn converted(policy: &NetworkPolicy) -> Result<(KubernetesNetworkPolicy, Vec<Str
     let converted = kubernetes_network_policy(policy)?;
     match converted.pair.as_resource() {
         Some(Resource::KubernetesNetworkPolicy(object)) => Ok(((**object).clone(), converted.problems)),
-        _ => Err(ConversionError::Name(format!("{} became no policy", Kind::KubernetesNetworkPolicy))),
+        _ => Err(ConversionError::Name(format!(
+            "{} was not converted to a policy",
+            Kind::KubernetesNetworkPolicy
+        ))),
     }
 }
 

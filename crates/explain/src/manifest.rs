@@ -217,7 +217,7 @@ impl Cluster {
     fn add_converted(&mut self, converted: Result<Converted, ConversionError>) -> Result<(), String> {
         let converted = converted.map_err(|error| error.to_string())?;
         let Some(resource) = converted.pair.as_resource() else {
-            return Err("became no resource".to_owned());
+            return Err("was not converted to a resource".to_owned());
         };
         for problem in &converted.problems {
             self.add_problem(format!("{} {}: {problem}", resource.kind(), resource.name()));

@@ -107,7 +107,7 @@ pub enum QueryError {
     #[error("service {0} has no endpoints: connections to it fail before any policy is evaluated")]
     NoBackends(String),
     /// An end has no usable address.
-    #[error("{0} has no address that is known")]
+    #[error("{0} has no known address")]
     NoAddress(String),
     /// The ends only have addresses of different versions.
     #[error("{from} and {to} have no addresses of the same IP version")]

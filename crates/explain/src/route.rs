@@ -97,7 +97,7 @@ impl<'a> World<'a> {
         let decided = |trip: &Trip| match trip.stages.iter().rfind(|stage| stage.outcome != Outcome::Through)
         {
             Some(stage) => format!("{}: {}", stage.place, stage.decided_by),
-            None => "no endpoint of the cluster's policy is on the way".to_owned(),
+            None => "no endpoint with policy is on the path".to_owned(),
         };
         let has_staged = self.policies.iter().any(|policy| policy.staged.is_some());
         let if_staged = has_staged.then(|| self.travel(flow, Staged::Enforced, false)).and_then(|other| {
@@ -159,7 +159,7 @@ impl<'a> World<'a> {
                 trip.fixed(
                     &format!("node {node}"),
                     Outcome::Allow,
-                    "packets of a node to itself meet no policy",
+                    "policy does not apply to packets of a node to itself",
                 );
                 return trip;
             }
@@ -297,7 +297,7 @@ impl<'a> World<'a> {
                 let chosen = by_address.or(several.first()).copied();
                 if let Some(chosen) = chosen {
                     let note = format!(
-                        "node {node} has {} host endpoints; packets are taken to pass {}",
+                        "node {node} has {} host endpoints; packets are assumed to pass {}",
                         several.len(),
                         chosen.short_name
                     );

@@ -70,7 +70,7 @@ fn stage_text(number: usize, stage: &Stage, everything: bool, out: &mut String) 
     let word = match stage.outcome {
         Outcome::Allow => "allowed",
         Outcome::Deny => "DENIED",
-        Outcome::Through => "goes on",
+        Outcome::Through => "continues",
     };
     line(out, 0, &format!("{number}. {}: {word}", stage.place));
     if stage.tiers.is_empty() && stage.profiles.is_empty() {

@@ -199,7 +199,7 @@ pub fn to_text(impact: &Impact) -> String {
             count(impact.outdated as u64, "flow")
         ));
     }
-    more.extend(impact.unknown.iter().map(|text| format!("Not known: {text}")));
+    more.extend(impact.unknown.iter().map(|text| format!("Unknown: {text}")));
     more.extend(impact.notes.iter().map(|note| format!("Note: {note}")));
     if !more.is_empty() {
         out.push('\n');

@@ -34,7 +34,7 @@ impl Said {
             let is_silent = !node.node.is_empty() && node.age >= SILENT;
             if is_silent && *said == 0 {
                 lines.push(format!(
-                    "{place} was not heard of for {} seconds: its flows may be missing",
+                    "{place} has not been heard from for {} seconds: its flows may be missing",
                     node.age
                 ));
             }
@@ -79,7 +79,7 @@ mod tests {
         let mut said = Said::default();
         assert_eq!(
             said.lines(&known("n1", 61, 0, 0)),
-            ["node n1 was not heard of for 61 seconds: its flows may be missing"]
+            ["node n1 has not been heard from for 61 seconds: its flows may be missing"]
         );
         assert!(said.lines(&known("n1", 66, 0, 0)).is_empty());
         assert!(said.lines(&known("n1", 1, 0, 0)).is_empty());

@@ -14,7 +14,7 @@ pub(super) fn look(world: &World<'_>, has_endpoints: bool, findings: &mut Vec<Fi
                 Severity::Warning,
                 "unreadable",
                 "spec",
-                format!("selects nobody: its {fault}"),
+                format!("selects nothing: its {fault}"),
                 "correct the selector",
             ));
         } else if has_endpoints && selected(world, policy).next().is_none() {
@@ -23,7 +23,7 @@ pub(super) fn look(world: &World<'_>, has_endpoints: bool, findings: &mut Vec<Fi
                 Severity::Note,
                 "selects-nobody",
                 "spec.selector",
-                format!("selects nobody: no endpoint has {}", policy.selection.text()),
+                format!("selects nothing: no endpoint has {}", policy.selection.text()),
                 "correct the selector, or label the endpoints",
             ));
         }

@@ -45,12 +45,11 @@ pub(super) fn look(cluster: &Cluster, addresses: Option<&Addresses>, findings: &
             findings.push(Finding::of(&identity, severity, check, path, message, remedy));
         };
         if pool.spec.disabled {
-            let message = "gives out no addresses: it is disabled".to_owned();
+            let message = "allocates no addresses: it is disabled".to_owned();
             warn(Severity::Note, "pool-disabled", "spec.disabled", message, "remove `disabled`, or the pool");
         }
         if pool.spec.assignment_mode == Some(AssignmentMode::Manual) {
-            let message =
-                "gives out addresses only to those who name it: assignmentMode is Manual".to_owned();
+            let message = "allocates addresses only on explicit request: assignmentMode is Manual".to_owned();
             let remedy = "set assignmentMode to Automatic if pods should use it by themselves";
             warn(Severity::Note, "pool-manual", "spec.assignmentMode", message, remedy);
         }
@@ -81,7 +80,7 @@ pub(super) fn look(cluster: &Cluster, addresses: Option<&Addresses>, findings: &
         }
         if let Some(room) = addresses.and_then(|addresses| addresses.pools.get(&pool.metadata.name)) {
             if room.capacity > 0 && room.reserved >= room.capacity {
-                let message = "gives out no addresses: all of them are reserved".to_owned();
+                let message = "allocates no addresses: all of them are reserved".to_owned();
                 warn(Severity::Warning, "pool-reserved", "spec.cidr", message, "narrow the IPReservations");
             } else if room.available == 0 && room.capacity > 0 {
                 let message = format!("full: all of its {} addresses are in use or reserved", room.capacity);

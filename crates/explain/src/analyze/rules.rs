@@ -181,7 +181,7 @@ fn selects_nobody(world: &World<'_>, rule: &PolicyRule) -> Option<(String, Strin
         if with_labels.peek().is_none() {
             return Some((
                 format!(
-                    "matches nobody: no endpoint or network set has the labels of its {name}: {}",
+                    "matches nothing: no endpoint or network set has the labels of its {name}: {}",
                     selection.text()
                 ),
                 "correct the selector, or label the endpoints".to_owned(),
@@ -194,7 +194,7 @@ fn selects_nobody(world: &World<'_>, rule: &PolicyRule) -> Option<(String, Strin
         };
         if !nets.is_empty() && !with_labels.any(is_in) {
             return Some((
-                format!("matches nobody: nobody with the labels of its {name} has an address in its nets"),
+                format!("matches nothing: nothing with the labels of its {name} has an address in its nets"),
                 "correct the selector or the networks".to_owned(),
             ));
         }

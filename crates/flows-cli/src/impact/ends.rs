@@ -64,7 +64,7 @@ impl<'a> Ends<'a> {
             EndpointType::Host => Ok(vec![format!("node:{}", peer.name)]),
             EndpointType::NetworkSet => self.set(peer),
             EndpointType::Network => Ok(self.outside(&peer.name)),
-            EndpointType::Unspecified => Err(format!("it is not known what {} is", flow::peer_text(peer))),
+            EndpointType::Unspecified => Err(format!("the type of {} is unknown", flow::peer_text(peer))),
         }
     }
 
@@ -130,7 +130,7 @@ pub(super) fn put_back(flows: &[Flow], before: &mut Cluster, after: &mut Cluster
         let added = before.add_manifest(object.clone()).and_then(|()| after.add_manifest(object));
         if added.is_ok() {
             notes.push(format!(
-                "{} is not in the cluster; it is taken with the labels of its flows",
+                "{} is not in the cluster; it is assumed with the labels of its flows",
                 flow::peer_text(peer)
             ));
         }
