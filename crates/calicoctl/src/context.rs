@@ -290,7 +290,7 @@ fn no_answer(target: &str) -> Failure {
     ))
 }
 
-/// Which datastore was meant and which setting says so; never a secret.
+/// The datastore and the setting that selected it; never a secret.
 fn describe(config: &ClientConfig, file: Option<&Path>) -> String {
     let source = file.map_or_else(|| "the environment".to_owned(), |file| file.display().to_string());
     let target = config.target();

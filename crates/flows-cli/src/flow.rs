@@ -66,7 +66,7 @@ pub fn namespace(peer: &Peer) -> Option<&str> {
     Some(&*peer.namespace).filter(|namespace| !matches!(*namespace, "" | "-"))
 }
 
-/// An end, for people.
+/// An end, for display.
 #[must_use]
 pub fn peer_text(peer: &Peer) -> String {
     match (peer.kind, &*peer.name) {
@@ -98,7 +98,7 @@ pub fn connection_text(flow: &Flow) -> String {
     format!("{} -> {}{port} {}", peer_text(&key.source), peer_text(&key.dest), key.protocol)
 }
 
-/// Who decided, for people: `NetworkPolicy shop/db rule 0 (tier default)`.
+/// What decided, for display: `NetworkPolicy shop/db rule 0 (tier default)`.
 #[must_use]
 pub fn hit_text(hit: &PolicyHit) -> String {
     match &hit.by {

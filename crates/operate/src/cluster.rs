@@ -58,7 +58,7 @@ impl Reference {
     /// The path of the object.
     ///
     /// # Errors
-    /// When the kind is not in [`KINDS`].
+    /// When the kind is not one of ours.
     pub fn path(&self) -> Result<String> {
         let Some((_, prefix, plural)) = KINDS.into_iter().find(|(kind, _, _)| *kind == self.kind) else {
             bail!("{self}: a kind that this command does not handle");

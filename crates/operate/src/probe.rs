@@ -32,8 +32,8 @@ pub enum ProbeCommand {
         #[arg(long, default_value_t = 8080)]
         port: u16,
     },
-    /// Try targets over and over, and print a line for each: the round, the target, and `reached`, `failed`, or `stuck` where a connection
-    /// begins and full packets do not arrive.
+    /// Try targets repeatedly, and print a line for each: the round, the target, and `reached`, `failed`, or `stuck` if
+    /// a connection begins but full packets do not arrive.
     Watch(Targets),
 }
 
@@ -43,10 +43,11 @@ pub struct Targets {
     /// Hosts with ports at which `probe serve` answers.
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
-    /// A host and port at which it is enough that somebody takes the connection; may be repeated.
+    /// A host and port that only has to accept the connection; may be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     connect: Vec<String>,
-    /// An interface of this machine, which is reached when packets left by it since the last round; may be repeated.
+    /// An interface of this machine; it is reached if packets have left through it since the last round. May be
+    /// repeated.
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 }

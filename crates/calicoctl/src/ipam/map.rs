@@ -122,7 +122,7 @@ pub(super) fn text(pools: &[PoolUse], width: Option<usize>, colours: bool) -> St
     }
     if !pools.is_empty() {
         out.push_str(
-            "One character per block: . none yet, 0 empty, 1 to 9 up to so many tenths in use, # full.\n\
+            "One character per block: . none yet, 0 empty, 1 to 9 up to that many tenths in use, # full.\n\
              Figures: calicoctl ipam show --show-blocks\n",
         );
     }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             text(&[four()], Some(40), false),
             "pool 10.0.0.0/24: 25 of 256 addresses in use (9%), 4 blocks on 2 nodes\n  #1.0...........5\n\n\
-             One character per block: . none yet, 0 empty, 1 to 9 up to so many tenths in use, # full.\n\
+             One character per block: . none yet, 0 empty, 1 to 9 up to that many tenths in use, # full.\n\
              Figures: calicoctl ipam show --show-blocks\n"
         );
         // A narrow terminal has shorter lines, which are still aligned.

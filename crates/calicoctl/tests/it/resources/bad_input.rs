@@ -183,7 +183,7 @@ fn namespaces_that_do_not_fit_are_reported_per_document() {
 
 #[test]
 fn an_unreachable_datastore_is_reported_in_time() {
-    // Nothing listens on the one; the other takes connections and never answers.
+    // Nothing listens on the first port; the second accepts connections and never answers.
     let refused = testkit::free_port().expect("a port");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let silent_port = silent.local_addr().expect("an address").port();
