@@ -13,8 +13,8 @@ use std::path::PathBuf;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Flows come from a Goldmane (--server, GOLDMANE_HOST), this node (--node), or a file that -o json wrote \
-                  (--input-file). Values of one filter are alternatives, different filters must all hold, and --not turns the \
-                  filter behind it around.\n\n\
+                  (--input-file). Values of one filter are alternatives, different filters must all hold, and --not negates the \
+                  filter after it.\n\n\
                   Examples:\n  # What is denied, as it happens?\n  calicoctl flows -f --denied\n\n  \
                   # Who talked to the database in the last ten minutes, other than the shop?\n  \
                   calicoctl flows --since 10m --to-pod shop/db --not --from-namespace shop\n\n  \
