@@ -40,8 +40,10 @@ impl Generic {
             error => error,
         })?;
         let family = messages.iter().find_map(|(_, payload)| read_family(payload));
-        let family =
-            family.ok_or_else(|| Error::Unreadable { what: what(), reason: "no number in it".to_owned() })?;
+        let family = family.ok_or_else(|| Error::Unreadable {
+            what: what(),
+            reason: "it has no family number".to_owned(),
+        })?;
         Ok(Self { connection, family, version })
     }
 

@@ -49,7 +49,7 @@ impl Handle {
             let read =
                 messages.iter().find_map(|(kind, payload)| (*kind == NEW_LINK).then(|| link::read(payload)));
             read.flatten()
-                .ok_or_else(|| Error::Unreadable { what: what(), reason: "no device in it".to_owned() })
+                .ok_or_else(|| Error::Unreadable { what: what(), reason: "it names no device".to_owned() })
         });
         let outcomes = answers.into_iter().zip(operations);
         let outcomes =

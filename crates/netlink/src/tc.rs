@@ -186,11 +186,11 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetBucket(index, bucket) => {
-                write!(f, "limit device {index} to {} bytes in a second", bucket.rate)
+                write!(f, "limit device {index} to {} bytes per second", bucket.rate)
             }
-            Self::DeleteRoot(index) => write!(f, "take the limit from device {index}"),
-            Self::AddIngress(index) => write!(f, "make the place for filters on device {index}"),
-            Self::DeleteIngress(index) => write!(f, "remove the place for filters from device {index}"),
+            Self::DeleteRoot(index) => write!(f, "remove the limit from device {index}"),
+            Self::AddIngress(index) => write!(f, "add the ingress discipline to device {index}"),
+            Self::DeleteIngress(index) => write!(f, "remove the ingress discipline from device {index}"),
             Self::Redirect(from, to) => write!(f, "redirect packets of device {from} to device {to}"),
             Self::DeleteFilters(index, priority) => {
                 write!(f, "remove the filters of priority {priority} from device {index}")
