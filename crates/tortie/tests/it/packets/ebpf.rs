@@ -123,13 +123,13 @@ fn programs_judge_without_felix() -> Result<()> {
     Ok(())
 }
 
-/// A node that was asked for what is not there is not ready, and says what that is.
+/// A node that is configured for an unsupported feature is not ready, and names the feature.
 #[test]
 fn what_is_not_there_is_named() -> Result<()> {
     let (site, ..) = guarded(Flavour::Nftables, &[("FELIX_BPFLOGFILTERS", "all=vlan 5")])?;
     site.end_felix("n1", false)?;
     site.start_felix_as("n1", Flavour::Ebpf)?;
-    let reason = "BPFLogFilters asks for something that is not there yet";
+    let reason = "BPFLogFilters requires something that is not supported yet";
     testkit::eventually("the reason in the node's readiness", || {
         site.ask("n1", 9099, "/readiness").is_ok_and(|page| page.contains("503") && page.contains(reason))
     })
