@@ -47,9 +47,9 @@ async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<(
     site.set_felix(json!({"healthTimeoutOverrides": [{"name": "CalculationGraph", "timeout": "45s"}]}))
         .await?;
     felix
-        .until("the live setting is followed", async |felix| {
+        .until("the live setting is applied", async |felix| {
             let log = felix.log();
-            Ok(log.contains("HealthTimeoutOverrides") && log.contains("is followed"))
+            Ok(log.contains("HealthTimeoutOverrides") && log.contains("applied without a restart"))
         })
         .await?;
     assert_eq!(felix.answer("/readiness")?, 200);
@@ -60,7 +60,10 @@ async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<(
     // It runs with the new value: nothing but the live setting changes.
     let overrides = json!([{"name": "CalculationGraph", "timeout": "50s"}]);
     site.set_felix(json!({"nftablesRefreshInterval": "77s", "healthTimeoutOverrides": overrides})).await?;
-    next.until("the live setting is followed", async |felix| Ok(felix.log().contains("is followed"))).await?;
+    next.until("the live setting is applied", async |felix| {
+        Ok(felix.log().contains("applied without a restart"))
+    })
+    .await?;
     assert_eq!(next.terminate().await?, Some(0), "{}", next.log());
     Ok(())
 }
@@ -119,7 +122,9 @@ async fn a_store_that_goes_away_is_waited_for_by_the_same_process() -> Result<()
     })
     .await?;
     felix
-        .until("what is written afterwards is heard", async |felix| Ok(felix.log().contains("is followed")))
+        .until("later writes are applied", async |felix| {
+            Ok(felix.log().contains("applied without a restart"))
+        })
         .await?;
     felix.until("ready", async |felix| Ok(felix.answer("/readiness")? == 200)).await?;
     assert_eq!(felix.terminate().await?, Some(0), "{}", felix.log());
