@@ -298,7 +298,7 @@ mod tests {
         leftovers.control.devices.clear();
         assert!(leftovers.remove().expect("removed"));
         assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(10)]);
-        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside somebody else's");
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside a foreign filter");
         let left = [
             "calico/sockmap/cali_sock",
             "mine",

@@ -5,7 +5,7 @@
 //! feed, calculation ─► Tap ─► directory (names of addresses, policies)
 //!                                  │ asked
 //! rules, programs ─► readers (threads) ─► collector (a thread) ─► sinks ─► Goldmane, each interval
-//!           bounded, shedding                                └──► whoever listens on this node, each second
+//!           bounded, shedding                                └──► listeners on this node, each second
 //! ```
 //!
 //! Unless flows are logged, nothing here is created, and the kernel is not queried. The dataplane never waits for flow

@@ -102,7 +102,7 @@ mod tests {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("nobody answers on port {port}");
+        panic!("no answer on port {port}");
     }
 
     #[tokio::test]

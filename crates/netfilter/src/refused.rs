@@ -255,10 +255,7 @@ mod tests {
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, Some(1), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)", "Drop"]);
-        assert!(
-            !closed.refuse(Table::Filter, &rules, Some(1), "no".into()),
-            "nothing is gained by trying again"
-        );
+        assert!(!closed.refuse(Table::Filter, &rules, Some(1), "no".into()), "another attempt is pointless");
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
     }

@@ -126,7 +126,7 @@ mod tests {
             assert!(is_announcement(&arp(operation, a, a)));
             assert!(!is_announcement(&arp(operation, a, b)));
         }
-        assert!(!is_announcement(&arp(1, [0; 4], a)), "a probe whether somebody has the address");
+        assert!(!is_announcement(&arp(1, [0; 4], a)), "a probe whether the address is in use");
         let mut padded = arp(1, a, a);
         padded.resize(60, 0);
         assert!(is_announcement(&padded), "frames are filled up");

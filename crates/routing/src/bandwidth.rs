@@ -124,7 +124,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         let limits = bandwidth.limits(interface);
         let device = device_name(interface);
         let Some(link) = seen.links.get(interface) else {
-            // The discipline was deleted together with the interface.
+            // The device created for the interface is removed with it.
             return match seen.links.contains_key(&device) {
                 true => delete_link(kernel, &device),
                 false => Ok(()),

@@ -153,7 +153,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether everything is as it should be.
+    /// Whether everything is as desired.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.failures.is_empty()

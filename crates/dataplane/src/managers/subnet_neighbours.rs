@@ -249,7 +249,7 @@ mod tests {
         for gone in ["n2", "n3"] {
             one.update_node(&gone.into(), None);
         }
-        assert_eq!(wanted(&mut one).matches("10.65.").count(), 41, "nobody else is left");
+        assert_eq!(wanted(&mut one).matches("10.65.").count(), 41, "no other node is left");
         one.update_service(&service("web", "NodePort", "10.65.0.99", &texts));
         assert_eq!(wanted(&mut one), "");
         one.update_service(&service("web", "LoadBalancer", "", &["10.65.0.7", "fd00:65::7", "name"]));

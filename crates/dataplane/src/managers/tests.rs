@@ -444,7 +444,7 @@ fn the_changes_for_a_workload_are_proportional_to_it() {
     assert_eq!(first.to_string(), expected);
     let gone = write(&mut scene, "new", None);
     assert!(gone.to_string().lines().all(|line| line.contains("calinew")), "{gone}");
-    assert_eq!(write(&mut scene, "new", Some(new())), first, "the same asks for the same");
+    assert_eq!(write(&mut scene, "new", Some(new())), first, "the same input gives the same changes");
 }
 
 #[test]

@@ -160,7 +160,7 @@ impl Responder {
                         self.open.insert(key.clone(), (nothing, socket));
                     }
                     Err(error) => {
-                        tracing::warn!(interface = %key.0, %error, "cannot answer neighbours; trying again");
+                        tracing::warn!(interface = %key.0, %error, "cannot answer neighbours; retrying");
                         continue;
                     }
                 }
@@ -188,7 +188,7 @@ impl Responder {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => {
-                        tracing::warn!(%interface, %error, "cannot hear neighbours; trying again");
+                        tracing::warn!(%interface, %error, "cannot receive neighbour requests; retrying");
                         return false;
                     }
                 }

@@ -2,7 +2,7 @@
 //! packets until every interface has its programs.
 //!
 //! ```text
-//!  asked for ─► tables and routes written ─► programs on every interface ─► netfilter leaves policy to them
+//!  enabled ─► tables and routes written ─► programs on every interface ─► netfilter leaves policy to them
 //!      │ the kernel lacks something, or a part does not fit: netfilter policy stays, and the node is not ready
 //! ```
 //!

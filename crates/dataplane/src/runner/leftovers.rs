@@ -79,7 +79,7 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(left.remove(now), Some(Duration::from_secs(1)));
         }
-        assert_eq!(left.all[0].asked, 1, "a round that comes early asks nobody");
+        assert_eq!(left.all[0].asked, 1, "an early round does nothing");
         for _ in 0..8 {
             now += left.remove(now).expect("there is something left");
         }

@@ -177,7 +177,7 @@ fn ip_in_ip_as_far_as_the_kernel_supports_it() {
         });
         assert!(lab.host.shell("ip addr show tunl0").contains("10.67.1.0/32"));
     }
-    assert!(lab.host.try_shell("ip link show vxlan.calico", "").is_err(), "nobody asked for VXLAN");
+    assert!(lab.host.try_shell("ip link show vxlan.calico", "").is_err(), "VXLAN is not needed");
     assert!(lab.stop().is_ok());
 }
 

@@ -179,14 +179,14 @@ fn a_machine_on_the_subnet_reaches_a_pod() {
     // A load balancer's address: nothing is behind it here, and the machine learns where it is.
     subnet.lab.send(vec![ToDataplane::ServiceUpdate(service())]);
     assert!(!subnet.reaches("10.65.0.201"));
-    assert!(!subnet.machine.shell("ip neigh show 10.65.0.201").contains(HOST), "it is nobody's");
+    assert!(!subnet.machine.shell("ip neigh show 10.65.0.201").contains(HOST), "no host has it");
     let end = std::time::Instant::now() + Duration::from_secs(30);
     while !subnet.machine.shell(&format!("ip neigh show {BALANCED}")).contains(HOST) {
-        assert!(std::time::Instant::now() < end, "nobody answers for {BALANCED}");
+        assert!(std::time::Instant::now() < end, "no answer for {BALANCED}");
         let _ = subnet.reaches(BALANCED);
     }
 
-    // Other nodes have it, and none is left.
+    // Nothing is left to answer for.
     let removed = ToDataplane::ServiceRemove("shop".into(), "web".into());
     subnet.lab.send(vec![removed, ToDataplane::WorkloadEndpointRemove(workload_id(1))]);
     subnet.listeners(0);

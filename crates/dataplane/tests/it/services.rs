@@ -115,7 +115,7 @@ fn services_are_served_to_all_clients() -> Result<()> {
     // The process has ended: services are served all the same.
     let before = nat(&node)?;
     node.stop()?;
-    check(&node).context("while nobody runs")?;
+    check(&node).context("while Felix is not running")?;
     // The next process finds everything as desired, whatever else it finds.
     node.start(Node::config(), everything())?;
     node.wait_until_ready()?;

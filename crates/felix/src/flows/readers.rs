@@ -359,6 +359,6 @@ mod tests {
         let (start, original) = packet(80, None);
         batch.add(&LoggedPacket { prefix: "DPI|default", start, original });
         hand_on(&mut batch, figures, &shared);
-        assert!(shared.is_over(), "nobody listens any more");
+        assert!(shared.is_over(), "the collector is gone");
     }
 }

@@ -446,13 +446,13 @@ async fn losses_are_reported_to_readers_of_flows() {
         })
         .unwrap();
     }
-    testkit::eventually_async("losses are told", async || {
+    testkit::eventually_async("losses are reported", async || {
         let told = taken.1.lock().unwrap();
         let told = [LossKind::PacketsLost, LossKind::PacketsShed].map(|kind| told.get(&kind).copied());
         told.map(Option::unwrap_or_default) == lost() && lost().iter().sum::<u64>() > 0
     })
     .await
-    .unwrap_or_else(|error| panic!("{error}: told {:?}\n{}", taken.1.lock().unwrap(), metrics.page()));
+    .unwrap_or_else(|error| panic!("{error}: reported {:?}\n{}", taken.1.lock().unwrap(), metrics.page()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

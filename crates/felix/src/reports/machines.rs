@@ -280,7 +280,7 @@ mod tests {
             ..AutoAssign::new("n1", IntendedUse::Workload)
         };
         ipam.auto_assign(&request).await.expect("addresses");
-        assert!(matches!(exchange(&ipam, &arrived).await, Err(Failure::Final(_))), "nobody comes");
+        assert!(matches!(exchange(&ipam, &arrived).await, Err(Failure::Final(_))), "no pod takes over");
         let addresses = ipam.ips_by_handle(&HANDLE.into()).await.expect("addresses");
         assert_eq!(addresses.len(), 2);
         let target = OwnerUpdate { active: Change::Keep, alternate: Change::Set(owner("new")) };

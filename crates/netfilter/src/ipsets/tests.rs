@@ -167,7 +167,7 @@ impl NftSetKernel for Ranges {
                         elements.iter().any(|one| !held.remove(one)).then_some(Refusal::NOT_FOUND)
                     }
                 },
-                other => panic!("no such change is needed: {other:?}"),
+                other => panic!("unexpected change: {other:?}"),
             };
             at_fault.extend(code.map(|code| (index, Refusal::new(code))));
         }
@@ -369,7 +369,7 @@ fn a_refused_set_or_member_does_not_stop_others() {
     );
     let commits = driver.kernel().commits;
     driver.apply_updates().expect("applied");
-    assert_eq!(driver.kernel().commits, commits, "nothing is tried again without a reason");
+    assert_eq!(driver.kernel().commits, commits, "nothing is retried without a reason");
     (driver.kernel().bad_member, driver.kernel().bad_set) = (None, None);
     driver.invalidate();
     driver.apply_updates().expect("applied");

@@ -147,7 +147,7 @@ fn a_refused_rule_does_not_stop_the_rest() {
         .collect();
     assert_eq!(told, [(Some(1), "cali-pi-bad"), (Some(0), "cali-pi-logs"), (None, "cali-undefined")]);
     assert!(refused[0].to_string().contains("ip saddr @cali40s-missing"), "{}", refused[0]);
-    assert!(!apply(&mut driver), "nothing is tried again without a reason");
+    assert!(!apply(&mut driver), "nothing is retried without a reason");
 
     // After a new definition the rule is retried.
     driver.update_chain(Table::Filter, Chain::new("cali-pi-bad", vec![rule(Action::SetMark(2))]));
@@ -161,7 +161,7 @@ fn a_refused_rule_does_not_stop_the_rest() {
     let later = Instant::now() + Duration::from_secs(181);
     assert!(driver.apply(later).expect("applied").wrote);
     assert!(listed("cali-pi-logs").contains("log prefix"));
-    assert_eq!(driver.refused().len(), 1, "the chain that nobody defines");
+    assert_eq!(driver.refused().len(), 1, "the undefined chain");
 }
 
 /// The kernel detects circles in the table as a whole, and may name any rule or none.

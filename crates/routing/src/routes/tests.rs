@@ -289,7 +289,7 @@ fn a_route_that_vanished_before_it_was_wanted_is_created() {
         let shown = scene.kernel.routes(&RouteFilter::all(Family::V6)).expect("routes").remove(0);
         scene.kernel.apply(&[Operation::DeleteRoute(route)]);
         if is_announced {
-            assert!(!scene.table.route_gone(&shown), "nobody wants it yet");
+            assert!(!scene.table.route_gone(&shown), "it is not wanted yet");
         } else {
             scene.table.device_is(&"cali1".into(), device, false, scene.now);
             scene.table.device_is(&"cali1".into(), device, true, scene.now);

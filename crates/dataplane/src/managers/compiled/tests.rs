@@ -139,7 +139,7 @@ fn a_policy_changes_the_lists_that_it_is_in() {
     let mut site = Site::new();
     site.written();
     site.hear(&News::Policy(&policy_id(20), Some(&policy(3, 80))));
-    assert!(site.written().is_empty(), "nobody has the policy");
+    assert!(site.written().is_empty(), "no endpoint has the policy");
     site.hear(&News::Policy(&policy_id(3), Some(&policy(3, 443))));
     let written = site.written();
     assert_eq!(written[0], "IPv4 +filter list");

@@ -254,7 +254,7 @@ fn no_packet_looks_at_the_table_before_peers_are_there() {
     let failures = scene.apply();
     assert!(failures[0].contains("change WireGuard device wireguard.cali"), "{failures:?}");
     assert!(scene.rules().is_empty());
-    assert_eq!(scene.wireguard.take_report(), None, "a key that is not in the kernel is not told");
+    assert_eq!(scene.wireguard.take_report(), None, "a key that is not in the kernel is not reported");
     scene.devices.0.lock().expect("lock").refusals = 0;
     assert_eq!(scene.apply(), Vec::<String>::new());
     assert_eq!(scene.rules().len(), 1);

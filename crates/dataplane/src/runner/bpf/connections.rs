@@ -147,7 +147,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let config = Config { bpf_map_size_conntrack: 1000, ..Config::with_defaults(&NoSurroundings) };
         let mut connections = Connections::new(&config, &folder.path().join("mtu"));
-        assert_eq!(connections.outgrown(), None, "nobody has looked yet");
+        assert_eq!(connections.outgrown(), None, "no sweep has run yet");
         let usages = Usages::default();
         usages.set(4, Usage { used: 1000, room: 1000, wants: Some(2000), ..Usage::default() });
         connections.usages = Some(usages.clone());

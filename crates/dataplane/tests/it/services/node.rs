@@ -196,7 +196,7 @@ impl Node {
 
     pub(crate) fn send(&self, messages: Vec<ToDataplane>) -> Result<()> {
         let sent = self.running.as_ref().context("it does not run")?.sender().send(Event::Messages(messages));
-        sent.map_err(|_| anyhow::anyhow!("nobody listens"))
+        sent.map_err(|_| anyhow::anyhow!("the loop has ended"))
     }
 
     /// Ends the dataplane like a kill would: nothing is removed.

@@ -51,7 +51,7 @@ impl Talk {
 
     /// Sends an unsolicited message from the server.
     fn tell(&self) -> Result<()> {
-        self.server.send_to(b"news", self.peer.context("nobody has asked")?)?;
+        self.server.send_to(b"news", self.peer.context("no request so far")?)?;
         let mut buffer = [0; 16];
         self.client.recv(&mut buffer).context("news of the server").map(drop)
     }

@@ -113,7 +113,7 @@ fn untracked_policy_is_enforced_in_the_driver() -> Result<()> {
     node.stop()?;
     ensure!(
         NOBODY.contains(&ask(&node.client, "udp", (NODE, TARGET))?.as_str()),
-        "nobody ran, and UDP arrived"
+        "UDP arrived while Felix was not running"
     );
     node.start(config(), policy(RuleAction::Deny))?;
     node.wait_until_ready()?;

@@ -190,7 +190,7 @@ async fn random_traffic_is_accounted_once_through_restarts() {
     has(&server, 24).await;
     // A new collector finds connections that are in flows already, and does not report them.
     drop(running);
-    testkit::eventually_async("nobody reads any more", async || {
+    testkit::eventually_async("reading has ended", async || {
         let readers = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_log");
         host.host.run(readers).unwrap().is_ok_and(|text| text.is_empty())
     })
