@@ -94,7 +94,7 @@ pub enum Operation {
     SetBucket(u32, Bucket),
     /// Removes the root discipline; the kernel's default takes its place.
     DeleteRoot(u32),
-    /// Makes filters on packets that arrive on a device possible.
+    /// Adds the ingress discipline, which filters on arriving packets need.
     AddIngress(u32),
     /// Removes the ingress discipline with all its filters.
     DeleteIngress(u32),
