@@ -1,15 +1,22 @@
-//! The same random clusters programmed by this Felix and by another one, and every difference; and hosts that change hands
-//! between the two under traffic. Not a measurement, and run only when asked for.
+//! Compares the state that this Felix and another one program for the same random clusters, and lists every difference;
+//! also moves hosts from one to the other and back under traffic. Not a measurement, and run only on request.
 //!
 //! ```text
 //! TORTIE_PEER_FELIX=/path/to/calico-felix cargo bench -p felix -- compare
 //! ```
 //!
+<<<<<<< HEAD
 //! The peer is a program with its arguments, such as `/bin/calico-node -felix`; it gets the same `FELIX_` variables. Each
 //! Felix has a host of its own, a network namespace with the same interfaces. `TORTIE_PEER_CASES` (20) and
 //! `TORTIE_PEER_SEED` (1) choose the clusters. With the word `rules` only clusters in etcd are compared, with `kubernetes` only
 //! clusters in a real kube-apiserver, with `swap` only hosts change hands. It fails when anything differs; the generator
 //! leaves out what docs/differences.md lists.
+=======
+//! The peer is a program with its arguments, such as `/bin/calico-node -felix`; it gets the same `FELIX_` variables.
+//! Each Felix has a host of its own: a network namespace with the same interfaces. `TORTIE_PEER_CASES` (20) and
+//! `TORTIE_PEER_SEED` (1) choose the clusters. Any difference is an error; the generator avoids the differences listed
+//! in docs/differences.md.
+>>>>>>> lang4
 
 mod clusters;
 mod kernel;
@@ -32,17 +39,17 @@ use std::time::Duration;
 use testkit::network::Namespace;
 use tokio::runtime::Runtime;
 
-/// How often a host is looked at until it stays the same.
+/// How often a host's state is read until it stays the same.
 const LOOKS: usize = 60;
 
-/// Who programs a host.
+/// Which Felix programs a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     Ours,
     Theirs,
 }
 
-/// Compares, if that was asked for by name; whether it was.
+/// Compares, if requested by name; returns whether it was.
 pub(crate) fn run(runtime: &Runtime) -> Result<bool> {
     let asked: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     if !asked.iter().any(|word| word == "compare") {
@@ -185,6 +192,7 @@ fn host(name: &str, interfaces: &[String]) -> Result<Namespace> {
     Ok(host)
 }
 
+<<<<<<< HEAD
 /// A Felix of either kind in a namespace, whose etcd is reached through a relay.
 fn start(
     who: Who,
@@ -196,13 +204,17 @@ fn start(
 ) -> Result<Felix> {
     let further = settings.iter().map(|(name, value)| (*name, value.as_str()));
     let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(further).collect();
+=======
+/// Starts a Felix of either kind in a namespace, where a relay makes etcd reachable.
+fn start(who: Who, peer: &str, host: &Namespace, endpoint: &str, filter: Filter) -> Result<Felix> {
+>>>>>>> lang4
     host.run(|| match who {
         Who::Ours => Felix::start_with(None, HOST, endpoint, filter, &settings),
         Who::Theirs => Felix::start_with(Some(peer), HOST, endpoint, filter, &settings),
     })?
 }
 
-/// Both families; and nothing that looks at the outside, or at what a build without C code cannot do.
+/// Both families, without features that need the outside or that a build without C code lacks.
 const SETTINGS: [(&str, &str); 4] = [
     ("IPV6SUPPORT", "true"),
     ("USAGEREPORTINGENABLED", "false"),
@@ -210,12 +222,17 @@ const SETTINGS: [(&str, &str); 4] = [
     ("HEALTHPORT", HEALTH_PORT),
 ];
 
-/// Ports that failsafe rules leave open: host endpoints must cut off neither the datastore nor the question for health.
+/// Ports that failsafe rules leave open: host endpoints must not cut off the datastore or health queries.
 const ETCD_PORT: u16 = 2379;
 const HEALTH_PORT: &str = "6666";
 
+<<<<<<< HEAD
 /// What a Felix programs on a fresh host, once it is ready and nothing changes any more.
 fn programmed(who: Who, peer: &str, ground: &Ground, filter: Filter) -> Result<State> {
+=======
+/// The state that a Felix programs on a fresh host, once it is ready and nothing changes any more.
+fn programmed(who: Who, peer: &str, endpoint: &str, filter: Filter) -> Result<State> {
+>>>>>>> lang4
     let name = format!("{who:?}").to_lowercase();
     let host = host(&name, &ground.interfaces)?;
     let relayed = relay(

@@ -8,11 +8,17 @@ use model::{Key, KvPair};
 use serde_json::{Value, json};
 use testkit::Dice;
 
-/// Pods of this host, and pods elsewhere.
+/// The numbers of pods on this host and elsewhere.
 pub(crate) const LOCAL: usize = 6;
+<<<<<<< HEAD
 pub(super) const REMOTE: usize = 8;
 /// Addresses of the nodes; the last one is in another subnet.
 pub(super) const NODES: [(&str, &str, &str); 3] = [
+=======
+const REMOTE: usize = 8;
+/// The addresses of the nodes; the last one is in another subnet.
+const NODES: [(&str, &str, &str); 3] = [
+>>>>>>> lang4
     (HOST, "10.65.0.1/24", "fd00:65::1/64"),
     ("node2", "10.65.0.2/24", "fd00:65::2/64"),
     ("node3", "10.66.0.3/24", "fd00:66::3/64"),
@@ -21,11 +27,11 @@ pub(super) const NODES: [(&str, &str, &str); 3] = [
 const MODES: [(&str, &str); 4] =
     [("Never", "Never"), ("Never", "Always"), ("Never", "CrossSubnet"), ("Never", "Always")];
 
-/// Everything of one case.
+/// The content of one case.
 pub(crate) struct Random {
     pub(crate) objects: Vec<Made>,
     pub(crate) entries: Vec<KvPair>,
-    /// In a few words.
+    /// A short description.
     pub(crate) about: String,
 }
 
@@ -110,8 +116,8 @@ fn nodes(with_vxlan: bool) -> Vec<Made> {
     NODES.iter().enumerate().map(node).collect()
 }
 
-/// One block of each family for each node, with the addresses of its pods, and one address of the third node's block on the
-/// second node.
+/// One block of each family for each node, with the addresses of its pods, and one address of the third node's block on
+/// the second node.
 fn blocks() -> Result<Vec<KvPair>> {
     let mut blocks = Vec::new();
     for (number, (node, ..)) in NODES.iter().enumerate() {
@@ -201,14 +207,14 @@ fn host_endpoints(dice: &mut Dice) -> Vec<Made> {
     made
 }
 
-/// Settings that change rules, each in some of the cases; their names for the report.
+/// Settings that change rules, each in some of the cases; returns their names for the report.
 fn settings(dice: &mut Dice) -> (Value, Vec<&'static str>) {
     let filter =
         |name: &str, value: &str| json!({format!("iptables{name}"): value, format!("nftables{name}"): value});
     let all: Vec<(&'static str, Value)> = vec![
         ("allow", filter("FilterAllowAction", "Return")),
         ("mangle", filter("MangleAllowAction", "Return")),
-        // The kernel takes no REJECT in iptables' raw table, and Calico's Felix fails for ever with it.
+        // The kernel accepts no REJECT in iptables' raw table, and Calico's Felix then fails forever.
         ("reject", json!({"nftablesFilterDenyAction": "Reject"})),
         ("mask", json!({"iptablesMarkMask": 0xff00_0000_u32, "nftablesMarkMask": 0xff00_0000_u32})),
         ("toHost", json!({"defaultEndpointToHostAction": dice.one_of(&["Return", "Accept"])})),

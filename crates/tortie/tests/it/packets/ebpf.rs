@@ -130,7 +130,7 @@ fn unsupported_settings_are_named() -> Result<()> {
     let (site, ..) = guarded(Flavour::Nftables, &[("FELIX_BPFLOGFILTERS", "all=vlan 5")])?;
     site.end_felix("n1", false)?;
     site.start_felix_as("n1", Flavour::Ebpf)?;
-    let reason = "BPFLogFilters asks for something that is not there yet";
+    let reason = "BPFLogFilters requires something that is not supported yet";
     testkit::eventually("the reason in the node's readiness", || {
         site.ask("n1", 9099, "/readiness").is_ok_and(|page| page.contains("503") && page.contains(reason))
     })
