@@ -1,8 +1,8 @@
-//! Tells the crate which commit it is built from.
+//! Passes the commit that it is built from to the crate.
 //!
-//! `TORTIE_GIT_COMMIT` wins; otherwise git is asked; outside of a checkout it is `unknown`, and the build goes on. A
-//! release follows the checkout's HEAD. Other builds ask once and do not watch it: a commit changes nothing that is
-//! compiled, and must not rebuild the crate for everybody who works on it.
+//! `TORTIE_GIT_COMMIT` wins; otherwise git is asked; outside a checkout the commit is `unknown`, and the build
+//! continues. A release build follows the checkout's HEAD. Other builds ask git once and do not watch HEAD: a commit
+//! changes nothing that is compiled, and must not make every developer rebuild the crate.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn watch_head() {
     }
 }
 
-/// What git prints, if there is a git and this is a checkout.
+/// The output of git; `None` without git or outside a checkout.
 fn git(arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;

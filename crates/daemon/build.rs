@@ -1,4 +1,4 @@
-//! Names our own crates for the log's filter, so that a new crate needs no entry in a list.
+//! Lists our own crates for the log's filter, so that a new crate does not have to be listed by hand.
 
 use std::io;
 use std::path::Path;

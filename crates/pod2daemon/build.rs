@@ -1,4 +1,4 @@
-//! Compiles the protocol files to Rust. Needs no installed compiler.
+//! Compiles the protocol files to Rust, without an installed compiler.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

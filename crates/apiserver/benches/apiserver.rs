@@ -1,12 +1,14 @@
-//! The API server with 10,000 policies beside a kube-apiserver with the same number of custom resources of the same specs, in the
-//! same run: lists by one client and by 16 at once, gets, watches by 500 clients, memory; and the time from start to ready.
+//! The API server with 10,000 policies compared with a kube-apiserver with as many custom resources of the same specs,
+//! in the same run: lists by one client and by 16 at once, gets, watches by 500 clients, memory; and the time from
+//! start to ready.
 //!
-//! Lists are asked for in two ways: as new as the store, and from memory (`resourceVersion=0`). A kube-apiserver lists its store for
-//! the first unless that is an etcd of 3.4.31 or 3.5.13 and newer. For the same reason watches begin at the revision of a list, as
-//! every informer's do: without one such a kube-apiserver lets each watch wait for three seconds.
+//! Lists are requested in two ways: as new as the store, and from memory (`resourceVersion=0`). For the former a
+//! kube-apiserver lists its store unless that is an etcd of 3.4.31 or 3.5.13 and newer. For the same reason watches
+//! begin at the revision of a list, as every informer's do: otherwise such a kube-apiserver delays each watch by three
+//! seconds.
 //!
-//! Ours runs as a process of its own on a real etcd, and asks the kube-apiserver who its clients are. Both sides are asked by
-//! the same client over TLS, each client on a connection of its own. It refuses to compare different data: both sides must answer
+//! Ours runs as a separate process on a real etcd, with the kube-apiserver authenticating its clients. The same client
+//! queries both sides over TLS, on one connection per client. Different data is not compared: both sides must answer
 //! with every policy.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
@@ -28,12 +30,12 @@ use testkit::{ApiServer, Etcd, Folder, Process, Report, free_port, measured_prog
 const POLICIES: usize = 10_000;
 const CLIENTS: usize = 16;
 const ROUNDS: usize = 2;
-/// Lists of one client after the other, as they were measured with Calico's server.
+/// Lists in sequence by one client, as they were measured with Calico's server.
 const LONELY: usize = 9;
 const GETS: usize = 300;
 const WATCHERS: usize = 500;
 const CHANGES: usize = 10;
-/// What asks for a list from memory.
+/// The query that requests a list from memory.
 const FROM_MEMORY: &str = "?resourceVersion=0";
 
 #[derive(clap::Parser)]
@@ -42,7 +44,7 @@ enum Line {
 }
 
 fn main() -> Result<()> {
-    // Anything else is what cargo adds to the arguments of a benchmark.
+    // Any other argument was added by cargo for a benchmark.
     if std::env::args().nth(1).as_deref() == Some("apiserver") {
         let Line::Apiserver(arguments) = Line::parse();
         apiserver::cli::main(&arguments)?;
@@ -50,19 +52,19 @@ fn main() -> Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let etcd = Etcd::start()?;
-    // Policies and custom resources in stores of their own, so that neither waits for the other's writes.
+    // Policies and custom resources are in separate stores, so that neither waits for the other's writes.
     let kube_etcd = Etcd::start()?;
     let kube = ApiServer::start(&kube_etcd.endpoint())?;
     runtime.block_on(measure(&etcd, &kube))
 }
 
-/// How long a list may take: a kube-apiserver gives up after so long, too.
+/// How long a list may take: the limit of a kube-apiserver, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many watches share a connection: Kubernetes' servers allow 250.
+/// How many watches share a connection; Kubernetes' servers allow 250.
 const PER_CONNECTION: usize = 100;
 
-/// A server that is asked.
+/// A server under test.
 #[derive(Clone)]
 struct Side {
     server: String,
@@ -96,7 +98,7 @@ impl Side {
         })
     }
 
-    /// The same server over another connection.
+    /// Opens another connection to the same server.
     async fn again(&self) -> Result<Self> {
         Ok(Self { client: client(&self.server).await?, ..self.clone() })
     }
@@ -122,7 +124,7 @@ impl Side {
         Ok((code, size))
     }
 
-    /// Times of lists by so many clients at once, the size of one answer, and how many broke off.
+    /// The times of lists by this many clients at once, the size of one answer, and how many lists broke off.
     async fn lists(
         &self,
         query: &str,
@@ -133,7 +135,7 @@ impl Side {
         let mut sides = Vec::new();
         for _ in 0..clients {
             let side = self.again().await?;
-            // The connection is not what is measured.
+            // Opens the connection, which is not part of the measurement.
             side.send("GET", &format!("{}?limit=1", side.all), &Value::Null).await?;
             sides.push(side);
         }
@@ -180,7 +182,7 @@ impl Side {
         Ok(times)
     }
 
-    /// The revision of a list.
+    /// Returns the revision of a list.
     async fn revision(&self) -> Result<String> {
         let path = format!("{}?limit=1", self.collection);
         let request = Request::builder().uri(path).header("Accept", "application/json").body(Body::empty())?;
@@ -190,7 +192,7 @@ impl Side {
         Ok(revision.with_context(|| format!("a list without a revision: {answer}"))?.to_owned())
     }
 
-    /// Times from a change to the last of all watchers having seen it.
+    /// Measures the times from a change until the last watcher has seen it.
     async fn fan_out(&self, watchers: usize) -> Result<Vec<Duration>> {
         let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
         let mut tasks = tokio::task::JoinSet::new();
@@ -234,7 +236,7 @@ impl Side {
                 tokio::select! {
                     _ = seen.recv() => {}
                     Some(_) = tasks.join_next() => bail!("a watch ended"),
-                    () = tokio::time::sleep(PATIENCE) => bail!("a watcher was told nothing of a change"),
+                    () = tokio::time::sleep(PATIENCE) => bail!("a watcher did not see a change"),
                 }
             }
             times.push(begin.elapsed());
@@ -290,12 +292,12 @@ async fn fill(etcd: &Etcd, kube: &ApiServer, theirs: &Side) -> Result<()> {
             let (code, _) = theirs.send("POST", &path, &body).await?;
             match code {
                 201 => return Ok(()),
-                // The definition is not served yet, or the namespace not known.
+                // The definition is not served yet, or the namespace is not known yet.
                 403 | 404 | 429 => tokio::time::sleep(Duration::from_millis(50)).await,
                 code => bail!("a custom resource was answered with {code}"),
             }
         }
-        bail!("a custom resource could not be made")
+        bail!("a custom resource could not be created")
     });
     let mut created = created.buffer_unordered(32);
     while let Some(outcome) = created.next().await {

@@ -1,4 +1,4 @@
-//! `tortie migrate crds` by itself, for tests of this crate to start and kill.
+//! `tortie migrate crds` as a separate program that this crate's tests start and kill.
 
 use clap::Parser;
 use std::process::ExitCode;

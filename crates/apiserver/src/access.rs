@@ -1,8 +1,9 @@
-//! Who asks, and what they may do: both are Kubernetes' decisions, asked for and remembered for a few seconds.
+//! Authentication and authorization: both are decided by Kubernetes, and its answers are remembered for a few seconds.
 //!
-//! - [`identity`]: what a connection and its headers say about who asks.
+//! - [`identity`]: the user that a connection and its headers name.
 //! - [`subject`]: the names in a certificate.
-//! - [`authorities`]: whose word about that counts, from the config map that Kubernetes keeps for servers like this one.
+//! - [`authorities`]: the authorities that are trusted, from the config map that Kubernetes keeps for aggregated
+//!   servers.
 //! - [`reviews`]: tokens and permissions, by TokenReview and SubjectAccessReview.
 
 pub(crate) mod authorities;

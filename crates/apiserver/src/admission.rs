@@ -1,8 +1,8 @@
-//! The admission policies of `manifests` in a cluster that serves `projectcalico.org/v3` as custom resources: putting them there, and
-//! taking them away.
+//! Installs and removes the admission policies of `manifests` in a cluster that serves `projectcalico.org/v3` as custom
+//! resources.
 //!
-//! Mutating policies need a Kubernetes that has them (1.36, or an older one with the feature on). Without them objects are stored as they
-//! were sent; every component fills the same in when it reads.
+//! Mutating policies need a Kubernetes that supports them (1.36, or an older one with the feature enabled). Without
+//! them objects are stored as sent; every component fills in the same defaults when it reads them.
 
 use anyhow::Result;
 use http::Method;
@@ -19,7 +19,7 @@ const MANAGER: &str = "tortie";
 /// The versions that mutating policies have had, newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
 
-/// The path of an object of the cluster.
+/// The API path of a cluster-scoped object.
 fn path(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let kind = text("/kind").to_lowercase();
@@ -30,7 +30,7 @@ fn path(object: &Value) -> String {
     format!("/apis/{}/{plural}/{}", text("/apiVersion"), text("/metadata/name"))
 }
 
-/// The newest version in which this cluster has mutating policies.
+/// The newest version of mutating policies that this cluster serves; `None` if it serves none.
 async fn version(cluster: &Cluster) -> Option<&'static str> {
     for version in VERSIONS {
         let found: Result<Value, _> =
@@ -43,7 +43,7 @@ async fn version(cluster: &Cluster) -> Option<&'static str> {
     None
 }
 
-/// The policies that this cluster can have.
+/// The policies that this cluster supports.
 async fn policies(cluster: &Cluster) -> Vec<Value> {
     let mutating = version(cluster).await.map(mutating_policies);
     if mutating.is_none() {
@@ -54,10 +54,10 @@ async fn policies(cluster: &Cluster) -> Vec<Value> {
     mutating.into_iter().flatten().chain(validating_policies()).collect()
 }
 
-/// Puts the policies into a cluster, or brings them up to date.
+/// Installs the policies in a cluster, or updates them.
 ///
 /// # Errors
-/// When the cluster refuses one.
+/// When the cluster rejects a policy.
 pub async fn install(cluster: &Cluster) -> Result<()> {
     for policy in policies(cluster).await {
         let path = format!("{}?fieldManager={MANAGER}&force=true", path(&policy));
@@ -70,7 +70,7 @@ pub async fn install(cluster: &Cluster) -> Result<()> {
 /// Removes the policies.
 ///
 /// # Errors
-/// When the cluster refuses to.
+/// When the cluster refuses a deletion.
 pub(crate) async fn remove(cluster: &Cluster) -> Result<()> {
     for policy in policies(cluster).await {
         delete(cluster, "remove an admission policy", &path(&policy)).await?;

@@ -1,4 +1,4 @@
-//! Writes before the cluster's admission webhooks: what they are shown, and what follows from what they change.
+//! Passes writes through the cluster's admission webhooks: what they are shown, and how their changes are used.
 
 use crate::body::{Decoded, decode};
 use crate::hooks::configuration::Operation;
@@ -10,7 +10,7 @@ use api::Resource;
 use serde_json::Value;
 
 impl Write<'_> {
-    /// What webhooks are asked about this write.
+    /// Describes this write for the webhooks.
     pub(crate) fn asked<'b>(
         &'b self,
         operation: Operation,
@@ -28,11 +28,11 @@ impl Write<'_> {
         }
     }
 
-    /// What mutating webhooks make of an object; nothing if they leave it as it is. They may write fields that nobody knows, which
-    /// are dropped, and never another object.
+    /// Returns the object as mutating webhooks changed it; `None` if they leave it as it is. Fields they add that the
+    /// schema does not know are dropped; replacing the object by another one is an error.
     ///
     /// # Errors
-    /// When one refuses, or its result is not such an object.
+    /// When a webhook denies the write, or its result is not such an object.
     pub(crate) async fn mutated(
         &self,
         asked: &Asked<'_>,
@@ -49,7 +49,7 @@ impl Write<'_> {
     /// Shows validating webhooks an object as it would be stored.
     ///
     /// # Errors
-    /// When one refuses.
+    /// When a webhook denies the write.
     pub(crate) async fn validated(
         &self,
         asked: &Asked<'_>,
@@ -60,10 +60,10 @@ impl Write<'_> {
         self.app.hooks.validate(&self.app.namespaces, asked, Some(&shown), warnings).await
     }
 
-    /// Asks all webhooks about a deletion.
+    /// Sends a deletion to all webhooks.
     ///
     /// # Errors
-    /// When one refuses.
+    /// When a webhook denies it.
     pub(crate) async fn deletion_admitted(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The server as a value: what it serves from, whom it asks, whether it is ready.
+//! The server as a value: its store, its access control, its readiness.
 
 use crate::access::User;
 use crate::access::authorities::Authorities;
@@ -23,45 +23,45 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a look at the store is good for readiness.
+/// How long a check of the store is valid for readiness.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long the store may take to answer that look.
+/// How long the store may take to answer that check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Who decides about those who ask.
+/// Who decides about access.
 pub enum Access {
-    /// Kubernetes.
+    /// Kubernetes decides.
     Delegated {
-        /// Tokens and permissions.
+        /// Reviews of tokens and permissions.
         reviews: Box<Reviews>,
-        /// Certificates.
+        /// The authorities of certificates.
         authorities: RwLock<Arc<Authorities>>,
-        /// Paths that everybody may see.
+        /// Paths that need no permission.
         open_paths: Vec<String>,
     },
-    /// Nobody: everybody may do everything. Only for tests and measurements; no flag leads here.
+    /// No checks: every client may do everything. Only for tests and measurements; no flag leads here.
     Open,
 }
 
-/// The server.
+/// The server and everything it works with.
 pub struct App {
-    /// The objects.
+    /// The stored objects.
     pub store: Store,
-    /// Who decides.
+    /// Access control.
     pub access: Access,
-    /// Whether namespaces are there.
+    /// Which namespaces exist.
     pub namespaces: Namespaces,
     /// The cluster's admission webhooks.
     pub hooks: Hooks,
-    /// When to end.
+    /// When to shut down.
     pub shutdown: Shutdown,
-    /// Whether the datastore has been made ready.
+    /// Whether the datastore has been initialised.
     pub is_initialized: AtomicBool,
     looked: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl App {
-    /// A server that has not begun.
+    /// Creates a server that has not been started.
     #[must_use]
     pub fn new(client: Client, access: Access, namespaces: Namespaces, shutdown: Shutdown) -> Self {
         Self {
@@ -75,16 +75,16 @@ impl App {
         }
     }
 
-    /// This server with these webhooks.
+    /// Uses these webhooks.
     #[must_use]
     pub fn with_hooks(self, hooks: Hooks) -> Self {
         Self { hooks, ..self }
     }
 
-    /// Who asks.
+    /// Authenticates the user of a request.
     ///
     /// # Errors
-    /// When a token is nobody's, or Kubernetes cannot be asked.
+    /// When a token is invalid, or Kubernetes cannot be reached.
     pub async fn user(&self, chain: &[CertificateDer<'static>], headers: &http::HeaderMap) -> Outcome<User> {
         let Access::Delegated { reviews, authorities, .. } = &self.access else {
             return Ok(User::master("everybody"));
@@ -118,10 +118,10 @@ impl App {
         if is_allowed { Ok(()) } else { Err(refused(user, subject, &reason)) }
     }
 
-    /// Whether the user may use a path that does not name an object.
+    /// Checks that the user may use a path that does not name an object.
     ///
     /// # Errors
-    /// The refusal.
+    /// When the user may not, or Kubernetes cannot be reached.
     pub async fn check_path(&self, user: &User, path: &str, method: &http::Method) -> Outcome<()> {
         if let Access::Delegated { open_paths, .. } = &self.access
             && open_paths.iter().any(|open| match open.strip_suffix('*') {
@@ -135,10 +135,10 @@ impl App {
         self.check(user, &subject).await
     }
 
-    /// Whether Kubernetes' ordinary rules let the user do this to objects.
+    /// Checks that Kubernetes' ordinary rules let the user do this to objects.
     ///
     /// # Errors
-    /// The refusal.
+    /// When they do not, or Kubernetes cannot be reached.
     pub async fn check_objects(
         &self,
         user: &User,
@@ -156,10 +156,10 @@ impl App {
         self.check(user, &subject).await
     }
 
-    /// Whether the user may do this to a policy of this tier. `policy` is what a refusal is about.
+    /// Checks that the user may do this to a policy of this tier. A refusal names `policy`.
     ///
     /// # Errors
-    /// The refusal.
+    /// When the user may not, or Kubernetes cannot be reached.
     pub async fn check_tier(&self, user: &User, act: &Act<'_>, tier: &str, policy: &str) -> Outcome<()> {
         let [first, second, third] = act.questions(tier).all().map(Subject::Object);
         let (first, second, third) =
@@ -167,10 +167,10 @@ impl App {
         act.decide(&user.name, tier, policy, [first, second, third].map(|permission| permission.is_allowed))
     }
 
-    /// Whether the user may do this to this object, where it is a policy.
+    /// Checks that the user may do this to this object, if it is a policy.
     ///
     /// # Errors
-    /// The refusal.
+    /// When the user may not, or Kubernetes cannot be reached.
     pub async fn check_object(&self, user: &User, act: &Act<'_>, resource: &Resource) -> Outcome<()> {
         match tier(resource) {
             Some(tier) => self.check_tier(user, act, tier, resource.name()).await,
@@ -178,10 +178,10 @@ impl App {
         }
     }
 
-    /// The tiers whose policies a list or watch may show; nothing where tiers do not matter, or were named and are allowed.
+    /// The tiers whose policies a list or watch may show; `None` if tiers do not matter, or were named and are allowed.
     ///
     /// # Errors
-    /// When that is nothing, or less than what was asked for by name.
+    /// When there are none, or the user may not see a tier that the request names.
     pub async fn visible_tiers(
         &self,
         user: &User,
@@ -220,7 +220,7 @@ impl App {
         Ok(Some(Arc::new(Visible { allowed, is_all, revision })))
     }
 
-    /// Whether requests can be answered now.
+    /// Checks that requests can be answered now.
     ///
     /// # Errors
     /// What is missing.
@@ -229,7 +229,7 @@ impl App {
             return Err("shutting down".into());
         }
         if !self.is_initialized.load(Ordering::Relaxed) {
-            return Err("the datastore has not been made ready yet".into());
+            return Err("the datastore has not been initialised yet".into());
         }
         if let Access::Delegated { authorities, .. } = &self.access
             && !authorities.read().unwrap_or_else(PoisonError::into_inner).knows_proxies()
@@ -258,7 +258,7 @@ impl App {
     }
 }
 
-/// The name that permissions are asked for: a list by name is about that name.
+/// The name that permissions are checked for: a list by name counts as a request for that name.
 fn asked_name<'a>(target: &'a Target, verb: Verb, options: &'a Options) -> &'a str {
     match verb {
         Verb::List | Verb::Watch if target.name.is_empty() => {

@@ -1,6 +1,7 @@
-//! Bodies of requests: JSON or YAML to an object of a kind, with unknown and double fields met as the request wants.
+//! Decodes the bodies of requests: JSON or YAML to an object of a kind. Unknown and duplicate fields are handled as the
+//! request specifies.
 //!
-//! Whatever it holds, a body never makes an object of another kind, name or place than the path says.
+//! Whatever a body contains, it never yields an object of another kind, name or namespace than its path.
 
 use crate::kinds::{Served, VERSION};
 use crate::request::{FieldValidation, Target};
@@ -13,10 +14,10 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The longest body that is read: Kubernetes' own limit.
+/// The longest body that is accepted; Kubernetes' own limit.
 pub(crate) const LIMIT: usize = 3 << 20;
 
-/// A body as a value, and the fields that it has twice.
+/// Parses a body into a value and the paths of its duplicate fields.
 ///
 /// # Errors
 /// When it is neither JSON nor YAML.
@@ -31,10 +32,10 @@ pub(crate) fn read(content_type: &str, bytes: &[u8]) -> Outcome<(Value, Vec<Stri
     }
 }
 
-/// JSON as a value, and the fields that it has twice.
+/// Parses JSON into a value and the paths of its duplicate fields.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not JSON.
 pub(crate) fn from_json(bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
     let mut twice = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -45,10 +46,10 @@ pub(crate) fn from_json(bytes: &[u8]) -> Outcome<(Value, Vec<String>)> {
         .map_err(|error| Refusal::bad_request(format!("couldn't read the body: {error}")))
 }
 
-/// YAML (or JSON) as a value.
+/// Parses YAML (or JSON) into a value.
 ///
 /// # Errors
-/// When it is neither, or more than one document.
+/// When it is neither, or has more than one document.
 pub(crate) fn from_yaml(bytes: &[u8]) -> Outcome<Value> {
     use saphyr::{LoadableYamlNode as _, Yaml};
     if let Ok(value) = serde_json::from_slice(bytes) {
@@ -87,21 +88,21 @@ fn yaml_value(node: &saphyr::Yaml<'_>) -> Option<Value> {
     })
 }
 
-/// An object of a request, and what its author should be warned of.
+/// A decoded object and the warnings for its author.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     /// The object.
     pub resource: Resource,
-    /// The body as JSON, without what is not known.
+    /// The body as JSON, without unknown fields.
     pub value: Value,
-    /// Warnings.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
 }
 
-/// The object that a value means at this place.
+/// Decodes the object that a value describes for this target.
 ///
 /// # Errors
-/// When it is another kind, name or place, or no object of the kind at all.
+/// When its kind, name or namespace is a different one, or it is not an object of the kind at all.
 pub(crate) fn decode(
     target: &Target,
     mut value: Value,
@@ -169,7 +170,7 @@ fn cannot_be(served: &Served, why: &str) -> Box<Refusal> {
     Refusal::bad_request(format!("{kind} in version {VERSION:?} cannot be handled as a {kind}: {why}"))
 }
 
-/// The schema of a whole object with its metadata.
+/// The schema of a whole object including its metadata.
 #[must_use]
 pub(crate) fn object_schema(served: &Served) -> &'static Map<String, Value> {
     static BUILT: [OnceLock<Map<String, Value>>; crate::kinds::SERVED.len()] =
@@ -188,7 +189,7 @@ pub(crate) fn object_schema(served: &Served) -> &'static Map<String, Value> {
     })
 }
 
-/// Removes what the schema does not know, and reports where it was.
+/// Removes fields that are not in the schema, and records their paths.
 fn prune(schema: &Map<String, Value>, value: &mut Value, path: &FieldPath, unknown: &mut Vec<String>) {
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true)) {
         return;
@@ -229,7 +230,7 @@ fn prune(schema: &Map<String, Value>, value: &mut Value, path: &FieldPath, unkno
     }
 }
 
-/// Reads a value and notes fields that come twice.
+/// Reads a value and records duplicate fields.
 struct Tracked<'a> {
     path: FieldPath,
     twice: &'a mut Vec<String>,
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_double_fields() {
+    fn unknown_and_duplicate_fields_are_reported() {
         let text =
             r#"{"metadata":{"name":"t"},"spec":{"order":1,"order":2,"oder":3,"defaultAction":"Deny"}}"#;
         let refusal = tier(text, FieldValidation::Strict).unwrap_err();
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_what_its_path_says() {
+    fn a_body_must_match_its_path() {
         for (text, expected) in [
             (r#"{"spec":{}}"#, Ok(())),
             (r#"{"kind":"Tier","apiVersion":"projectcalico.org/v3","metadata":{"name":"t"}}"#, Ok(())),

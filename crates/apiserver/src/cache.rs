@@ -1,7 +1,7 @@
-//! The objects of one kind as the store has them, and what happened to them lately: one follow for all who list and watch.
+//! The objects of one kind in the store and their recent changes: one follow for all lists and watches.
 //!
-//! A pure core ([`State`]) and the channel around it. Objects are encoded when they come, changes when the first watcher
-//! takes them; everybody shares the bytes.
+//! A pure core ([`State`]) and the channel around it. Objects are encoded on arrival, changes when the first watcher
+//! takes them; all watchers share the bytes.
 
 use crate::entry::{Entry, Filter, Place, number};
 use bytes::Bytes;
@@ -9,34 +9,34 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 
-/// How many changes are kept for those who resume.
+/// How many changes are kept for resuming watches.
 const WINDOW: usize = 8192;
-/// How many bytes of objects the kept changes may hold on to.
+/// How many bytes of objects the kept changes may retain.
 const WINDOW_BYTES: usize = 8 << 20;
 
-/// One change of one object.
+/// A change of one object.
 #[derive(Debug)]
 pub struct Change {
     /// The revision of the change.
     pub revision: u64,
-    /// What the object was.
+    /// The object before the change.
     pub old: Option<Arc<Entry>>,
-    /// What it is now; nothing if it is gone.
+    /// The object after the change; `None` if it was deleted.
     pub new: Option<Arc<Entry>>,
-    /// What it was, under the revision of its end.
+    /// The old object with the revision of its deletion.
     last: OnceLock<Arc<Entry>>,
-    /// The line that most watchers get.
+    /// The event line that most watchers get.
     line: OnceLock<Bytes>,
 }
 
-/// What a change means to one watcher.
+/// The meaning of a change for one watcher.
 #[derive(Debug, PartialEq)]
 pub enum Told {
     /// An object came into view.
     Added(Arc<Entry>),
     /// An object in view changed.
     Modified(Arc<Entry>),
-    /// An object went, or went out of view.
+    /// An object was deleted, or went out of view.
     Deleted(Arc<Entry>),
 }
 
@@ -49,12 +49,12 @@ impl Change {
         self.old.as_ref().map_or(0, |entry| entry.json.len())
     }
 
-    /// What the object was and what it is.
+    /// The object before and after the change.
     pub fn sides(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.old.iter().chain(&self.new)
     }
 
-    /// What it means to a watcher with this filter; nothing if it sees neither side.
+    /// The event for a watcher with this filter; `None` if it sees neither side.
     #[must_use]
     pub fn told(&self, filter: &Filter) -> Option<Told> {
         let before = self.old.as_ref().filter(|entry| filter.passes(entry));
@@ -63,7 +63,7 @@ impl Change {
             (None, None) => return None,
             (None, Some(new)) => Told::Added(Arc::clone(new)),
             (Some(_), Some(new)) => Told::Modified(Arc::clone(new)),
-            // What it has become is not for this watcher: it gets what it could see.
+            // The new object is not visible to this watcher: it gets the last visible one.
             (Some(old), None) => {
                 let last = || Arc::new(old.at_revision(&self.revision.to_string()));
                 Told::Deleted(Arc::clone(self.last.get_or_init(last)))
@@ -71,7 +71,7 @@ impl Change {
         })
     }
 
-    /// The line of a watcher to whom it means this. Those to whom it means what it means to everybody share their bytes.
+    /// The event line for this watcher. Watchers with the same event as most others share its bytes.
     #[must_use]
     pub fn line(&self, told: &Told) -> Bytes {
         let common = match (&self.old, &self.new) {
@@ -84,7 +84,7 @@ impl Change {
 }
 
 impl Told {
-    /// The word of the event and the object.
+    /// The type of the event and its object.
     #[must_use]
     pub fn parts(&self) -> (&'static str, &Arc<Entry>) {
         match self {
@@ -114,19 +114,19 @@ pub(crate) fn line(word: &str, object: &[u8]) -> Bytes {
     Bytes::from(text)
 }
 
-/// What is known.
+/// The known objects and recent changes.
 #[derive(Debug, Default)]
 pub struct State {
     items: BTreeMap<Place, Arc<Entry>>,
-    /// All items as a list, since the last change.
+    /// All objects as a list, built since the last change.
     listed: OnceLock<Arc<Vec<Arc<Entry>>>>,
     changes: VecDeque<Arc<Change>>,
     bytes: usize,
-    /// The number of the first change that is kept.
+    /// The number of the oldest kept change.
     first: u64,
-    /// Everything up to here is known.
+    /// The revision up to which everything is known.
     revision: u64,
-    /// Every change after this one is kept.
+    /// Every change after this revision is kept.
     window: u64,
     /// The revision of the last change.
     changed: u64,
@@ -135,23 +135,23 @@ pub struct State {
     is_unordered: bool,
 }
 
-/// What a watcher finds.
+/// The changes available to a watcher.
 #[derive(Debug)]
 pub enum Since {
     /// These changes, and the number of the next one.
     Changes(Vec<Arc<Change>>, u64),
-    /// Some are gone already.
+    /// Some of the changes are no longer kept.
     Lost,
 }
 
 impl State {
-    /// A whole list of this revision. Where it differs from what was known, changes were missed, and a list does not have them all:
-    /// watchers have to begin again.
+    /// Processes a whole list of this revision. If it differs from the known objects, changes were missed, and a list
+    /// does not show them all: watchers must start again.
     pub fn replace(&mut self, entries: Vec<Arc<Entry>>, revision: u64) {
         if !self.has_begun || !self.has_exactly(&entries) {
             self.listed = OnceLock::new();
             self.items = entries.into_iter().map(|entry| (entry.place.clone(), entry)).collect();
-            // One more than there were, so that even a watcher who had seen all of them notices.
+            // Skips one number more than there were changes, so that even a watcher that has seen them all notices.
             self.first += u64::try_from(self.changes.len()).unwrap_or_default() + u64::from(self.has_begun);
             self.changes.clear();
             self.bytes = 0;
@@ -164,7 +164,7 @@ impl State {
         self.is_live = true;
     }
 
-    /// An object is new or has changed.
+    /// Adds or changes an object.
     pub fn put(&mut self, entry: Arc<Entry>) {
         let revision = number(&entry.revision).unwrap_or(self.revision);
         self.listed = OnceLock::new();
@@ -176,7 +176,7 @@ impl State {
         self.revision = self.revision.max(revision);
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub fn remove(&mut self, place: &Place, revision: Option<u64>) {
         let revision = revision.unwrap_or(self.revision);
         if let Some(old) = self.items.remove(place) {
@@ -186,22 +186,22 @@ impl State {
         self.revision = self.revision.max(revision);
     }
 
-    /// Nothing happened up to this revision.
+    /// Records that there were no changes up to this revision.
     pub fn advance(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
     }
 
-    /// The store cannot be followed right now.
+    /// Records that the store cannot be followed right now.
     pub fn lose(&mut self) {
         self.is_live = false;
     }
 
-    /// The store is followed again, where it was left.
+    /// Records that the follow resumed where it ended.
     pub fn resume(&mut self) {
         self.is_live = self.has_begun;
     }
 
-    /// Revisions of this kind cannot be compared: nothing is kept.
+    /// Drops everything, because revisions of this kind cannot be compared.
     pub fn give_up(&mut self) {
         *self = Self { is_unordered: true, ..Self::default() };
     }
@@ -225,19 +225,19 @@ impl State {
         }
     }
 
-    /// Whether it is known what the store has.
+    /// Whether the state reflects the store.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// Everything up to here is known.
+    /// The revision up to which everything is known.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Whether the objects are the same at all revisions from this one on.
+    /// Whether the objects have not changed since this revision.
     #[must_use]
     pub fn is_same_since(&self, revision: u64) -> bool {
         self.is_live && revision >= self.changed
@@ -249,22 +249,22 @@ impl State {
         Arc::clone(self.listed.get_or_init(|| Arc::new(self.items.values().cloned().collect())))
     }
 
-    /// Whether an object was made after this revision, as far as that is known.
+    /// Whether an object was created after this revision, as far as is known.
     #[must_use]
     pub fn has_new_after(&self, revision: u64) -> bool {
         let later = self.changes.iter().rev().take_while(|change| change.revision > revision);
         let mut made = later.filter(|change| change.old.is_none());
-        // Of changes that are not kept any more nothing is known: better to say yes.
+        // Changes that are no longer kept are unknown, so assume there was a creation.
         made.next().is_some() || (self.has_begun && self.window > revision)
     }
 
-    /// One object.
+    /// Returns one object.
     #[must_use]
     pub fn entry(&self, place: &Place) -> Option<&Arc<Entry>> {
         self.items.get(place)
     }
 
-    /// Whether these are exactly the objects that are known.
+    /// Whether these are exactly the known objects.
     #[must_use]
     pub fn has_exactly(&self, entries: &[Arc<Entry>]) -> bool {
         entries.len() == self.items.len()
@@ -273,7 +273,7 @@ impl State {
             })
     }
 
-    /// The number of the first change after this revision; nothing if it may be gone.
+    /// The number of the first change after this revision; `None` if it may no longer be kept.
     #[must_use]
     pub fn position(&self, revision: u64) -> Option<u64> {
         if !self.has_begun || revision < self.window {
@@ -283,7 +283,7 @@ impl State {
         Some(self.first + u64::try_from(before).unwrap_or(u64::MAX))
     }
 
-    /// The changes from a number on, at most so many.
+    /// The changes from a number on, at most `most`.
     #[must_use]
     pub fn since(&self, next: u64, most: usize) -> Since {
         let Some(skip) = next.checked_sub(self.first) else { return Since::Lost };
@@ -294,7 +294,7 @@ impl State {
     }
 }
 
-/// A state that many look at.
+/// A state shared by many readers.
 #[derive(Debug)]
 pub struct Cache {
     state: Mutex<State>,
@@ -308,19 +308,19 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// The state, to look at.
+    /// Locks the state for reading.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes those who wait.
+    /// Changes the state and wakes its subscribers.
     pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut self.state());
         self.changed.send_replace(());
         result
     }
 
-    /// Tells when the state has changed.
+    /// Notifies of changes to the state.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -372,21 +372,21 @@ mod tests {
     }
 
     #[test]
-    fn a_new_list_that_differs_ends_watches() {
+    fn a_different_list_ends_watches() {
         let mut state = State::default();
         state.replace(vec![entry("a", 3, "x"), entry("b", 4, "x")], 5);
         state.put(entry("a", 6, "x"));
         let next = 1;
         state.lose();
-        // The same again: nothing was missed.
+        // The same list again: nothing was missed.
         state.replace(vec![entry("a", 6, "x"), entry("b", 4, "x")], 8);
         assert_eq!(words(&state, 0, &Filter::default()), ["MODIFIED a 6"]);
         assert_eq!((state.position(5), state.revision()), (Some(0), 8));
-        // b went and came back: no list says that it went.
+        // b was deleted and created again: no list shows the deletion.
         state.replace(vec![entry("a", 6, "x"), entry("b", 10, "x")], 11);
         assert_eq!(words(&state, next, &Filter::default()), ["lost"]);
         assert_eq!((state.position(8), state.position(11).is_some()), (None, true));
-        // A store that was put back to an earlier moment.
+        // The store was restored to an earlier state.
         state.replace(vec![entry("b", 4, "x")], 5);
         assert_eq!((state.revision(), state.position(5).is_some(), state.entries().len()), (5, true, 1));
     }

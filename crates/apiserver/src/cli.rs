@@ -13,55 +13,55 @@ use std::time::Duration;
 /// Serve `projectcalico.org/v3` as an aggregated API of a Kubernetes cluster.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// The address to listen on; unspecified for all of them.
+    /// The address to listen on; an unspecified one stands for all of them.
     #[arg(long, default_value = "::", value_name = "IP")]
     pub bind_address: String,
     /// The port to serve HTTPS on.
     #[arg(long, default_value_t = 443)]
     pub secure_port: u16,
-    /// The folder for a certificate of our own, where none is given.
+    /// The folder for a self-signed certificate, used if no certificate is given.
     #[arg(long, default_value = "apiserver.local.config/certificates")]
     pub cert_dir: PathBuf,
-    /// PEM file of the certificate to serve with. New contents are used as they come.
+    /// PEM file of the serving certificate. Changed contents are used at once.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// PEM file of its key.
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// The kubeconfig of the cluster; the pod's service account if there is none.
+    /// The kubeconfig of the cluster; if unset, the pod's service account.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig to ask who a user is; `--kubeconfig` if there is none.
+    /// The kubeconfig for identifying users; if unset, `--kubeconfig`.
     #[arg(long, value_name = "FILE")]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// The kubeconfig to ask what a user may do; `--kubeconfig` if there is none.
+    /// The kubeconfig for checking permissions; if unset, `--kubeconfig`.
     #[arg(long, value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
-    /// Do not read the cluster's authorities; only those given by flags count.
+    /// Do not read the cluster's authorities; use only those given by flags.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub authentication_skip_lookup: Option<bool>,
-    /// Start although the cluster's authorities cannot be read.
+    /// Start even if the cluster's authorities cannot be read.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub authentication_tolerate_lookup_failure: Option<bool>,
     /// How long the user of a token is remembered.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// How long a permission is remembered.
+    /// How long a granted permission is remembered.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub authorization_webhook_cache_authorized_ttl: Duration,
-    /// How long a refusal is remembered.
+    /// How long a denied permission is remembered.
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Duration,
-    /// Paths that everybody may see. `/readyz` is not one of them: it shows whether permissions can be asked for.
+    /// Paths that need no permission. `/readyz` is not one of them: it shows whether permissions can be checked.
     #[arg(long, value_delimiter = ',', default_values = ["/healthz", "/livez"])]
     pub authorization_always_allow_paths: Vec<String>,
-    /// PEM file of the authorities of clients' certificates, before the cluster's.
+    /// PEM file of the authorities of clients' certificates; takes precedence over the cluster's.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// PEM file of the authorities of proxies' certificates, before the cluster's.
+    /// PEM file of the authorities of proxies' certificates; takes precedence over the cluster's.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The names that a proxy's certificate may have; any if there are none.
+    /// The names that a proxy's certificate may have; if unset, any name.
     #[arg(long, value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
     /// Headers for the name of a user.
@@ -73,19 +73,19 @@ pub struct Arguments {
     /// Headers for the groups of a user.
     #[arg(long, value_delimiter = ',', default_values = ["x-remote-group"])]
     pub requestheader_group_headers: Vec<String>,
-    /// The beginnings of headers for what else is known of a user.
+    /// Prefixes of headers for everything else that is known of a user.
     #[arg(long, value_delimiter = ',', default_values = ["x-remote-extra-"])]
     pub requestheader_extra_headers_prefix: Vec<String>,
-    /// Write the OpenAPI document to a file and end.
+    /// Write the OpenAPI document to a file and exit.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub print_swagger: Option<bool>,
     /// The folder for that file, `swagger.json`.
     #[arg(long, default_value = "./", value_name = "DIR")]
     pub swagger_file_path: PathBuf,
-    /// How much is logged: 0 to 4 for what matters, more for everything.
+    /// How much is logged: 0 to 4 for important messages, more for everything.
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     pub verbosity: u8,
-    /// Flags that do nothing here.
+    /// Flags that are accepted without effect.
     #[command(flatten)]
     pub ignored: Ignored,
 }
@@ -97,7 +97,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
-/// When it cannot begin.
+/// When it cannot start.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let level = if arguments.verbosity > 5 { LevelFilter::DEBUG } else { LevelFilter::INFO };
     let _log = Log::start(level);

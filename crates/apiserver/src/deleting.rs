@@ -1,6 +1,7 @@
-//! Answers to delete and deletecollection.
+//! Answers delete and deletecollection requests.
 //!
-//! Nothing is deleted that its user has not seen: every deletion is of one version, and what changes meanwhile is looked at again.
+//! Nothing is deleted that its user has not seen: every deletion names one version, and an object that changes in the
+//! meantime is checked again.
 
 use crate::body::read;
 use crate::entry::{Entry, Filter};
@@ -19,7 +20,7 @@ impl Write<'_> {
     /// Deletes one object.
     ///
     /// # Errors
-    /// The refusal.
+    /// When the request is denied, or the store fails.
     pub(crate) async fn delete(&self) -> Outcome<Answer> {
         let served = self.target.served;
         let name = &self.target.name;
@@ -45,7 +46,7 @@ impl Write<'_> {
     /// Deletes many objects.
     ///
     /// # Errors
-    /// The refusal.
+    /// When the request is denied, or the store fails.
     pub(crate) async fn delete_collection(&self) -> Outcome<Answer> {
         let wanted = Preconditions::read(self)?;
         let filter =
@@ -57,7 +58,7 @@ impl Write<'_> {
         let mut warnings = Vec::new();
         for entry in &selected {
             let old = serde_json::from_slice(&entry.json).map_err(Refusal::internal)?;
-            // Each is asked about by itself.
+            // Admission and permission are checked for each object separately.
             let (namespace, name) = entry.place.clone();
             let target = Target { namespace, name, ..self.target.clone() };
             let one = Write { target: &target, ..*self };
@@ -72,7 +73,8 @@ impl Write<'_> {
         Ok(answer)
     }
 
-    /// Deletes an object as it was selected. One that changes meanwhile is looked at again: it may be in another tier now.
+    /// Deletes an object as it was selected. If it changes in the meantime, it is checked again: it may be in another
+    /// tier now.
     async fn delete_selected(&self, mut entry: Entry, filter: &Filter) -> Outcome<()> {
         let (served, client) = (self.target.served, self.app.store.client());
         let (namespace, name) = entry.place.clone();
@@ -96,7 +98,7 @@ impl Write<'_> {
     }
 }
 
-/// What a deletion insists on.
+/// The preconditions of a deletion.
 #[derive(Default)]
 struct Preconditions {
     uid: Option<String>,
@@ -124,7 +126,7 @@ impl Preconditions {
 }
 
 impl Preconditions {
-    /// Whether they hold for an object.
+    /// Checks that the preconditions hold for an object.
     fn check(&self, target: &Target, old: &Resource) -> Outcome<()> {
         check_uid(target, self.uid.as_deref().unwrap_or_default(), old)?;
         let found = &old.metadata().resource_version;

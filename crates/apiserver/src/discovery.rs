@@ -1,5 +1,5 @@
-//! What clients ask first: which groups, versions and resources there are. Calico's documents, and the aggregated form, which
-//! gives all of it in one answer.
+//! The documents that clients read first: which groups, versions and resources exist. Both as Calico's separate
+//! documents and in the aggregated form, which has all of it in one answer.
 
 use crate::kinds::{GROUP, SERVED, STATUS_VERBS, VERBS, VERSION};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ pub(crate) fn aggregated() -> Value {
     })
 }
 
-/// Whether a client takes the aggregated form.
+/// Whether a client accepts the aggregated form.
 #[must_use]
 pub(crate) fn wants_aggregated(accept: &str) -> bool {
     let wanted = ["g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"];
@@ -121,7 +121,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> bool {
     })
 }
 
-/// `/version`, in the words of Kubernetes' servers.
+/// `/version`, in the format of Kubernetes' servers.
 #[must_use]
 pub(crate) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_those_of_calicos_server() {
+    fn resources_match_calicos_server() {
         let captured: Vec<Value> = include_str!("../tests/data/resources.jsonl")
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn both_forms_have_the_same_content() {
         let aggregated = aggregated();
         let items =
             aggregated.pointer("/items/0/versions/0/resources").and_then(Value::as_array).expect("a list");

@@ -1,4 +1,4 @@
-//! An object as clients get it: encoded once, with what selectors and order need beside it.
+//! An object as clients receive it: encoded once, along with the data for selectors and order.
 
 use crate::selectors::{FieldSelector, LabelSelector};
 use api::{Kind, Resource};
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The place of an object in a list.
+/// The place of an object in a list: namespace and name.
 pub(crate) type Place = (String, String);
 
 /// Labels as a list: most objects have one or two, and a map takes several times their size.
@@ -14,7 +14,7 @@ pub(crate) type Place = (String, String);
 pub struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {
-    /// The value of a label.
+    /// Returns the value of a label.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| **key == *name).map(|(_, value)| &**value)
@@ -43,10 +43,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Encodes an object; nothing for one that clients are not to see.
+    /// Encodes an object; `None` if clients are not to see it.
     ///
     /// # Errors
-    /// Those of the encoder, which has none for our types.
+    /// When encoding fails, which it does not for our types.
     pub fn new(mut resource: Resource) -> Result<Option<Self>, serde_json::Error> {
         match &mut resource {
             // A tier that an old version stored may lack its order and action.
@@ -60,12 +60,12 @@ impl Entry {
             revision: metadata.resource_version.clone(),
             labels: Labels::from(&metadata.labels),
             tier: tier(&resource).unwrap_or_default().to_owned(),
-            // Kept for long: without the room that the encoder did not need.
+            // Kept for long, so without the encoder's unused capacity.
             json: Bytes::from(resource.to_json()?.into_boxed_slice()),
         }))
     }
 
-    /// The object under another revision, as the last event of a deleted object shows it.
+    /// The object with another revision, as in the last event of a deleted object.
     #[must_use]
     pub fn at_revision(&self, revision: &str) -> Self {
         let mut value: serde_json::Value = serde_json::from_slice(&self.json).unwrap_or_default();
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// An object as clients see it; nothing if they do not. The encoder has no errors for our types.
+/// Encodes an object; `None` if clients are not to see it. Encoding does not fail for our types.
 #[must_use]
 pub(crate) fn encoded(resource: Resource) -> Option<Arc<Entry>> {
     Entry::new(resource).ok().flatten().map(Arc::new)
@@ -88,7 +88,7 @@ pub(crate) fn place_of(resource: &Resource) -> Place {
     (resource.namespace().to_owned(), resource.name().to_owned())
 }
 
-/// The tier of a policy; nothing for other kinds.
+/// The tier of a policy; `None` for other kinds.
 #[must_use]
 pub(crate) fn tier(resource: &Resource) -> Option<&str> {
     let tier = match resource {
@@ -101,40 +101,40 @@ pub(crate) fn tier(resource: &Resource) -> Option<&str> {
     Some(if tier.is_empty() { api::words::DEFAULT_TIER } else { tier.as_str() })
 }
 
-/// Which objects of a kind a request is about.
+/// Selects the objects of a kind that a request is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only this namespace; empty for all.
     pub namespace: String,
-    /// Only such labels.
+    /// Only objects with matching labels.
     pub labels: LabelSelector,
-    /// Only such fields.
+    /// Only objects with matching fields.
     pub fields: FieldSelector,
-    /// Only policies that the user may see; nothing where tiers do not matter.
+    /// Only policies that the user may see; `None` if tiers do not matter.
     pub visible: Option<Arc<Visible>>,
 }
 
-/// What a user may see of the policies of all tiers. It was decided about the tiers of one moment.
+/// The policies of all tiers that a user may see, decided for the tiers that existed at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visible {
     /// The tiers that the user may see.
     pub allowed: BTreeSet<String>,
-    /// Whether these were all tiers.
+    /// Whether these were all the tiers.
     pub is_all: bool,
-    /// The moment.
+    /// The revision of the decision.
     pub revision: u64,
 }
 
 impl Visible {
-    /// Whether the user may see a policy. Whoever may see every tier gets policies of tiers that do not exist, too, but not
-    /// those of tiers that came later.
+    /// Whether the user may see a policy. A user who may see every tier also sees policies whose tier does not exist,
+    /// but not those of tiers created after the decision.
     #[must_use]
     pub fn passes(&self, entry: &Entry) -> bool {
         self.allowed.contains(&entry.tier)
             || (self.is_all && number(&entry.revision).is_some_and(|revision| revision <= self.revision))
     }
 
-    /// Whether it is undecided if the user may see a policy, because its tier came later.
+    /// Whether it is still undecided if the user may see a policy, because its tier was created after the decision.
     #[must_use]
     pub fn is_undecided(&self, entry: &Entry) -> bool {
         self.is_all && !self.passes(entry)
@@ -142,7 +142,7 @@ impl Visible {
 }
 
 impl Filter {
-    /// Whether only the namespace matters.
+    /// Whether the filter restricts only the namespace.
     #[must_use]
     pub fn is_by_namespace(&self) -> bool {
         self.labels.is_empty()
@@ -150,7 +150,7 @@ impl Filter {
             && self.visible.as_ref().is_none_or(|visible| visible.is_all)
     }
 
-    /// Whether an object passes.
+    /// Whether an object passes the filter.
     #[must_use]
     pub fn passes(&self, entry: &Entry) -> bool {
         (self.namespace.is_empty() || self.namespace == entry.place.0)
@@ -165,13 +165,13 @@ impl Filter {
     }
 }
 
-/// Whether revisions of a kind are numbers that can be compared. Those of profiles in Kubernetes are not.
+/// The revision as a number that can be compared. Profiles in Kubernetes have revisions that cannot.
 #[must_use]
 pub(crate) fn number(revision: &str) -> Option<u64> {
     revision.parse().ok()
 }
 
-/// An object of this kind that says nothing but a revision: what a bookmark carries.
+/// The object of a bookmark: empty except for its kind and revision.
 #[must_use]
 pub(crate) fn bookmark(kind: Kind, revision: &str, ends_initial_events: bool) -> serde_json::Value {
     let mut metadata = serde_json::json!({"resourceVersion": revision, "creationTimestamp": null});
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_of_tiers_that_came_later_are_not_decided() {
+    fn policies_of_tiers_created_later_are_undecided() {
         let entry = |tier: &str, revision: u64| Entry {
             place: (String::new(), "p".into()),
             revision: revision.to_string(),
@@ -201,7 +201,7 @@ mod tests {
             ("red", 5, true, true, false),
             ("red", 15, true, true, false),
             ("red", 15, false, true, false),
-            // It was there when there was no such tier.
+            // The policy existed when the tier did not.
             ("stray", 5, true, true, false),
             ("stray", 5, false, false, false),
             ("later", 15, true, false, true),

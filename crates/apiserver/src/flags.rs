@@ -1,17 +1,17 @@
-//! Flags that Calico's server takes and this one accepts without doing anything: each that is given is named in a warning.
+//! Flags of Calico's server that are accepted here without effect; each one in use is named in a warning.
 //!
-//! They come from the library that every Kubernetes API server is made of. Manifests have some of them (`-v=5`).
+//! They come from the library that every Kubernetes API server is built on. Manifests use some of them (`-v=5`).
 
 use clap::{Arg, ArgAction, ArgMatches, Command, Error};
 
-/// Which flags were given that do nothing here.
+/// The given flags that have no effect here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored {
     /// Their names.
     pub given: Vec<String>,
 }
 
-/// Flags with a value, and why they do nothing.
+/// Flags with a value, and why they have no effect.
 const VALUES: [(&str, &str); 5] = [
     (
         "this server writes no audit log",
@@ -47,7 +47,7 @@ const VALUES: [(&str, &str); 5] = [
     ),
 ];
 
-/// Flags that may stand alone.
+/// Flags that may be given without a value.
 const SWITCHES: [(&str, &str); 3] = [
     (
         "this server writes no audit log",
@@ -74,7 +74,7 @@ fn flags() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
 }
 
 impl Ignored {
-    /// Names each in a warning.
+    /// Logs a warning for each.
     pub fn warn(&self) {
         for name in &self.given {
             let why = flags().find(|(flag, ..)| flag == name).map_or("", |(_, why, _)| why);

@@ -1,7 +1,7 @@
-//! Follows one kind of the store into its [`Cache`], by the machine of crate `follow`.
+//! Follows one kind of the store into its [`Cache`], with the state machine of crate `follow`.
 //!
-//! Only the store's own history has every change: after an outage the watch goes on where it ended. A new list is the last resort,
-//! because it ends the watches of clients where it differs from what was known.
+//! Only the store's own history has every change: after an outage the watch resumes where it ended. A new list is the
+//! last resort, because it ends clients' watches if it differs from what was known.
 
 use crate::cache::{Cache, State};
 use crate::entry::{Entry, encoded, number, place_of};
@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a kind that the store lacks is looked for again.
+/// How often to look again for a kind that the store lacks.
 const ABSENT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Follows a kind for as long as the server runs, unless its revisions cannot be compared.
@@ -70,11 +70,11 @@ impl Source for ServedSource {
         let failed = move |error| failure(served, error);
         let query = ListQuery::all().at(revision);
         let watch = self.client.watch_any(served.kind, &query).await.map_err(failed)?;
-        // A store that was put back to an earlier moment would be silent for a long time.
+        // A store restored to an earlier state would report nothing for a long time.
         let newest = self.client.backend().newest_revision().await.ok().flatten();
         let newest = newest.as_deref().and_then(number);
         if newest.zip(number(revision)).is_some_and(|(newest, at)| newest < at) {
-            let message = format!("the store is at a moment before {revision}");
+            let message = format!("the store is at a revision before {revision}");
             return Err(Failure { class: FailureClass::Expired, message, retry_after: None });
         }
         Ok(watch.map(move |event| event.map_err(failed)).boxed())
@@ -86,11 +86,11 @@ fn failure(served: &Served, error: datastore::Error) -> Failure {
     error.into()
 }
 
-/// What goes from the machine into the cache.
+/// Puts the output of the state machine into the cache.
 struct Followed {
     served: &'static Served,
     cache: Arc<Cache>,
-    /// The list that is under way, encoded.
+    /// The list in progress, encoded.
     listing: (Vec<Arc<Entry>>, String),
 }
 
@@ -112,7 +112,7 @@ impl Contents for Followed {
         let (entries, revision) = std::mem::take(&mut self.listing);
         self.cache.change(|state| match number(&revision) {
             Some(revision) => state.replace(entries, revision),
-            // Revisions that cannot be compared: whoever watches follows the store itself.
+            // Revisions that cannot be compared: each watch follows the store itself.
             None => state.give_up(),
         });
     }
@@ -128,7 +128,7 @@ impl Contents for Followed {
             ResourceEvent::Bookmark(revision) => {
                 return self.cache.change(|state| state.advance(number(&revision).unwrap_or_default()));
             }
-            // It cannot be read, so lists do not have it either.
+            // An unreadable object is not in lists either.
             ResourceEvent::Invalid(entry) => {
                 tracing::warn!(key = entry.key, reason = entry.reason, "an object cannot be read");
                 let key = entry.parsed_key.as_ref().and_then(model::Key::as_resource);

@@ -1,4 +1,4 @@
-//! One request: who asks, whether they may, and what the answer is.
+//! Handles one request: authenticates, authorizes and answers it.
 
 use crate::app::App;
 use crate::body::LIMIT;
@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Body;
 use rustls::pki_types::CertificateDer;
 
-/// Answers a request of a client that showed these certificates.
+/// Answers a request of a client that presented these certificates.
 pub async fn handle<B>(app: &App, chain: &[CertificateDer<'static>], request: Request<B>) -> Answer
 where
     B: Body<Data = Bytes> + Send + Unpin,
@@ -92,7 +92,7 @@ fn refuse_writes(target: &Target, verb: Verb) -> Outcome<()> {
     }
 }
 
-/// Who owns what a request writes: what it says, or the program that it comes from.
+/// The field manager of a request: the one it names, or the program that sent it.
 fn manager(options: &Options, headers: &HeaderMap) -> String {
     if !options.field_manager.is_empty() {
         return options.field_manager.clone();
@@ -115,7 +115,7 @@ fn parameter<'a>(uri: &'a http::Uri, name: &str) -> &'a str {
         .map_or("", |(_, value)| value)
 }
 
-/// The pages that are not objects.
+/// Serves the paths that are not objects.
 async fn page(app: &App, route: &Route, method: &Method, headers: &HeaderMap) -> Outcome<Answer> {
     if *method != Method::GET && *method != Method::HEAD {
         return Err(Refusal::no_such_path());

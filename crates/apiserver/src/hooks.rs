@@ -1,12 +1,12 @@
 //! Admission by the cluster's webhooks, as in every Kubernetes API server: `MutatingWebhookConfiguration` and
-//! `ValidatingWebhookConfiguration` hold for objects of this API, too.
+//! `ValidatingWebhookConfiguration` apply to objects of this API, too.
 //!
-//! - [`configuration`]: what configurations say, and which writes they are for; pure.
-//! - [`review`]: questions and answers; pure.
-//! - `caller`: the way to a webhook, and what follows when there is none.
-//! - here: following the configurations, and asking those that a write is for.
+//! - [`configuration`]: parses configurations and selects the webhooks for a write; pure.
+//! - [`review`]: requests to webhooks and their answers; pure.
+//! - `caller`: calls a webhook, and decides what happens when the call fails.
+//! - here: follows the configurations and calls the webhooks that a write concerns.
 //!
-//! It refuses every write until the configurations have been read once: a webhook that nobody knows of would not be asked.
+//! Refuses every write until the configurations have been read once: otherwise unknown webhooks would be skipped.
 
 mod caller;
 pub(crate) mod configuration;
@@ -29,11 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a write waits for the first look at the configurations.
+/// How long a write waits for the first reading of the configurations.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 const PREFIX: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// What webhooks may do.
+/// The two kinds of webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flavour {
     Mutating,
@@ -50,7 +50,7 @@ impl Flavour {
     }
 }
 
-/// The webhooks of one flavour, in the order in which they are asked; nothing until they are known.
+/// The webhooks of one flavour in calling order; `None` until they are known.
 type Known = watch::Sender<Option<Arc<Vec<Arc<Hook>>>>>;
 
 /// The webhooks of a cluster.
@@ -63,7 +63,7 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// The webhooks of this cluster; without one there are none.
+    /// The webhooks of this cluster; none without a cluster.
     #[must_use]
     pub fn new(cluster: Option<Cluster>) -> Self {
         let first = cluster.is_none().then(Arc::default);
@@ -88,7 +88,7 @@ impl Hooks {
         self.mutating.borrow().is_some() && self.validating.borrow().is_some()
     }
 
-    /// Follows the configurations until the end is asked for.
+    /// Follows the configurations until the shutdown is requested.
     pub async fn follow(&self, shutdown: &Shutdown) {
         tokio::join!(
             self.follow_one(Flavour::Mutating, shutdown),
@@ -140,7 +140,7 @@ impl Hooks {
                 if hook.has_conditions {
                     tracing::warn!(
                         webhook = hook.name,
-                        "matchConditions are not evaluated here: it is asked in any case"
+                        "matchConditions are not evaluated here: it is called in any case"
                     );
                 }
             }
@@ -160,7 +160,7 @@ impl Hooks {
         })
     }
 
-    /// Those that are for this write, whatever the object is.
+    /// Selects the webhooks for this write, regardless of the object.
     async fn chosen(
         &self,
         flavour: Flavour,
@@ -183,10 +183,10 @@ impl Hooks {
         Ok(chosen)
     }
 
-    /// What the mutating webhooks make of an object; nothing if they change nothing. Warnings are added to those that there are.
+    /// Returns the object as the mutating webhooks changed it; `None` if they change nothing. Adds to `warnings`.
     ///
     /// # Errors
-    /// When one refuses, or cannot be asked and must be.
+    /// When a webhook denies the write, or one whose failure is fatal cannot be called.
     pub async fn mutate(
         &self,
         namespaces: &Namespaces,
@@ -196,7 +196,7 @@ impl Hooks {
     ) -> Outcome<Option<Value>> {
         let hooks = self.chosen(Flavour::Mutating, namespaces, asked).await?;
         let mut changed: Option<Value> = None;
-        // Which of them were asked, and whether the object has changed since.
+        // The webhooks called so far, and whether the object has changed since.
         let mut turns: Vec<(&Hook, bool)> = Vec::new();
         for hook in &hooks {
             if let Some(new) = self.mutate_by(hook, asked, changed.as_ref().or(object), warnings).await? {
@@ -238,7 +238,7 @@ impl Hooks {
         }
     }
 
-    /// Whether any validating webhook is for such a write.
+    /// Whether any validating webhook applies to such a write.
     ///
     /// # Errors
     /// When the webhooks are not known.
@@ -247,10 +247,10 @@ impl Hooks {
         Ok(hooks.iter().any(|hook| hook.is_for(asked.operation, asked.target.served, asked.target.is_status)))
     }
 
-    /// Asks the validating webhooks, all at once.
+    /// Calls the validating webhooks, all at once.
     ///
     /// # Errors
-    /// When one refuses, or cannot be asked and must be.
+    /// When a webhook denies the write, or one whose failure is fatal cannot be called.
     pub async fn validate(
         &self,
         namespaces: &Namespaces,
@@ -265,11 +265,11 @@ impl Hooks {
     }
 }
 
-/// The configurations of one flavour; every change of them is published.
+/// The configurations of one flavour; publishes every change.
 struct Configurations<'a> {
     hooks: &'a Hooks,
     flavour: Flavour,
-    /// By name. Those of a list that is under way replace the others when it is complete.
+    /// By name. A list in progress replaces the others when it is complete.
     objects: BTreeMap<String, Value>,
     listing: BTreeMap<String, Value>,
 }
@@ -301,7 +301,7 @@ impl Contents for Configurations<'_> {
         self.hooks.publish(self.flavour, &self.objects);
     }
 
-    /// Webhooks that were known stay in force.
+    /// Known webhooks stay in force.
     fn clear(&mut self) {}
 
     fn take_news(&mut self) -> Option<()> {

@@ -1,21 +1,21 @@
-//! The resources that are served, as one table: the names of `kubectl`, what may be written, which fields select.
+//! The served resources as one table: their names in `kubectl`, which writes they allow, which fields select.
 //!
-//! Kinds that are not here do not exist at this API: Node, WorkloadEndpoint, and IPAM's blocks and handles. The names and the
-//! categories are Calico's, letter for letter: scripts use them.
+//! Kinds that are missing here do not exist in this API: Node, WorkloadEndpoint, and IPAM's blocks and handles. The
+//! names and categories are exactly Calico's, because scripts use them.
 
 use api::Kind;
 
-/// The group.
+/// The API group.
 pub(crate) const GROUP: &str = "projectcalico.org";
-/// The version.
+/// The API version.
 pub(crate) const VERSION: &str = "v3";
 
-/// What may be done to the objects of a kind.
+/// Which writes the objects of a kind allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// Everything.
+    /// All writes.
     All,
-    /// Nothing: the objects are the components' own, and users only look.
+    /// No writes: components maintain these objects, and users only read them.
     Nothing,
 }
 
@@ -26,18 +26,18 @@ pub struct Served {
     pub kind: Kind,
     /// Its short names.
     pub short_names: &'static [&'static str],
-    /// Whether it says that it belongs to the category without a name, as most do.
+    /// Whether it lists the category without a name, as most do.
     pub has_category: bool,
-    /// Whether it has a status of its own.
+    /// Whether it has a status subresource.
     pub has_status: bool,
-    /// What may be written.
+    /// Which writes it allows.
     pub writes: Writes,
 }
 
-/// What every resource advertises, also those that refuse to be written: Calico's do.
+/// The verbs that every resource advertises, even those that refuse writes, as in Calico.
 pub(crate) const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// What a status advertises.
+/// The verbs that a status subresource advertises.
 pub(crate) const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 const fn plain(kind: Kind) -> Served {
@@ -48,7 +48,7 @@ const fn short(kind: Kind, short_names: &'static [&'static str]) -> Served {
     Served { short_names, ..plain(kind) }
 }
 
-/// All of them, in the order of their plurals.
+/// All served resources, sorted by plural.
 pub const SERVED: [Served; 21] = [
     short(Kind::BGPConfiguration, &["bgpconfig", "bgpconfigs"]),
     plain(Kind::BGPFilter),
@@ -81,25 +81,25 @@ pub const SERVED: [Served; 21] = [
 ];
 
 impl Served {
-    /// The resource of this plural.
+    /// Finds the resource with this plural.
     #[must_use]
     pub fn from_plural(plural: &str) -> Option<&'static Self> {
         SERVED.iter().find(|served| served.kind.plural() == plural)
     }
 
-    /// The plural.
+    /// The plural name.
     #[must_use]
     pub fn plural(&self) -> &'static str {
         self.kind.plural()
     }
 
-    /// The kind of a list of these.
+    /// The kind of its lists.
     #[must_use]
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind)
     }
 
-    /// Its place among those that are served.
+    /// Its index among the served resources.
     #[must_use]
     pub fn index(&self) -> usize {
         SERVED.iter().position(|other| other.kind == self.kind).unwrap_or_default()
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resources_are_in_order_and_found_again() {
+    fn resources_are_sorted_and_found_by_plural() {
         assert!(SERVED.is_sorted_by_key(Served::plural));
         for (place, served) in SERVED.iter().enumerate() {
             assert_eq!(Served::from_plural(served.plural()), Some(served));

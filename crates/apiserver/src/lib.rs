@@ -9,12 +9,13 @@
 //!
 //! - Pure: [`kinds`], [`discovery`], [`openapi`], [`request`], [`selectors`], [`tables`], [`body`], [`patch`], [`managed`],
 //!   [`tiers`], [`status`], [`cache`].
-//! - Shell: [`app`], [`access`], [`store`], [`watching`], [`reading`], [`writing`], [`handler`], [`hooks`], [`serve`], [`run`](mod@run).
+//! - Shell: [`app`], [`access`], [`store`], [`watching`], [`reading`], [`writing`], [`handler`], [`hooks`], [`serve`],
+//!   [`run`](mod@run).
 //!
-//! Beside it, for clusters that serve the same kinds as custom resources: [`webhooks`] and [`admission`], and the way there and
-//! back, [`migration`].
+//! Alongside, for clusters that serve the same kinds as custom resources: [`webhooks`] and [`admission`], and the move
+//! between both forms, [`migration`].
 //!
-//! It refuses to default or validate anything itself: that is `client`'s, for every way in.
+//! Does no defaulting or validation itself: `client` does both, for every way in.
 
 mod access;
 mod admission;
@@ -51,7 +52,7 @@ mod watching;
 pub mod webhooks;
 mod writing;
 
-/// What tests and benchmarks of this crate reach into, and nothing else may.
+/// Exports for this crate's tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::admission::install as install_admission;

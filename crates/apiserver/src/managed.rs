@@ -1,8 +1,8 @@
-//! Who owns which fields (`metadata.managedFields`), and server-side apply.
+//! Field ownership (`metadata.managedFields`) and server-side apply.
 //!
-//! An apply says what its manager wants: fields that it wants get its values, fields that it wanted before and wants no
-//! longer go away unless somebody else owns them, and a field that another manager has set otherwise is a conflict. Every
-//! other write makes its manager the owner of what it changed.
+//! An apply states what its manager wants: those fields get its values; fields that it wanted before but no longer does
+//! are removed unless another manager owns them; and a field that another manager has set differently is a conflict.
+//! Every other write makes its manager the owner of what it changed.
 
 pub(crate) mod sets;
 pub(crate) mod shape;
@@ -13,7 +13,7 @@ use api::kind::API_VERSION;
 use serde_json::{Map, Value, json};
 use sets::FieldSet;
 
-/// Fields that nobody owns: the server's own, and those that say which object it is.
+/// Fields without an owner: the server's own, and those that identify the object.
 const OF_THE_SERVER: [&str; 9] = [
     "name",
     "namespace",
@@ -48,9 +48,9 @@ struct Owner {
 pub(crate) struct Writer<'a> {
     /// The name of the manager.
     pub manager: &'a str,
-    /// Whether the status is written.
+    /// Whether the write is to the status.
     pub is_status: bool,
-    /// The moment, as Kubernetes writes it.
+    /// The time, in Kubernetes' format.
     pub now: &'a str,
 }
 
@@ -121,20 +121,20 @@ fn ownable(object: &Value, is_status: bool) -> Value {
             fields.remove("metadata");
         }
     }
-    // What holds nothing says nothing: our types write an empty `spec` for one that was not given.
+    // Empty objects carry no information: our types write an empty `spec` even if none was given.
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|_, field| !field.as_object().is_some_and(Map::is_empty));
     }
     value
 }
 
-/// After an ordinary write: whoever changed a field owns it now, alone.
+/// Updates owners after an ordinary write: the writer becomes the sole owner of each field it changed.
 pub(crate) fn track_update(kind: Kind, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     let schema = Some(shape::object_schema(kind));
     let before = old.map(|old| ownable(old, writer.is_status)).unwrap_or_else(|| json!({}));
     let after = ownable(new, writer.is_status);
     let (changed, removed) = shape::changes(schema, &before, &after);
-    // What the new object says about owners counts: an empty list forgets them all.
+    // The new object's own list of owners counts: an empty one forgets all owners.
     let reset = new.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut all = match (old, reset) {
         (_, true) | (None, _) => Vec::new(),
@@ -166,10 +166,10 @@ pub(crate) fn track_update(kind: Kind, old: Option<&Value>, new: &mut Value, wri
     set_owners(new, &all);
 }
 
-/// Applies what a manager wants to what is there (an object without anything if there is none).
+/// Applies what a manager wants to the live object (an empty object if there is none).
 ///
 /// # Errors
-/// A conflict, unless `force` takes the fields.
+/// On a conflict, unless `force` takes the fields over.
 pub(crate) fn apply(
     kind: Kind,
     live: &Value,
@@ -186,7 +186,7 @@ pub(crate) fn apply(
     let wanted_fields = shape::fields_of(schema, &wanted);
     let mut merged = current.clone();
     shape::merge(schema, &mut merged, &wanted);
-    // Where the values are the same, both may own a field.
+    // If the values are equal, both managers may own a field.
     let (changed, _) = shape::changes(schema, &current, &merged);
     let mut all = owners(live);
     let is_mine = |owner: &Owner| {

@@ -25,16 +25,16 @@ use crate::admission;
 /// The flags of `tortie migrate crds`.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// The group that objects go to.
+    /// The group to move objects to.
     #[arg(long, value_enum, default_value_t = Group::V3)]
     pub to: Group,
-    /// The kubeconfig of the cluster; `KUBECONFIG`, or the pod's service account, if there is none.
+    /// The kubeconfig of the cluster; if unset, `KUBECONFIG` or the pod's service account.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Say what would be copied, and copy nothing.
+    /// Show what would be copied, but copy nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// When everything is there: remove the old definitions, and with them the old objects.
+    /// When everything has been moved, remove the old definitions and with them the old objects.
     #[arg(long)]
     pub remove_old: bool,
 }

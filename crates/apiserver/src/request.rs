@@ -1,4 +1,4 @@
-//! What a request asks for: its path, method and parameters as a value.
+//! The meaning of a request: its path, method and parameters as a value.
 //!
 //! Requests are only interpreted here. A path without a meaning is [`Route::Unknown`]; parameters that contradict each
 //! other are refused, worded like Kubernetes' servers.
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_somewhere() {
+    fn paths_are_routed() {
         let own = |p, n: &str, m: &str, s| Some((p, n.to_owned(), m.to_owned(), s));
         for (path, expected) in [
             ("/apis/projectcalico.org/v3/tiers", own("tiers", "", "", false)),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn revisions_mean_what_they_mean_to_kubernetes() {
+    fn revisions_have_the_same_meaning_as_in_kubernetes() {
         for (query, expected) in [
             ("", Ok(Moment::Newest)),
             ("resourceVersion=0", Ok(Moment::Any)),

@@ -115,7 +115,7 @@ fn certificates(arguments: &Arguments, shutdown: &Shutdown) -> Result<Renewing> 
         _ => {
             let fallback = std::env::temp_dir().join(format!("calico-apiserver-{}", std::process::id()));
             let folder = arguments.cert_dir.clone();
-            let files = ensure(&folder, &fallback).context("making a serving certificate")?;
+            let files = ensure(&folder, &fallback).context("creating a serving certificate")?;
             let shutdown = shutdown.clone();
             tokio::spawn(async move {
                 while shutdown.sleep(RENEWAL).await {
@@ -142,7 +142,7 @@ fn certificates(arguments: &Arguments, shutdown: &Shutdown) -> Result<Renewing> 
 async fn initialize(app: Arc<App>) {
     let mut pause = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
     while let Err(error) = app.store.client().ensure_initialized("", "").await {
-        tracing::warn!(%error, "cannot make the datastore ready; trying again");
+        tracing::warn!(%error, "cannot initialise the datastore; trying again");
         if !app.shutdown.sleep(pause.pause()).await {
             return;
         }

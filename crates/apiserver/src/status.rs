@@ -152,7 +152,7 @@ impl Refusal {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// None of the forms that were asked for can be written.
+    /// 406: none of the requested forms is supported.
     #[must_use]
     pub fn not_acceptable() -> Box<Self> {
         let message =

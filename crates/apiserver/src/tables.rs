@@ -6,7 +6,7 @@ use api::Kind;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-/// The form that a client asks for.
+/// The form in which a client requests objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Whole objects.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_are_chosen() {
+    fn forms_are_negotiated() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         for (accept, include, expected) in [
             ("", "", Ok(Form::Whole)),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_those_of_kubectl() {
+    fn ages_are_formatted_like_kubectl() {
         let now: jiff::Timestamp = "2026-11-16T00:00:00Z".parse().expect("a time");
         for (seconds, expected) in [
             (5, "5s"),

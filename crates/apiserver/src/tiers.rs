@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn three_questions_are_asked() {
+    fn three_questions_are_derived_from_an_act() {
         let asked = act(Verb::Update, "shop", "web").questions("red");
         assert_eq!(
             (asked.tier.verb, asked.tier.resource.as_str(), asked.tier.name.as_str()),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sentences_are_calicos() {
+    fn messages_are_calicos() {
         let exchanges = include_str!("../tests/data/exchanges.txt");
         for (refusal, wanted) in [
             (

@@ -44,12 +44,12 @@ const REVIEW: Duration = Duration::from_secs(10);
 /// The admission webhooks.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: WebhooksCommand,
 }
 
-/// What the component can do.
+/// The commands of the component.
 #[derive(Clone, Debug, Subcommand)]
 pub enum WebhooksCommand {
     /// Start an HTTPS server for the admission webhooks.
@@ -60,10 +60,11 @@ pub enum WebhooksCommand {
     Version,
 }
 
-/// What is printed.
+/// The flags of `manifest`.
 #[derive(Clone, Debug, Args)]
 pub struct ManifestArguments {
-    /// PEM file of who signed the certificate of the webhooks. Without it only the admission policies are printed.
+    /// PEM file of the authority that signed the webhooks' certificate. Without it only the admission policies are
+    /// printed.
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// The namespace of the webhooks' Service, calico-webhooks.
@@ -88,13 +89,13 @@ impl ManifestArguments {
 /// The server's flags.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArguments {
-    /// PEM file of the certificate to serve with.
+    /// PEM file of the serving certificate.
     #[arg(long, value_name = "FILE", required = true)]
     pub tls_cert_file: PathBuf,
     /// PEM file of its key.
     #[arg(long, value_name = "FILE", required = true)]
     pub tls_private_key_file: PathBuf,
-    /// Serve only clients with a certificate that these authorities signed.
+    /// Accept only clients with a certificate signed by these authorities.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
     /// The port to listen on.
@@ -108,7 +109,7 @@ pub struct ServerArguments {
 /// Runs the component.
 ///
 /// # Errors
-/// When it cannot begin.
+/// When it cannot start.
 pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
     let server = match &arguments.command {
         WebhooksCommand::Version => return Ok(daemon::exit::print(&format!("{version}\n"))?),
@@ -293,7 +294,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn the_manifest_has_policies_and_the_address_of_the_webhooks() -> Result<()> {
+    fn the_manifest_has_policies_and_the_webhooks_address() -> Result<()> {
         let folder = testkit::Folder::new("manifest")?;
         let file = folder.path().join("ca.crt");
         std::fs::write(&file, "ca")?;

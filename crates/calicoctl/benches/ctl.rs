@@ -1,11 +1,11 @@
-//! How quick the command line is, beside what it cannot do without.
+//! How fast the command line is, compared with what it cannot do without.
 //!
 //! - `get ippool` against `etcdctl get` of the same key, as whole processes, in interleaved rounds.
-//! - The memory that such a process has at its peak.
+//! - The peak memory of such a process.
 //! - `apply` of 5,000 policies, pipelined against one at a time.
 //!
 //! The command runs in a process of its own: this program starts itself again as `calicoctl` (the same library, built
-//! with the same options). It refuses to count a command that failed.
+//! with the same options). A failed command ends the benchmark.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::Instant;
 use testkit::{Etcd, Folder, Report, median};
 
-/// Set in the processes that are to be `calicoctl`.
+/// Set in the processes that run as `calicoctl`.
 const ROLE: &str = "TORTIE_BENCH_AS_CALICOCTL";
 const ROUNDS: usize = 41;
 const POLICIES: usize = 5_000;
@@ -38,14 +38,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command line of this process, then says how much memory it took.
+/// Runs the command line of this process, then reports how much memory it used.
 fn as_calicoctl() -> ExitCode {
     let arguments: Vec<OsString> =
         std::iter::once("calicoctl".into()).chain(std::env::args_os().skip(1)).collect();
     let code = calicoctl::run(&arguments, Surroundings::of_process());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    // When nobody listens, nobody misses the figure.
+    // If the reader is gone, nothing needs the figure.
     let _ = writeln!(std::io::stderr(), "peak {}", peak.trim());
     code
 }
@@ -158,7 +158,7 @@ fn milliseconds(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 
-/// Policies as a cluster has them: two rules, selectors, ports.
+/// Realistic policies: two rules, selectors, ports.
 fn policies() -> Result<String> {
     let mut text = String::new();
     for number in 0..POLICIES {

@@ -1,6 +1,6 @@
-//! `calicoctl analyze`: what policies and pools say and cannot mean, on a cluster or in a folder of manifests.
+//! `calicoctl analyze`: mistakes in policies and pools, found on a cluster or in a folder of manifests.
 //!
-//! What is found is in the `explain` crate; here are flags, places in files, and formats. Nothing is written.
+//! The `explain` crate does the analysis; here are flags, places in files, and output formats. Nothing is written.
 
 use crate::context::Context;
 use crate::explain::{Output, SourceFlags};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// Flags of `analyze`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Looks for rules that can never match or are never reached, selectors that select nobody, policies that only log, \
+    after_help = "Looks for rules that can never match or are never reached, selectors that select nothing, policies that only log, \
                   and pools and blocks that cannot serve. With --offline, places are files and lines.\n\n\
                   Examples:\n  calicoctl analyze\n  calicoctl analyze --offline ./manifests --exit-code\n  \
                   calicoctl analyze --with policy.yaml"

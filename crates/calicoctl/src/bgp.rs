@@ -1,10 +1,11 @@
-//! `calicoctl bgp`: sessions and routes of all nodes, from anywhere.
+//! `calicoctl bgp`: sessions and routes of all nodes, run from anywhere.
 //!
-//! - [`load`]: the objects that sessions follow from, and what nodes report (CalicoNodeStatus).
+//! - [`load`]: reads the objects that determine sessions, and what nodes report (CalicoNodeStatus).
 //! - [`peers`], [`routes`], [`summary`]: what is printed.
 //!
-//! Which sessions there should be is the intent of each node, as its backend has it (`bgp`). Which of them are up is what
-//! the node itself last reported: a CalicoNodeStatus asks it to. Nothing is written to the datastore.
+//! Which sessions there should be is computed from each node's intent, just as its BGP backend does (`bgp`). Which of
+//! them are up is what the node itself last reported, if a CalicoNodeStatus requests it. Nothing is written to the
+//! datastore.
 
 mod load;
 mod peers;
@@ -35,7 +36,7 @@ pub(crate) struct BgpArgs {
 /// What to show.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BgpCommand {
-    /// Every session that there should be, and its state.
+    /// Every expected session, and its state.
     Peers(ShowArgs),
     /// The routes that nodes know.
     Routes(ShowArgs),
@@ -60,7 +61,7 @@ pub(crate) struct ShowArgs {
 /// Runs a command of the family.
 ///
 /// # Errors
-/// When the datastore cannot be read, or the node is not there.
+/// When the datastore cannot be read, or there is no such node.
 pub(crate) async fn run(args: &BgpArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         BgpCommand::Peers(args) => show(args, context, peers::rows).await,

@@ -1,7 +1,7 @@
-//! The tree of commands, and the way from arguments to an exit code.
+//! The command tree, and the path from arguments to an exit code.
 //!
-//! Exit codes are Calico's: 0, or 1 for every failure, wrong usage included. With `--exit-code` 1 means that there is
-//! something to see, and failures are 2.
+//! Exit codes are Calico's: 0, or 1 for every failure, wrong usage included. With `--exit-code`, 1 means that there is
+//! something to report, and failures are 2.
 
 use crate::context::{Context, Globals, Surroundings};
 use crate::failure::{Failure, Result};
@@ -38,17 +38,17 @@ pub(crate) struct Arguments {
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Create resources from files; those that exist already are refused.
+    /// Create resources from files; resources that already exist are refused.
     Create(Box<resource::write::CreateArgs>),
     /// Create or update resources from files, whichever is needed.
     Apply(Box<resource::write::ApplyArgs>),
-    /// Update resources from files; those that do not exist are refused.
+    /// Update resources from files; resources that do not exist are refused.
     Replace(Box<resource::write::ReplaceArgs>),
     /// Delete resources, by type and name or as named in files.
     Delete(Box<resource::delete::DeleteArgs>),
     /// Show resources: all of a type, some by name, or those named in files.
     Get(Box<resource::get::GetArgs>),
-    /// Show resources for reading: rules as lines, who is selected, what uses them.
+    /// Show resources in readable form: rules as lines, the selected endpoints, and what uses them.
     Describe(Box<resource::describe::DescribeArgs>),
     /// Change a resource in an editor.
     Edit(Box<resource::edit::EditArgs>),
@@ -62,9 +62,9 @@ pub(crate) enum Command {
     Diff(Box<resource::diff::DiffArgs>),
     /// Rewrite files of older API versions, and policies of Kubernetes, in the current version.
     Convert(Box<resource::convert::ConvertArgs>),
-    /// Explain why packets pass or do not: which policy and rule decides.
+    /// Explain why packets pass or not: which policy and rule decide.
     Explain(Box<explain::ExplainArgs>),
-    /// Find rules that never match, selectors that select nobody, and pools that cannot serve.
+    /// Find rules that never match, selectors that select nothing, and unusable pools.
     Analyze(Box<analyze::AnalyzeArgs>),
     /// Show who talked to whom, and which policy allowed or denied it.
     Flows(Box<flows_cli::FlowsArgs>),
@@ -89,7 +89,7 @@ pub(crate) enum Command {
 /// Runs a parsed command.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub(crate) async fn dispatch(command: Command, context: &mut Context) -> Result<()> {
     match command {
         Command::Create(args) => resource::write::create(&args, context).await,
@@ -118,7 +118,7 @@ pub(crate) async fn dispatch(command: Command, context: &mut Context) -> Result<
     }
 }
 
-/// The exit code of failures where 1 has another meaning.
+/// The exit code of failures in commands where 1 has another meaning.
 pub(crate) const FAILED_WITH_EXIT_CODE: u8 = 2;
 
 /// Runs one command line and returns its exit code.
@@ -132,13 +132,13 @@ pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error, has_exit_codes, &mut surroundings),
     };
-    // Messages and the log share one stream, so that they do not cut into each other.
+    // Messages and the log share one stream, so that they do not interleave.
     let stderr =
         Shared(Arc::new(Mutex::new(std::mem::replace(&mut surroundings.stderr, Box::new(io::sink())))));
     surroundings.stderr = Box::new(stderr.clone());
     let mut context = Context { surroundings, globals: arguments.globals };
     let outcome = start(arguments.command, &mut context, stderr);
-    // What was printed must be out before the exit code says that it is.
+    // The exit code may claim success only after the output has been flushed.
     let flushed = context.surroundings.stdout.flush();
     let outcome = outcome.and_then(|()| match flushed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -155,11 +155,12 @@ pub fn run(arguments: &[OsString], mut surroundings: Surroundings) -> ExitCode {
     }
 }
 
-/// The tree of commands under the name that the program was started by.
+/// The command tree under the name that the program was started by.
 #[must_use]
 pub fn tree(program: &'static str) -> clap::Command {
     let command = Arguments::command().name(program).bin_name(program);
-    // Behind a command that selects by labels, `-l` is kubectl's: the level has only its long name there.
+    // In a command that selects by labels, `-l` is kubectl's label selector; the log level has only its long name
+    // there.
     let level = command.get_arguments().find(|argument| argument.get_id() == "log_level").cloned();
     let Some(level) = level.map(|level| level.short(None)) else { return command };
     command.mut_subcommands(|below| {
@@ -170,7 +171,7 @@ pub fn tree(program: &'static str) -> clap::Command {
 
 fn program_name(arguments: &[OsString]) -> &'static str {
     let name = arguments.first().and_then(|path| Path::new(path).file_name()).and_then(|name| name.to_str());
-    // As a plugin of kubectl the program has a name that nobody types.
+    // As a kubectl plugin the program has a file name that no user types.
     match name {
         Some("kubectl-calico") => "kubectl-calico",
         _ => "calicoctl",
@@ -189,7 +190,7 @@ fn usage(error: &clap::Error, has_exit_codes: bool, surroundings: &mut Surroundi
         text = help::wrap(&text, width);
     }
     let stream = if is_help { &mut surroundings.stdout } else { &mut surroundings.stderr };
-    // When the stream is gone there is nobody left to tell.
+    // If the stream is gone, the failure cannot be reported anywhere.
     let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
     match (is_help, has_exit_codes) {
         (true, _) => ExitCode::SUCCESS,
@@ -200,14 +201,14 @@ fn usage(error: &clap::Error, has_exit_codes: bool, surroundings: &mut Surroundi
 
 fn start(command: Command, context: &mut Context, log: Shared) -> Result<()> {
     let level = log_level(&context.globals.log_level)?;
-    // One thread: a command waits for answers, it does not compute; and its log stays in order.
+    // One thread: a command waits for answers and computes little, and its log stays in order.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _guard = level
         .map(|level| tracing::subscriber::set_default(daemon::log::subscriber(level, move || log.clone())));
     runtime.block_on(dispatch(command, context))
 }
 
-/// Calico's names for levels; the first two are more severe than anything that we log.
+/// Parses Calico's names of log levels; the first two are more severe than anything that we log.
 fn log_level(name: &str) -> Result<Option<daemon::log::LevelFilter>> {
     if ["panic", "fatal"].iter().any(|severe| name.eq_ignore_ascii_case(severe)) {
         return Ok(None);
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_of_commands_holds_together() {
+    fn the_command_tree_is_consistent() {
         tree("calicoctl").debug_assert();
     }
 }

@@ -1,8 +1,8 @@
 //! `calicoctl cluster`: the cluster as a whole.
 //!
-//! - [`diags`]: a bundle of what one wants to know when something is wrong.
-//! - [`jobs`]: what is asked of `kubectl`, as data.
-//! - [`collector`]: asks, many questions at a time, and keeps the answers as files.
+//! - [`diags`]: collects a bundle of everything useful when something is wrong.
+//! - [`jobs`]: the `kubectl` queries, as data.
+//! - [`collector`]: runs many queries at a time and stores the answers as files.
 
 pub(crate) mod collector;
 pub(crate) mod diags;
@@ -60,7 +60,7 @@ pub struct DiagsArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub(crate) async fn run(args: &ClusterArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         ClusterCommand::Diags(args) => diags::run(args, Path::new("."), context).await,

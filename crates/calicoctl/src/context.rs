@@ -1,7 +1,7 @@
-//! What every command gets: streams, the global flags, and a connected client within a deadline.
+//! What every command needs: streams, the global flags, and a client that is connected within a deadline.
 //!
-//! Streams and environment are injected, so that a test runs a whole command in its own process and reads what a
-//! person would read.
+//! Streams and environment are injected, so that a test can run a whole command in its own process and read what a user
+//! would see.
 
 use crate::failure::{Failure, Result};
 use crate::kinds::Words;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a datastore may take to answer before the command gives up and says what it tried.
+/// How long a datastore may take to answer before the command gives up and reports what it tried.
 pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(4);
 
-/// Standard streams and the environment, real or of a test.
+/// Standard streams and the environment: the real ones, or a test's.
 pub struct Surroundings {
     /// Standard input.
     pub stdin: Box<dyn Read + Send>,
@@ -32,7 +32,7 @@ pub struct Surroundings {
     pub colours: bool,
     /// Whether progress may be shown on standard error.
     pub progress: bool,
-    /// How many columns help is wrapped to; lines stay as long as they are without a number.
+    /// How many columns help is wrapped to; `None` leaves lines as long as they are.
     pub width: Option<usize>,
 }
 
@@ -82,7 +82,8 @@ pub struct Context {
 }
 
 impl Surroundings {
-    /// Those of this process. Colours only on a terminal that can show them, and not where `NO_COLOR` is set.
+    /// The surroundings of this process. Colours only on a terminal that can show them, and not where `NO_COLOR` is
+    /// set.
     #[must_use]
     pub fn of_process() -> Self {
         let environment = daemon::SystemEnvironment;
@@ -107,10 +108,10 @@ fn terminal_width() -> Option<usize> {
 }
 
 impl Context {
-    /// Writes to standard output at once, and says whether anybody still reads it.
+    /// Writes to standard output and flushes it. False when the reader has gone away.
     ///
     /// # Errors
-    /// When the stream fails otherwise.
+    /// When the stream fails for another reason.
     pub fn print_now(&mut self, text: &str) -> Result<bool> {
         let stdout = &mut self.surroundings.stdout;
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -123,7 +124,7 @@ impl Context {
     /// Writes to standard output. A reader that went away is not an error.
     ///
     /// # Errors
-    /// When the stream fails otherwise.
+    /// When the stream fails for another reason.
     pub fn print(&mut self, text: &str) -> Result<()> {
         match self.surroundings.stdout.write_all(text.as_bytes()) {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -133,16 +134,16 @@ impl Context {
 
     /// Writes a line to standard error.
     pub fn warn(&mut self, text: &str) {
-        // Only where both streams are terminals: then nobody reads them as data.
+        // Only where both streams are terminals: then their text is not parsed as data.
         let colours = self.surroundings.colours && self.surroundings.progress;
-        // When standard error is gone there is nobody left to tell.
+        // If standard error is gone, there is nowhere left to report it.
         let _ = writeln!(self.surroundings.stderr, "{}", paint::verdicts(text, colours));
     }
 
     /// The connection settings: the file, or the environment, with `--context` on top.
     ///
     /// # Errors
-    /// All mistakes of the settings.
+    /// With all mistakes in the settings.
     pub fn client_config(&self, flag: &ConfigFlag) -> Result<ClientConfig> {
         let mut config = ClientConfig::load(Some(flag.config.as_path()), &*self.surroundings.environment)?;
         if let Some(context) = &self.globals.context {
@@ -151,16 +152,16 @@ impl Context {
         Ok(config)
     }
 
-    /// A client for reading that has not been used yet: what is wrong with the datastore shows at its first answer, for
-    /// which [`Context::first_answer`] is there.
+    /// A client for reading that has not been used yet: problems with the datastore show at its first answer, which
+    /// [`Context::first_answer`] waits for.
     ///
     /// # Errors
-    /// When the settings are wrong, or an embedded store cannot be opened or is not there.
+    /// When the settings are wrong, or an embedded store cannot be opened or does not exist.
     pub async fn open(&self, flag: &ConfigFlag) -> Result<Opened> {
         self.open_for(flag, Access::Read).await
     }
 
-    /// Connects for what the command is about to do: a command that only reads makes no embedded store.
+    /// Connects with the access that the command needs: a command that only reads does not create an embedded store.
     async fn open_for(&self, flag: &ConfigFlag, access: Access) -> Result<Opened> {
         let config = self.client_config(flag)?;
         let is_default = flag.config == Path::new(client::config::DEFAULT_CONFIG_PATH);
@@ -173,7 +174,7 @@ impl Context {
         };
         match tokio::time::timeout_at(deadline, Client::open_for(&config, purpose)).await {
             Ok(Ok(client)) => Ok(Opened { client, target, deadline }),
-            // These say themselves what to set.
+            // These messages already name what to set.
             Ok(Err(error @ (OpenError::NotConfigured | OpenError::NoStore { .. }))) => {
                 Err(Failure::new(error.to_string()))
             }
@@ -184,7 +185,8 @@ impl Context {
         }
     }
 
-    /// A client for reading that has answered once, or a message that says what was tried and which setting selected it.
+    /// A client for reading that has answered once; otherwise an error that names what was tried and which setting
+    /// selected it.
     ///
     /// # Errors
     /// When the settings are wrong or the datastore does not answer in time.
@@ -235,7 +237,7 @@ impl Context {
     }
 }
 
-/// A client that has not been used yet, and what to say when it does not answer.
+/// A client that has not been used yet, and the message for when it does not answer.
 #[derive(Debug)]
 pub struct Opened {
     /// The client.
@@ -245,10 +247,11 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Waits for the first answer of the datastore, no longer than the deadline.
+    /// Waits for the first answer of the datastore, at most until the deadline.
     ///
     /// # Errors
-    /// When there is none in time, or the datastore cannot be reached; what else the operation failed with is its own.
+    /// When there is no answer in time, or the datastore cannot be reached. Other failures are returned in the inner
+    /// result.
     pub async fn first_answer<T>(
         &self,
         operation: impl Future<Output = client::Result<T>>,
@@ -262,7 +265,7 @@ impl Opened {
         }
     }
 
-    /// What the cluster says of itself; nothing where it says nothing, or does not let us read it.
+    /// The cluster's information about itself; `None` where there is none, or this user may not read it.
     ///
     /// # Errors
     /// When the datastore does not answer.
@@ -271,7 +274,7 @@ impl Opened {
         let outcome = self.first_answer(informations.get("", api::words::GLOBAL_NAME)).await?;
         match outcome {
             Ok(information) => Ok(Some(information)),
-            // A user who may not read this may still be allowed what the command is for.
+            // A user who may not read this may still be allowed to do what the command needs.
             Err(client::Error::DoesNotExist { .. } | client::Error::Unauthorized { .. }) => Ok(None),
             Err(error) => Err(Failure::new(format!(
                 "unable to get Cluster Information to verify version mismatch: {error}\nUse --allow-version-mismatch to override"
@@ -287,7 +290,7 @@ fn no_answer(target: &str) -> Failure {
     ))
 }
 
-/// Which datastore was meant and which setting says so; never a secret.
+/// The datastore and the setting that selected it; never a secret.
 fn describe(config: &ClientConfig, file: Option<&Path>) -> String {
     let source = file.map_or_else(|| "the environment".to_owned(), |file| file.display().to_string());
     let target = config.target();

@@ -1,13 +1,13 @@
-//! `calicoctl datastore`: moving data between datastores, and between ways of storing it.
+//! `calicoctl datastore`: moves data between datastores, and between storage formats.
 //!
-//! - [`lock`]: the mark that makes components wait.
+//! - [`lock`]: the flag that makes components wait.
 //! - [`export`] and [`import`]: one file with everything, from any store to any store.
-//! - [`bundle`], [`ipam_part`], [`tolerant_yaml`]: that file, read and written.
-//! - [`node_names`]: nodes by the name that Kubernetes has for them.
-//! - [`sameness`]: whether what is stored is what the file says.
-//! - [`policy_names`]: policies of releases before v3.32, moved to their own names.
+//! - [`bundle`], [`ipam_part`], [`tolerant_yaml`]: reading and writing that file.
+//! - [`node_names`]: renames nodes to their Kubernetes names.
+//! - [`sameness`]: whether a stored object equals the one in the file.
+//! - [`policy_names`]: renames policies that releases before v3.32 stored.
 //!
-//! What is alive (endpoint states, Felix's signs of life) is not moved: its writers write it again.
+//! Transient data (endpoint states, Felix's liveness keys) is not moved: its writers write it again.
 
 pub(crate) mod bundle;
 pub(crate) mod export;
@@ -38,7 +38,7 @@ pub(crate) struct DatastoreArgs {
 pub(crate) enum DatastoreCommand {
     /// Move the contents of one datastore to another.
     Migrate(MigrateArgs),
-    /// Store policies of releases before v3.32 under their own names, without the old "default." in front.
+    /// Store policies of releases before v3.32 under their own names, without the old "default." prefix.
     #[command(after_help = "Run this once after an upgrade past v3.32. It may be run again at any time.\n\n\
                             Examples:\n  calicoctl datastore migrate-policy-names")]
     MigratePolicyNames {
@@ -72,17 +72,17 @@ pub(crate) enum MigrateCommand {
     /// Write the contents of a locked datastore to standard output.
     #[command(after_help = "Examples:\n  calicoctl datastore migrate export > migration.yaml")]
     Export(ExportArgs),
-    /// Store the contents of an exported file. An import that was interrupted can be run again.
+    /// Store the contents of an exported file. An interrupted import can be run again.
     #[command(after_help = "Examples:\n  calicoctl datastore migrate import -f migration.yaml")]
     Import(ImportArgs),
-    /// Lock the datastore: components stop changing anything, and what runs goes on running.
+    /// Lock the datastore: components stop changing anything, and everything keeps running.
     #[command(after_help = "Examples:\n  calicoctl datastore migrate lock")]
     Lock {
         /// Where the datastore is.
         #[command(flatten)]
         config: ConfigFlag,
     },
-    /// Unlock the datastore after a migration, or to give one up.
+    /// Unlock the datastore after a migration, or to abandon one.
     #[command(after_help = "Examples:\n  calicoctl datastore migrate unlock")]
     Unlock {
         /// Where the datastore is.
@@ -97,8 +97,8 @@ pub(crate) struct ExportArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
-    /// Leave nodes with the names that they have, even where Kubernetes has another name for them. For a migration to
-    /// etcd or to an embedded datastore.
+    /// Keep the names of nodes, even if Kubernetes has other names for them. For a migration to etcd or to an embedded
+    /// datastore.
     #[arg(long)]
     pub keep_node_names: bool,
 }
@@ -112,7 +112,7 @@ pub(crate) struct ImportArgs {
     /// The file to import; `-` for standard input.
     #[arg(long, short = 'f', value_name = "FILE")]
     pub filename: PathBuf,
-    /// Overwrite what differs from the file, and go on beside what is not in the file.
+    /// Overwrite objects that differ from the file, and continue despite objects that are not in the file.
     #[arg(long)]
     pub force: bool,
 }
@@ -120,7 +120,7 @@ pub(crate) struct ImportArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub(crate) async fn run(args: &DatastoreArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         DatastoreCommand::MigratePolicyNames { config } => policy_names::run(config, context).await,

@@ -1,6 +1,6 @@
 //! Durations as Go writes them: `30m`, `1h30m`, `1.5s`, `0`.
 //!
-//! It refuses what Go refuses, and negative durations, which no flag of ours can mean.
+//! Refuses what Go refuses, and negative durations, which have no meaning for our flags.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const UNITS: &[(&str, f64)] = &[
     ("h", 3600.0),
 ];
 
-/// The duration that this text means; `None` when it means none.
+/// Parses a duration; `None` if the text is not one.
 #[must_use]
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn durations_as_go_reads_them() {
+    fn durations_are_parsed_like_go() {
         for (text, millis) in [
             ("0", Some(0)),
             ("0s", Some(0)),

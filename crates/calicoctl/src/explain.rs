@@ -1,12 +1,12 @@
-//! `calicoctl explain`: why packets pass or do not, from the datastore, from a directory of manifests, or as it would be
-//! after an apply.
+//! `calicoctl explain`: why packets pass or do not, based on the datastore, on a directory of manifests, or on the
+//! cluster as it would be after an apply.
 //!
-//! - this file: the question about one pair, and the commands below.
-//! - [`load`]: the cluster that questions are about.
-//! - [`matrix`] and [`test`]: everybody to everybody; expectations as data.
+//! - this file: the query for one pair, and the subcommands below.
+//! - [`load`]: the cluster that queries are about.
+//! - [`matrix`] and [`test`]: all pairs of workloads; expectations as data.
 //! - [`route`]: why a node has a route.
 //!
-//! What decides is in the `explain` crate; here are flags, files and formats. Nothing is written to the datastore.
+//! The `explain` crate decides; here are flags, files and formats. Nothing is written to the datastore.
 
 mod load;
 pub(crate) mod matrix;
@@ -40,25 +40,25 @@ pub(crate) struct ExplainArgs {
     /// What to explain instead of one pair.
     #[command(subcommand)]
     pub command: Option<ExplainCommand>,
-    /// Who sends, and who receives: the same as --from and --to.
+    /// The sender and the receiver, like --from and --to.
     #[arg(value_names = ["FROM", "TO"], num_args = 2, conflicts_with_all = ["from", "to"])]
     pub ends: Vec<String>,
-    /// Who sends: a pod, an address or a node.
+    /// The sender: a pod, an address or a node.
     #[arg(long, value_name = "POD|IP|NODE", required_unless_present = "ends")]
     pub from: Option<String>,
-    /// Who receives, with a port: a pod, an address, a node or a service.
+    /// The receiver, with a port: a pod, an address, a node or a service.
     #[arg(long, value_name = "POD|IP|NODE|SERVICE[:PORT]", required_unless_present = "ends")]
     pub to: Option<String>,
     /// The protocol, by name or number: tcp (default), udp, sctp, icmp, icmpv6, 47.
     #[arg(long, value_name = "PROTOCOL")]
     pub protocol: Option<String>,
-    /// The port, if --to does not say.
+    /// The port, if --to does not contain it.
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// The port that the sender uses; one of those that clients get, without this flag.
+    /// The source port; by default, a typical client port.
     #[arg(long, value_name = "PORT")]
     pub source_port: Option<u16>,
-    /// 4 or 6, where both ends have addresses of both versions.
+    /// The IP version, 4 or 6, if both ends have addresses of both.
     #[arg(long, value_name = "4|6", value_parser = clap::value_parser!(u8).range(4..=6))]
     pub ip_version: Option<u8>,
     /// Also list the policies that do not select the endpoints, and why.
@@ -75,11 +75,11 @@ pub(crate) struct ExplainArgs {
 /// What to explain instead of one pair.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ExplainCommand {
-    /// Every workload to every workload, of a namespace or of the cluster.
+    /// Show which workloads reach which, in a namespace or in the cluster.
     Matrix(matrix::MatrixArgs),
     /// Test expectations: who must, and who must not, reach whom.
     Test(test::TestArgs),
-    /// Why a node has a route to an address, or has none.
+    /// Explain why a node has a route to an address, or has none.
     Route(route::RouteArgs),
 }
 
@@ -119,7 +119,7 @@ impl Output {
 /// Runs a command of the family.
 ///
 /// # Errors
-/// When the cluster cannot be read, the question names what is not there, or a test fails.
+/// When the cluster cannot be read, the query names something that does not exist, or a test fails.
 pub(crate) async fn run(args: &ExplainArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         Some(ExplainCommand::Matrix(args)) => matrix::run(args, context).await,
@@ -173,7 +173,7 @@ async fn one_pair(args: &ExplainArgs, context: &mut Context) -> Result<()> {
     })
 }
 
-/// The answer as things are; a question about what only the new manifests hold has none.
+/// The answer before the change; an error if the query names something that only the new manifests contain.
 fn before(stored: &Cluster, query: &Query) -> std::result::Result<Explanation, String> {
     evaluate(stored, query).map_err(|error| error.to_string())
 }

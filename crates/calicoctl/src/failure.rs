@@ -1,4 +1,4 @@
-//! How a command fails: one message for people, and an exit code, which is 1 unless the command documents another.
+//! How a command fails: one message for the user, and an exit code, which is 1 unless the command documents another.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ impl Failure {
         Self { message: message.into(), code: 1 }
     }
 
-    /// An exit code without a message: what there was to say has been printed.
+    /// An exit code without a message: everything has already been printed.
     #[must_use]
     pub fn silent(code: u8) -> Self {
         Self { message: String::new(), code }
@@ -32,7 +32,7 @@ impl Failure {
         Self { code, ..self }
     }
 
-    /// The message; empty where everything has been said.
+    /// The message; empty if everything has already been printed.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

@@ -1,7 +1,7 @@
 //! The objects of users' files: files, directories, or standard input.
 //!
-//! All files are read before anything is done, and the mistakes of all of them are reported together: an unknown field
-//! must not be found out after half of the objects were written.
+//! All files are read before anything is written, and all their mistakes are reported together: an unknown field must
+//! not surface after half of the objects have been written.
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -19,17 +19,17 @@ pub(crate) struct FileFlags {
     /// May be given several times.
     #[arg(long, short = 'f', value_name = "FILENAME", value_hint = clap::ValueHint::AnyPath)]
     pub filename: Vec<PathBuf>,
-    /// Look for files in the directories below those given with -f, too.
+    /// Also look for files in subdirectories of those given with -f.
     #[arg(long, short = 'R')]
     pub recursive: bool,
-    /// Accept files and directories that hold no resources.
+    /// Accept files and directories that contain no resources.
     #[arg(long)]
     pub skip_empty: bool,
 }
 
 impl FileFlags {
     /// The objects, in the order they were found. Empty only with `--skip-empty`. Only their structure decides whether
-    /// they are read; if it has mistakes, `reported` says which other mistakes are shown beside them.
+    /// they can be read; if it has mistakes, `reported` selects which further mistakes are shown beside them.
     ///
     /// # Errors
     /// When a file cannot be read, holds mistakes, or holds nothing.
@@ -66,13 +66,13 @@ impl FileFlags {
         Ok(documents)
     }
 
-    /// Whether any file is named.
+    /// Whether any file is given.
     #[must_use]
     pub(crate) fn is_given(&self) -> bool {
         !self.filename.is_empty()
     }
 
-    /// The files that all paths stand for, each once, in the order of the paths.
+    /// The files that all paths expand to, each once, in the order of the paths.
     fn files(&self) -> Result<Vec<PathBuf>> {
         if !self.is_given() {
             return Err(Failure::new(
@@ -86,7 +86,7 @@ impl FileFlags {
             if found.is_empty() && !self.skip_empty {
                 return Err(Failure::new(format!("no resources specified in directory {}", path.display())));
             }
-            // A file that is named beside its directory is meant once.
+            // A file that is given together with its directory counts once.
             all.extend(found.into_iter().filter(|file| seen.insert(file.clone())));
         }
         Ok(all)
@@ -108,7 +108,7 @@ impl FileFlags {
     }
 }
 
-/// Refuses kinds that a user cannot write.
+/// Refuses kinds that users cannot write.
 fn managed(document: &Document) -> Result<()> {
     let kind = document.kind();
     if kinds::entry_of(kind).is_some() {
@@ -139,7 +139,7 @@ fn failure(mistakes: &[Diagnostics]) -> Failure {
     Failure::new(text)
 }
 
-/// The files that a path stands for, in the order of their names.
+/// The files that a path expands to, ordered by name.
 fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>> {
     if path == Path::new("-") || !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -159,7 +159,7 @@ fn walk(directory: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<(
     entries.sort_by(|(one, _), (other, _)| one.cmp(other));
     for (_, entry) in entries {
         let path = entry.path();
-        // A link to a directory is not followed, so that a loop of links ends.
+        // Links to directories are not followed, so that cycles of links end.
         if entry.file_type().map_err(unreadable)?.is_dir() {
             if recursive {
                 walk(&path, recursive, found)?;
@@ -174,7 +174,7 @@ fn walk(directory: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<(
     Ok(())
 }
 
-/// The bytes of a file, and what messages call it.
+/// The bytes of a file, and its name for messages.
 fn contents(context: &mut Context, path: &Path) -> Result<(String, Vec<u8>)> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
@@ -190,7 +190,7 @@ fn contents(context: &mut Context, path: &Path) -> Result<(String, Vec<u8>)> {
     }
 }
 
-/// A failure to open a file, in the words of Calico's tool.
+/// A failure to open a file, worded like Calico's tool.
 #[must_use]
 pub(crate) fn cannot_open(path: &Path, error: &std::io::Error) -> Failure {
     let reason = error.to_string();

@@ -1,5 +1,5 @@
-//! `calicoctl flows`: who talked to whom, and which policy decided. What it does is in the `flows-cli` crate; here it gets
-//! streams, variables, and the cluster that `flows impact` is about.
+//! `calicoctl flows`: who talked to whom, and which policy decided. The `flows-cli` crate implements it; here it is
+//! given streams, variables, and the cluster that `flows impact` is about.
 
 use crate::context::{ConfigFlag, Context};
 use crate::explain::SourceFlags;
@@ -11,7 +11,7 @@ use std::io::Write as _;
 /// Runs a command of the family.
 ///
 /// # Errors
-/// When flows or the cluster cannot be read, or a command has a fault to report.
+/// When flows or the cluster cannot be read, or a command finds a fault.
 pub(crate) async fn run(args: &FlowsArgs, context: &mut Context) -> Result<()> {
     let clusters = clusters(args, context).await?;
     let surroundings = &mut context.surroundings;
@@ -20,7 +20,7 @@ pub(crate) async fn run(args: &FlowsArgs, context: &mut Context) -> Result<()> {
     let (stderr, colours) = (&mut surroundings.stderr, surroundings.colours);
     let paints = colours && surroundings.progress;
     let mut warn = |text: &str| {
-        // When standard error is gone there is nobody left to tell.
+        // If standard error is gone, there is nowhere left to report it.
         let _ = writeln!(stderr, "{}", paint::verdicts(text, paints));
     };
     let mut shell = Shell {
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &FlowsArgs, context: &mut Context) -> Result<()> {
     })
 }
 
-/// The cluster as it is, and with the files that are tried.
+/// The cluster as it is, and the cluster with the files that are tried.
 async fn clusters(args: &FlowsArgs, context: &mut Context) -> Result<Option<Clusters>> {
     let Some(impact) = args.impact() else { return Ok(None) };
     let source = SourceFlags {

@@ -1,6 +1,6 @@
 //! Help, wrapped to the terminal between words.
 //!
-//! Examples stay as they are: a command that is broken over two lines cannot be pasted.
+//! Examples stay as they are: a command broken over two lines cannot be pasted.
 
 /// Widths beyond which long lines are hard to read, and below which nothing is wrapped.
 const WIDEST: usize = 120;
@@ -9,7 +9,7 @@ const NARROWEST: usize = 40;
 /// Where the description of a flag begins when it does not fit beside the flag.
 const BELOW: usize = 10;
 
-/// The text with no line longer than `width`, as far as its words allow.
+/// The text wrapped to `width`; only a word longer than that exceeds it.
 #[must_use]
 pub fn wrap(text: &str, width: usize) -> String {
     if width < NARROWEST {
@@ -37,7 +37,7 @@ pub fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// What comes before the description of a flag or command, the description, and the column that it begins in.
+/// Splits a line into the part before the description of a flag or command, the description, and its column.
 fn parts(line: &str) -> (&str, &str, usize) {
     let begin = line.len() - line.trim_start().len();
     if begin > 0 {

@@ -1,12 +1,12 @@
-//! `calicoctl ipam`: what address management has given out, whether its records agree, and how to put them right.
+//! `calicoctl ipam`: which addresses are allocated, whether the records of address management agree, and their repair.
 //!
 //! - [`show`], [`check`], [`release`], [`split`], [`configure`]: the commands.
 //! - `store`: reading and compare-and-swap over `ipam-core`'s transitions, the same on every datastore.
-//! - `snapshot` and `fix`: all records at one moment, and the repairs that are safe.
+//! - `snapshot` and `fix`: all records at one moment, and the repairs that are safe to make.
 //! - `table`: boxed tables. `addresses`: how much room there is, for `calicoctl analyze`.
-//! - `usage` and `map`: how full each block is, as values; those as a map for a terminal, or as a page.
+//! - `usage` and `map`: how full each block is, as values; the same as a map for a terminal, or as a page.
 //!
-//! No command here hands out an address, and none releases one that it was not asked to release.
+//! No command here allocates an address, and none releases an address that it was not asked to release.
 
 mod addresses;
 pub(crate) mod check;
@@ -57,7 +57,7 @@ pub(crate) enum IpamCommand {
 /// Runs a command of the family.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub(crate) async fn run(args: &IpamArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         IpamCommand::Check(args) => check::run(args, context).await,
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &IpamArgs, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Reads an address from the command line; an IPv4 address in IPv6 clothes is an IPv4 address.
+/// Parses an address from the command line; an IPv4-mapped IPv6 address is an IPv4 address.
 fn parse_address(text: &str) -> Result<IpAddr> {
     let address = text.parse::<IpAddr>().map(|address| address.to_canonical());
     address

@@ -1,7 +1,7 @@
-//! What the command line calls each kind, and the columns of its table.
+//! The names of each kind on the command line, and the columns of its table.
 //!
-//! Only kinds that a user manages are here; what Calico computes for itself (blocks, handles, affinities) has commands of
-//! its own or none. It refuses to guess: a name that is not in the table is an error that offers the nearest one.
+//! Only kinds that users manage are here; what Calico computes for itself (blocks, handles, affinities) has its own
+//! commands or none. Nothing is guessed: an unknown name is an error that suggests the nearest one.
 
 mod columns;
 
@@ -13,12 +13,12 @@ use api::Kind;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use std::ffi::OsStr;
 
-/// One kind, as the command line sees it.
+/// One kind, as the command line presents it.
 #[derive(Debug)]
 pub struct KindEntry {
     /// The kind.
     pub kind: Kind,
-    /// The names it goes by, lower case, the plain one first.
+    /// The accepted names in lower case, the canonical one first.
     pub names: &'static [&'static str],
     /// The columns of the short table.
     pub narrow: &'static [&'static str],
@@ -200,7 +200,7 @@ pub const KINDS: &[KindEntry] = &[
     ),
 ];
 
-/// What people ask for by Kubernetes' names, and where it is.
+/// Kinds that users ask for by their Kubernetes names, and where to find them instead.
 const OF_KUBERNETES: &[(&[&str], &str)] = &[
     (&["pod", "pods", "po"], "pods are for kubectl; their endpoints are 'workloadendpoint'"),
     (&["namespace", "namespaces", "ns"], "namespaces are for kubectl; their profiles are 'profile'"),
@@ -213,17 +213,16 @@ const OF_KUBERNETES: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Words that completion offers; any other is accepted as well, and judged by the command.
+/// Values that completion offers; others are accepted as well, and checked by the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Words {
-    /// These.
+    /// A fixed list.
     Of(&'static [&'static str]),
-    /// The kinds.
+    /// The names of the kinds.
     Kinds,
 }
 
 impl Words {
-    /// These words.
     #[must_use]
     pub(crate) const fn of(words: &'static [&'static str]) -> Self {
         Self::Of(words)
@@ -257,10 +256,10 @@ pub(crate) fn entry_of(kind: Kind) -> Option<&'static KindEntry> {
     KINDS.iter().find(|entry| entry.kind == kind)
 }
 
-/// The entry that a user means by this word, in any case.
+/// The entry that the user means by this word; case is ignored.
 ///
 /// # Errors
-/// When no kind goes by it.
+/// When no kind has this name.
 pub(crate) fn find(word: &str) -> Result<&'static KindEntry> {
     let lower = word.to_lowercase();
     if let Some(entry) = KINDS.iter().find(|entry| entry.names.contains(&lower.as_str())) {
@@ -290,10 +289,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_word_means_one_kind() {
+    fn every_name_means_one_kind() {
         let mut seen = BTreeSet::new();
         for name in KINDS.iter().flat_map(|entry| entry.names) {
-            assert!(seen.insert(*name), "{name} is there twice");
+            assert!(seen.insert(*name), "{name} appears twice");
             assert_eq!(name.to_lowercase(), *name);
         }
         for entry in KINDS {
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_word_gets_the_nearest_one() {
+    fn a_misspelt_name_gets_a_suggestion() {
         let message = find("ipool").unwrap_err().message().to_owned();
         assert_eq!(message, "resource type 'ipool' is not supported (did you mean 'ippool'?)");
         assert!(find("xyzzy").unwrap_err().message().contains("workloadendpoint"));

@@ -1,13 +1,13 @@
-//! `calicoctl`: the command line tool that scripts and people already use, with Calico's commands, flags, tables,
+//! `calicoctl`: the command line tool that scripts and users already know, with Calico's commands, flags, tables,
 //! messages and exit codes.
 //!
-//! - [`cli`]: the tree of commands and their flags.
-//! - [`context`]: what every command gets: streams, configuration, a connected client within a deadline.
-//! - [`kinds`], [`files`], [`output`]: what the commands on resources share.
+//! - [`cli`]: the command tree and its flags.
+//! - [`context`]: what every command needs: streams, configuration, a client connected within a deadline.
+//! - [`kinds`], [`files`], [`output`]: shared by the commands on resources.
 //! - one module per family of commands; each has its arguments and a `run`.
 //!
 //! Every failure ends with a message on standard error and exit code 1; success is 0. Only a flag that documents it
-//! (`--exit-code`) uses other codes. Nothing secret is ever printed: configuration is shown by the names of its settings,
+//! (`--exit-code`) uses other codes. Secrets are never printed: configuration is shown by the names of its settings,
 //! never by value.
 
 mod analyze;
@@ -40,7 +40,7 @@ pub use help::wrap as wrap_help;
 pub use manual::manual;
 pub use version::client_version;
 
-/// What tests and benchmarks of this crate reach into, and nothing else may.
+/// Items that only the tests and benchmarks of this crate may use.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::cluster::DiagsArgs;

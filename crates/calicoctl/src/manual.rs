@@ -1,4 +1,4 @@
-//! The tree of commands for other programs: shells, and `man`.
+//! The command tree in the formats of other programs: shells, and `man`.
 
 use crate::cli;
 use crate::context::Context;
@@ -44,7 +44,8 @@ pub(crate) fn pages(args: &ManArgs, context: &mut Context) -> Result<()> {
     context.print(&text)
 }
 
-/// Writes the manual pages of a tree of commands into a directory; without one only the root's is made. What to print.
+/// Writes the manual pages of a command tree into a directory; without one, builds only the root's page. Returns the
+/// text to print.
 ///
 /// # Errors
 /// When a page cannot be written.
@@ -61,7 +62,7 @@ fn whole(mut tree: clap::Command, directory: Option<&Path>) -> Result<String> {
     Ok(format!("Wrote {count} manual pages to {}\n", directory.display()))
 }
 
-/// Writes the page of a command and those of the commands below it that are for people.
+/// Writes the page of a command and those of its visible subcommands.
 fn write_pages(command: &clap::Command, name: &str, directory: &Path, count: &mut usize) -> Result<()> {
     let path = directory.join(format!("{name}.1"));
     let text = page(command)?;

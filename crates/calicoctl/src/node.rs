@@ -1,8 +1,8 @@
-//! `calicoctl node`: the Calico node of this machine. Linux only, and most of it for root.
+//! `calicoctl node`: the Calico node of this machine. Linux only; most of it needs root.
 //!
-//! - [`status`]: is it running, and who are its BGP peers.
-//! - [`checksystem`]: can this machine run one.
-//! - [`diags`]: a bundle of what one wants to know when it does not.
+//! - [`status`]: whether it is running, and its BGP peers.
+//! - [`checksystem`]: whether this machine can run one.
+//! - [`diags`]: collects a bundle of everything useful when it does not work.
 //! - [`run`]: starts the container, for clusters on etcd.
 
 pub(crate) mod checksystem;
@@ -66,7 +66,7 @@ pub(crate) struct ChecksystemArgs {
     /// The kernel's configuration, instead of the usual places.
     #[arg(long, short = 'f', value_name = "FILE")]
     pub kernel_config: Option<PathBuf>,
-    /// Judge by what this dataplane needs; without this flag by the one that the kernel can do.
+    /// Check what this dataplane needs; by default, the one that the kernel supports.
     #[arg(long, value_name = "DATAPLANE", value_enum)]
     pub dataplane: Option<checksystem::Dataplane>,
 }
@@ -121,7 +121,7 @@ pub(crate) struct RunArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub(crate) async fn run(args: &NodeArgs, context: &mut Context) -> Result<()> {
     match &args.command {
         NodeCommand::Status => {
@@ -140,7 +140,7 @@ pub(crate) async fn run(args: &NodeArgs, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Most of what these commands look at is shown to root only.
+/// The kernel shows most of what these commands read only to root.
 pub(crate) fn require_root() -> Result<()> {
     if rustix::process::getuid().is_root() {
         return Ok(());

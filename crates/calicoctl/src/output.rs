@@ -5,7 +5,7 @@
 //! - [`template`]: Go templates over the objects.
 //! - [`jsonpath`]: kubectl's paths over the objects.
 //!
-//! Rendering is pure: objects in, text out. What must be asked of the datastore first is in [`Settings`].
+//! Rendering is pure: objects in, text out. What must be read from the datastore first is in [`Settings`].
 
 pub(crate) mod json;
 pub(crate) mod jsonpath;
@@ -21,10 +21,10 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct as _, Serializer};
 use std::path::{Path, PathBuf};
 
-/// One answer of `get`: an object, or all objects of a kind.
+/// One result of `get`: an object, or all objects of a kind.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// An object that was asked for by name.
+    /// An object that was requested by name.
     One(Box<Resource>),
     /// The objects of a kind.
     List {
@@ -198,7 +198,7 @@ fn file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| crate::files::cannot_open(path, &error))
 }
 
-/// All answers as one object, as kubectl puts them together: one as it is, several as a list.
+/// All answers as one object, combined like kubectl: a single one as it is, several as a list.
 fn whole(answers: &[Answer]) -> Result<serde_json::Value> {
     if let [only] = answers {
         return Ok(serde_json::to_value(only)?);
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_read_as_calico_reads_them() {
+    fn formats_are_parsed_like_calico() {
         assert_eq!(
             Format::parse("custom-columns=NAME,ASN").unwrap(),
             Format::Columns(vec!["NAME".into(), "ASN".into()])

@@ -1,14 +1,14 @@
-//! Colours for what is printed to a terminal; text in, text out.
+//! Colours for output on a terminal; text in, text out.
 
-/// Red, for what is refused.
+/// Red, for refusals.
 pub(crate) const RED: &str = "\u{1b}[31m";
 /// Green, for what passes.
 pub(crate) const GREEN: &str = "\u{1b}[32m";
-/// Yellow, for what lies between.
+/// Yellow, for anything in between.
 pub(crate) const YELLOW: &str = "\u{1b}[33m";
 const RESET: &str = "\u{1b}[0m";
 
-/// The words that say what becomes of packets, and of files, with their colours.
+/// The verdicts on packets and files, with their colours.
 const VERDICTS: &[(&str, &str)] = &[
     ("PARTLY ALLOWED", YELLOW),
     ("DENIED", RED),
@@ -27,7 +27,7 @@ pub(crate) fn colour(text: &str, colour: &str) -> String {
     format!("{colour}{text}{RESET}")
 }
 
-/// Colours a verdict that begins a line, or follows its first colon: never a word of a name or a sentence.
+/// Colours a verdict at the start of a line or after its first colon, never a word inside a name or sentence.
 #[must_use]
 pub(crate) fn verdicts(text: &str, colours: bool) -> String {
     if !colours {

@@ -1,4 +1,4 @@
-//! Other programs of this machine: found on the `PATH` of the surroundings, run with a deadline.
+//! Runs other programs of this machine: they are found on the `PATH` of the surroundings and get a deadline.
 
 use crate::context::Context;
 use std::ffi::{OsStr, OsString};
@@ -12,26 +12,25 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What a program printed, on both streams together, and whether it succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// The output; for a program that cannot be run, the reason.
+    /// The output; the reason if the program could not be run.
     pub output: Vec<u8>,
     /// Whether it ran and succeeded.
     pub succeeded: bool,
 }
 
-/// Where programs are looked for.
+/// Finds and runs programs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     path: OsString,
 }
 
 impl Programs {
-    /// Those of the surroundings.
     #[must_use]
     pub(crate) fn of(context: &Context) -> Self {
         Self { path: context.surroundings.environment.variable("PATH").unwrap_or_default() }
     }
 
-    /// The file of a program.
+    /// The path of a program.
     #[must_use]
     pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
         let mut files = std::env::split_paths(&self.path).map(|folder| folder.join(name));
@@ -51,7 +50,7 @@ impl Programs {
         Ok(command)
     }
 
-    /// Runs a program and returns what it reports.
+    /// Runs a program and returns its report.
     pub(crate) async fn run(&self, name: &str, arguments: &[impl AsRef<OsStr>]) -> Report {
         let failed = |reason: String| Report { output: reason.into_bytes(), succeeded: false };
         let mut command = match self.command(name) {
@@ -68,7 +67,7 @@ impl Programs {
         }
     }
 
-    /// Runs a command line whose words have no spaces in them.
+    /// Runs a command line whose words contain no spaces.
     pub(crate) async fn run_line(&self, line: &str) -> Report {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {

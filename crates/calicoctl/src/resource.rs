@@ -1,12 +1,12 @@
 //! The commands on resources.
 //!
-//! - [`target`] and [`labels`]: which object is meant: kinds, names, namespaces, labels.
+//! - [`target`] and [`labels`]: which objects are meant: kinds, names, namespaces, labels.
 //! - [`watch`]: objects and their changes.
-//! - [`prune`]: what an earlier apply of the same set wrote and this one does not hold.
+//! - [`prune`]: deletes what an earlier apply of the same set wrote and this one no longer contains.
 //! - [`operations`]: what create, apply, replace and delete do to one object.
-//! - [`batch`]: many new objects in one step of the store.
-//! - [`pipeline`]: many objects at once, in an order that respects what depends on what.
-//! - [`report`]: what is printed in the end, in Calico's words.
+//! - [`batch`]: creates many objects in one step of the store.
+//! - [`pipeline`]: many objects at once, in the order of their dependencies.
+//! - [`report`]: the final message, in Calico's words.
 //! - one module per command, with its flags.
 
 pub(crate) mod batch;

@@ -1,6 +1,6 @@
-//! `calicoctl version`: what this program is, and what the cluster says it is.
+//! `calicoctl version`: the version of this program, and of the cluster.
 //!
-//! It judges nothing: whether two versions go together is decided where a command would lose data.
+//! Nothing is judged here: each command that could lose data checks whether the two versions go together.
 
 use crate::context::{CONNECT_DEADLINE, ConfigFlag, Context};
 use crate::duration;
@@ -9,8 +9,8 @@ use api::ClusterInformationSpec;
 use api::words::CALICO_VERSION;
 use client::Client;
 
-/// What this program calls itself: Calico's version first, since that is what scripts compare with the cluster's, up to
-/// the first dash.
+/// This program's version string: Calico's version first, since scripts compare the part up to the first dash with the
+/// cluster's version.
 #[must_use]
 pub fn client_version() -> String {
     format!("{CALICO_VERSION}-tortie-{}", env!("CARGO_PKG_VERSION"))
@@ -29,10 +29,10 @@ pub(crate) struct VersionArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
-    /// Look again after each such time (for example 1s, 5m), and print what changed.
+    /// Check again at this interval (for example 1s, 5m), and print what changed.
     #[arg(long, value_name = "DURATION")]
     pub poll: Option<String>,
-    /// Only this binary; does not talk to the datastore.
+    /// Show only the version of this binary; does not contact the datastore.
     #[arg(long)]
     pub client: bool,
 }
@@ -54,7 +54,8 @@ pub(crate) async fn run(args: &VersionArgs, context: &mut Context) -> Result<()>
     if args.client {
         return Ok(());
     }
-    // Mistakes in the settings are reported as such; a datastore that cannot be opened only leaves the question open.
+    // Mistakes in the settings are reported as such; a datastore that cannot be opened only leaves the cluster's part
+    // out.
     context.client_config(&args.config)?;
     let client = match context.connect(&args.config).await {
         Ok(client) => client,
@@ -78,7 +79,7 @@ pub(crate) async fn run(args: &VersionArgs, context: &mut Context) -> Result<()>
                 }
                 shown = found.clone();
             }
-            // What is printed once it is back is news again.
+            // Whatever is printed after the datastore is back counts as new.
             Err(_) => shown = Cluster::default(),
         }
         let Some(pause) = poll else { return outcome.map(|_| ()) };
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calicos_version_comes_first() {
+    fn the_calico_version_comes_first() {
         assert_eq!(client_version().split('-').next(), Some(CALICO_VERSION));
         assert!(!GIT_COMMIT.is_empty());
     }

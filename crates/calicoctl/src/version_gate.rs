@@ -1,6 +1,6 @@
-//! Whether this program may work on a cluster of another version: judged by what it could break, not by equality.
+//! Whether this program may work on a cluster of another version: judged by what it could damage, not by equality.
 //!
-//! - The same minor version, or a cluster that does not say its version: fine.
+//! - The same minor version, or a cluster without a recorded version: fine.
 //! - Another minor version whose data we know how to read and write (v3.26 and later of the same major version): a
 //!   warning, because a field that only the newer side knows may look odd, but is kept.
 //! - Older clusters, and a newer major version: their data may have a form that we do not know. Reading gets a warning,
@@ -22,12 +22,12 @@ pub enum Access {
     Write,
 }
 
-/// What follows from the versions.
+/// The consequence of comparing the versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Go on.
+    /// Continue.
     Fine,
-    /// Go on, and say this.
+    /// Continue with this warning.
     Warn(String),
     /// Stop with this message.
     Refuse(String),
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_judged_by_what_could_break() {
+    fn versions_are_judged_by_possible_damage() {
         for (cluster, read, write) in [
             ("", "fine", "fine"),
             ("v3.32.1", "fine", "fine"),

@@ -1,4 +1,5 @@
-//! The network configuration: a template whose `__NAME__` tokens are replaced, checked to be JSON, and put in place.
+//! The network configuration: a template whose `__NAME__` tokens are replaced, and which is checked to be JSON and then
+//! installed.
 
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -6,10 +7,10 @@ use daemon::Environment;
 use settings::{Reading, Row};
 use std::path::PathBuf;
 
-/// The mode of the file: it may hold a token.
+/// The mode of the file, which may contain a token.
 const MODE: u32 = 0o600;
 
-/// Calico's own configuration.
+/// Calico's own configuration, the template for a container.
 const DEFAULT_TEMPLATE: &str = r#"{
   "name": "k8s-pod-network",
   "cniVersion": "1.0.0",
@@ -35,8 +36,8 @@ const DEFAULT_TEMPLATE: &str = r#"{
   ]
 }"#;
 
-/// The configuration of a host without Kubernetes: the datastore as this program's own variables name it. The node's name
-/// and its MTU are in files that the node writes.
+/// The configuration of a host without Kubernetes: the datastore that this program's own variables name. The node's
+/// name and its MTU are in files that the node writes.
 const HOST_TEMPLATE: &str = r#"{
   "name": "k8s-pod-network",
   "cniVersion": "1.0.0",
@@ -63,7 +64,7 @@ const HOST_TEMPLATE: &str = r#"{
   ]
 }"#;
 
-/// Tokens that stand for a variable of the same name.
+/// Tokens that stand for the variable of the same name.
 pub(crate) const TOKENS: &[Row] = &[
     token(
         "CALICO_API_GROUP",
@@ -83,8 +84,8 @@ pub(crate) const TOKENS: &[Row] = &[
         "",
         "The client's certificate for etcd; the file from `TLS_ASSETS_DIR` if there is one.",
     ),
-    token("ETCD_DISCOVERY_SRV", "", "The domain whose SRV records name etcd's servers."),
-    token("ETCD_ENDPOINTS", "", "The addresses of etcd's servers, with commas between them."),
+    token("ETCD_DISCOVERY_SRV", "", "The domain whose SRV records list etcd's servers."),
+    token("ETCD_ENDPOINTS", "", "The addresses of etcd's servers, separated by commas."),
     token(
         CERTIFICATES[2].0,
         "",
@@ -94,13 +95,13 @@ pub(crate) const TOKENS: &[Row] = &[
     token("KUBERNETES_SERVICE_PORT", "", "The port of the Kubernetes API."),
     token("LOG_FILE_MAX_AGE", "30", "How many days old log files of the plugin are kept."),
     token("LOG_FILE_MAX_COUNT", "10", "How many old log files of the plugin are kept."),
-    token("LOG_FILE_MAX_SIZE", "100", "How many megabytes a log file of the plugin has at most."),
+    token("LOG_FILE_MAX_SIZE", "100", "The largest size of a log file of the plugin, in megabytes."),
     token("LOG_FILE_PATH", "/var/log/calico/cni/cni.log", "The log file of the plugin."),
     token("LOG_LEVEL", "info", "The least severe message that the plugin logs."),
     token("REQUIRE_MTU_FILE", "false", "Whether the plugin waits for the MTU that Felix writes."),
 ];
 
-/// Tokens that stand for a certificate's file on the host, if there is one.
+/// Tokens that stand for the path of a certificate on the host, if there is one.
 const CERTIFICATES: [(&str, &str); 3] =
     [("ETCD_CERT_FILE", "etcd-cert"), ("ETCD_CA_CERT_FILE", "etcd-ca"), ("ETCD_KEY_FILE", "etcd-key")];
 
@@ -110,7 +111,7 @@ const fn token(name: &'static str, default: &'static str, doc: &'static str) -> 
     Row { name, default, beats: "", doc }
 }
 
-/// What a token's variable says, or its default. What is not UTF-8 counts as not set.
+/// The value of a token's variable, or its default. A value that is not UTF-8 counts as unset.
 fn value(environment: &dyn Environment, row: &Row) -> String {
     Reading::default().value(
         &settings::kinds::text::<String>(),
@@ -119,15 +120,15 @@ fn value(environment: &dyn Environment, row: &Row) -> String {
     )
 }
 
-/// Why the configuration is not in place.
+/// Why the configuration was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConflistError {
     /// The template cannot be read.
     #[error("cannot read the template {} that CNI_NETWORK_CONFIG_FILE names: {source}", path.display())]
     Template {
-        /// Which file.
+        /// The path of the template.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -136,24 +137,24 @@ pub enum ConflistError {
         "CNI config is not valid JSON: {reason}. Check CNI_NETWORK_CONFIG (or the file) and the variables that it uses"
     )]
     NotJson {
-        /// What the parser said.
+        /// The parser's error.
         reason: String,
     },
     /// The file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Puts the configuration in place and removes the one of another name.
+/// Installs the configuration and removes the file of its previous name.
 ///
 /// # Errors
-/// When the template is no use, or the file cannot be written.
+/// When the template cannot be read or used, or the file cannot be written.
 pub(crate) fn install(
     settings: &Settings,
     environment: &dyn Environment,
@@ -225,7 +226,7 @@ fn fill(
 ) -> Result<String, ConflistError> {
     let mut filled = template.to_owned();
     let mut replace = |token: &str, value: &str| filled = filled.replace(&format!("__{token}__"), value);
-    // Before the others: in a container these are files of the secret, whatever the variable says.
+    // Before the other tokens: in a container these are always files of the secret, whatever the variable says.
     for (token, file) in CERTIFICATES {
         replace(token, &certificate(token, file));
     }
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_configuration() {
+    fn the_built_in_template_gives_calicos_configuration() {
         let variables = [("KUBERNETES_NODE_NAME", "n1"), ("CNI_MTU", "1460"), ("CNI_NET_DIR", "/etc/other")];
         let value = filled(&variables, DEFAULT_TEMPLATE, &[]).expect("a configuration");
         assert_eq!((&value["name"], &value["cniVersion"]), (&json!("k8s-pod-network"), &json!("1.0.0")));
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused_without_showing_it() {
+    fn invalid_json_is_refused_without_showing_it() {
         for template in ["{\"token\": \"__SERVICEACCOUNT_TOKEN__\"", "[]", "{\"mtu\": __UNKNOWN__}"] {
             let error = filled(&[], template, &[]).expect_err("no JSON").to_string();
             assert!(

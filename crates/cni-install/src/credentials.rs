@@ -1,4 +1,4 @@
-//! The plugin's kubeconfig, with a token of its own service account. Only in a pod; elsewhere there is no token to get.
+//! The plugin's kubeconfig, with a token of its own service account. Only in a pod; elsewhere no token can be obtained.
 
 use crate::settings::Settings;
 use daemon::Environment;
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 /// The name of the file.
 pub(crate) const FILE: &str = "calico-kubeconfig";
 
-/// Why there is no kubeconfig.
+/// Why the kubeconfig was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// The pod's own connection cannot be prepared.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// There is no token.
+    /// No token could be obtained.
     #[error("cannot get a token for the CNI plugin's kubeconfig: {0}")]
     Token(#[from] TokenError),
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The path that was tried.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -40,7 +40,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// The connection of this pod; nothing when this is none.
+    /// Opens the connection of this pod; `None` outside a pod.
     ///
     /// # Errors
     /// When this is a pod and its files cannot be used.
@@ -59,10 +59,10 @@ impl Credentials {
         Ok(Some(Self { access, namespace: namespace.trim().to_owned(), own_token }))
     }
 
-    /// Gets a new token and writes the file; the token's end.
+    /// Gets a new token and writes the file. Returns when the token expires.
     ///
     /// # Errors
-    /// When there is no token, or the file cannot be written.
+    /// When no token is available, or the file cannot be written.
     pub(crate) async fn renew(
         &self,
         settings: &Settings,
@@ -87,7 +87,7 @@ impl Credentials {
     }
 }
 
-/// The pod's own token, for templates that want it; empty when this is not a pod.
+/// The pod's own token, for templates that use it; empty outside a pod.
 #[must_use]
 pub(crate) fn own_token(account: &Path) -> String {
     std::fs::read_to_string(account.join("token")).unwrap_or_default()

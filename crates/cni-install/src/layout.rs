@@ -1,40 +1,40 @@
-//! Where things go: into the host's folders as a container has them mounted below `/host`, or, on a host itself, where they
-//! belong.
+//! Where files are installed: in the host's folders that a container has mounted below `/host`, or, on a host itself,
+//! in their usual places.
 
 use crate::settings::Settings;
 use std::path::{Path, PathBuf};
 
-/// Below which folder a container has those of its host.
+/// Where a container has its host's folders mounted.
 const MOUNTED: &str = "/host";
 
-/// The host's folder of network configurations, as it is mounted.
+/// The host's folder of network configurations, as mounted.
 const NET_FOLDER: &str = "/host/etc/cni/net.d";
 
-/// The host's folders of plugins, as they are mounted; those that cannot be written are skipped.
+/// The host's folders of plugins, as mounted.
 const PROGRAM_FOLDERS: [&str; 2] = ["/host/opt/cni/bin", "/host/secondary-bin-dir"];
 
-/// Where plugins are: what an image brings besides our own, and where a host looks for them.
+/// The folder of plugins: of the image's further plugins in a container, of all plugins on a host.
 const PROGRAMS: &str = "/opt/cni/bin";
 
-/// Where things go.
+/// The folders to install into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Network configurations.
+    /// The folder of network configurations.
     pub net_folder: PathBuf,
-    /// Plugins; those that cannot be written are skipped.
+    /// The folders of plugins; those that are not writeable are skipped.
     pub program_folders: Vec<PathBuf>,
-    /// What an image brings besides our own plugins.
+    /// The folder of further plugins in the image.
     pub image: Option<PathBuf>,
-    /// Whether this is the host itself.
+    /// Whether this is the host itself rather than a container.
     pub is_host: bool,
 }
 
 impl Layout {
-    /// The layout of what is below `root`.
+    /// Finds the layout below `root`.
     #[must_use]
     pub(crate) fn of(root: &Path, settings: &Settings) -> Self {
         let at = |path: &str| root.join(path.strip_prefix('/').unwrap_or(path));
-        // A pod is never a host, even if somebody forgot to mount the host's folders; it says so when it finds none.
+        // A pod is never a host, even if the host's folders are not mounted; the installer then fails and reports that.
         if at(MOUNTED).is_dir() || at(kube_access::access::SERVICE_ACCOUNT_DIR).is_dir() {
             return Self {
                 net_folder: at(NET_FOLDER),
@@ -51,10 +51,10 @@ impl Layout {
         }
     }
 
-    /// Makes the folders, where this is a host that never had any. A container's are the business of what mounts them.
+    /// Creates the folders on a host that has none. In a container they must be mounted.
     ///
     /// # Errors
-    /// When a folder cannot be made.
+    /// When a folder cannot be created.
     pub(crate) fn make_folders(&self) -> std::io::Result<()> {
         if self.is_host {
             for folder in self.program_folders.iter().chain([&self.net_folder]) {

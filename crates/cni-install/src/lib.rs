@@ -1,16 +1,16 @@
-//! `tortie cni install` (`/opt/cni/bin/install` of older images): puts the CNI plugins, their configuration and their
-//! kubeconfig in place, on the host whose folders are mounted below `/host`, or on the host that it runs on.
+//! `tortie cni install` (`/opt/cni/bin/install` in older images): installs the CNI plugins, their configuration and
+//! their kubeconfig, either on the host whose folders are mounted below `/host`, or on the host it runs on.
 //!
-//! - [`layout`]: where things go.
+//! - [`layout`]: the folders to install into.
 //! - [`settings`]: Calico's variables.
-//! - [`programs`]: the plugins, and whatever else the image brings in `/opt/cni/bin`.
+//! - [`programs`]: the plugins, and any others that the image has in `/opt/cni/bin`.
 //! - [`secrets`]: etcd's certificates.
 //! - [`credentials`]: the kubeconfig, with a token of the plugin's own service account.
 //! - [`conflist`]: the network configuration, from a template.
 //!
-//! The configuration is written last, because a runtime that finds it calls the plugins at once. Every file appears whole
-//! or not at all. It refuses to widen modes: programs are at most 0755, everything with a secret is 0600. On a host itself it
-//! refuses to replace a configuration that is there, unless it is given a template: that may be Calico's own.
+//! The configuration is written last, because a runtime that finds it calls the plugins at once. Every file appears
+//! whole or not at all. Modes are never widened: programs have at most 0755, and files with a secret 0600. On a host
+//! itself an existing configuration is not replaced unless a template is given, because it may be Calico's own.
 
 mod conflist;
 mod credentials;
@@ -19,7 +19,7 @@ mod programs;
 mod secrets;
 mod settings;
 
-/// What tests of this crate reach into, and nothing else may.
+/// Exports for this crate's tests only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::Installation;
@@ -34,25 +34,25 @@ use settings::Settings;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Why the host is not ready for pods.
+/// Why the installation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// Variables cannot be used.
     #[error(transparent)]
     Settings(#[from] ::settings::Mistakes),
-    /// The plugins are not in place.
+    /// The plugins were not installed.
     #[error(transparent)]
     Programs(#[from] programs::ProgramError),
-    /// The certificates are not in place.
+    /// The certificates were not installed.
     #[error(transparent)]
     Secrets(#[from] secrets::SecretError),
-    /// The kubeconfig is not in place.
+    /// The kubeconfig was not written.
     #[error(transparent)]
     Credentials(#[from] credentials::CredentialError),
-    /// The configuration is not in place.
+    /// The configuration was not installed.
     #[error(transparent)]
     Conflist(#[from] conflist::ConflistError),
-    /// The system fails us.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
@@ -63,19 +63,19 @@ pub enum InstallError {
     },
 }
 
-/// What an installation works with.
+/// The inputs of an installation.
 pub struct Installation<'a> {
     /// The variables.
     pub environment: &'a (dyn Environment + Send + Sync),
-    /// Where the container's files are: `/`, except in tests.
+    /// The root of the container's file system: `/`, except in tests.
     pub root: &'a Path,
-    /// The program that is both plugins.
+    /// The program that acts as both plugins.
     pub program: &'a Path,
     /// The system's name.
     pub hostname: &'a str,
 }
 
-/// The tables of the reference: the installer's variables, and those that fill the template.
+/// The tables of the reference: the variables of the installer, and those of the template.
 #[must_use]
 pub fn reference_page() -> String {
     format!(
@@ -87,10 +87,10 @@ pub fn reference_page() -> String {
     )
 }
 
-/// Installs as this process's variables say, and stays if they say so.
+/// Installs according to the environment's variables, and keeps running if they say so.
 ///
 /// # Errors
-/// The first step that failed.
+/// When a step failed; later steps are skipped.
 pub async fn run(environment: &(dyn Environment + Send + Sync), root: &Path) -> Result<(), InstallError> {
     let program = std::env::current_exe()
         .map_err(|source| InstallError::System { what: "finding this program", source })?;
@@ -108,16 +108,17 @@ impl Installation<'_> {
     /// Installs everything once.
     ///
     /// # Errors
-    /// The first step that failed.
+    /// When a step failed; later steps are skipped.
     pub async fn install(&self) -> Result<Settings, InstallError> {
         let mut settings = Settings::read(self.environment, self.hostname)?;
         let layout = Layout::of(self.root, &settings);
         layout
             .make_folders()
-            .map_err(|source| InstallError::System { what: "making the folders of CNI", source })?;
+            .map_err(|source| InstallError::System { what: "creating the folders of CNI", source })?;
         let net_folder = &layout.net_folder;
         let tls_folder = self.path(&settings.tls_folder);
-        // Without a secret a container's certificates go; on a host they may be those of a Calico that runs there.
+        // Without a secret, certificates in a container are removed; on a host they may belong to a Calico that runs
+        // there.
         if !layout.is_host || tls_folder.is_dir() {
             secrets::install(&tls_folder, net_folder)?;
         }
@@ -137,7 +138,7 @@ impl Installation<'_> {
         Ok(Credentials::open(self.environment, &account).await?)
     }
 
-    /// Keeps certificates and kubeconfig fresh until this process is asked to end.
+    /// Keeps certificates and kubeconfig fresh until SIGTERM or SIGINT.
     ///
     /// # Errors
     /// When signals cannot be received.
@@ -174,7 +175,7 @@ impl Installation<'_> {
         }
     }
 
-    /// Renews the token long before it ends.
+    /// Renews the token long before it expires.
     async fn follow_token(&self, settings: &Settings) {
         let mut expires = None;
         loop {

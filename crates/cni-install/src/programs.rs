@@ -1,6 +1,6 @@
-//! The plugins: this program under its names, and the further plugins that the image brings.
+//! The plugins: this program under several names, and the further plugins of the image.
 //!
-//! A program that is there and equal is left alone; one that differs is replaced whole, even while it runs.
+//! An identical program is left alone; a different one is replaced whole, even while it runs.
 
 use crate::settings::Settings;
 use std::fs::File;
@@ -8,56 +8,56 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The names under which this program is a plugin.
+/// The names under which this program acts as Calico's plugins.
 const OWN_NAMES: [&str; 2] = ["calico", "calico-ipam"];
 
-/// The reference plugins that conflists chain, which this program is too. A plugin of the image by the same name goes
-/// before it.
+/// The reference plugins that conflists chain, which this program replaces, too. A plugin of the same name in the image
+/// takes precedence.
 pub(crate) const REFERENCE_NAMES: [&str; 5] = ["bandwidth", "host-local", "loopback", "portmap", "tuning"];
 
-/// What the image has beside plugins.
+/// A program in the image that is not a plugin.
 const INSTALLER: &str = "install";
 
-/// The widest mode of a program.
+/// The widest mode that a program gets.
 const WIDEST_MODE: u32 = 0o755;
 
-/// Why the plugins are not in place.
+/// Why the plugins were not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// A program cannot be copied.
+    /// A program could not be copied.
     #[error("failed to install {}: {source}", path.display())]
     Copy {
-        /// The path that was tried.
+        /// The path of the program.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The image's programs cannot be listed.
+    /// The image's plugins could not be listed.
     #[error("cannot read the image's plugins in {}: {source}", path.display())]
     Image {
-        /// The path that was tried.
+        /// The path of their folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// There is nowhere to put them.
+    /// No folder is writeable.
     #[error(
         "found no writeable directory for the CNI plugins among {}: in a container mount the host's /opt/cni/bin there, on a \
          host run it as root, or set UPDATE_CNI_BINARIES=false on hosts that bring calico and calico-ipam themselves",
         folders.join(", ")
     )]
     NoFolder {
-        /// Where it was tried.
+        /// The folders that were tried.
         folders: Vec<String>,
     },
 }
 
-/// Puts the plugins into every folder that can be written.
+/// Installs the plugins in every writeable folder.
 ///
 /// # Errors
-/// When one cannot be put there, or no folder can be written.
+/// When a plugin cannot be installed, or no folder is writeable.
 pub(crate) fn install(
     settings: &Settings,
     program: &Path,
@@ -71,7 +71,7 @@ pub(crate) fn install(
     let mut written = false;
     for folder in folders {
         if !is_writeable(folder) {
-            tracing::info!(folder = %folder.display(), "cannot be written: skipped");
+            tracing::info!(folder = %folder.display(), "not writeable: skipped");
             continue;
         }
         for name in OWN_NAMES {
@@ -90,7 +90,7 @@ pub(crate) fn install(
         tracing::info!(folder = %folder.display(), "the CNI plugins are in place");
         written = true;
     }
-    // A host that cannot be written may bring the plugins itself, if it is configured to be left alone.
+    // A read-only host may have the plugins already, if the settings leave existing ones alone.
     let has_both = |folder: &&PathBuf| OWN_NAMES.iter().all(|name| folder.join(name).is_file());
     if written || (!settings.update && folders.iter().any(|folder| has_both(&folder))) {
         return Ok(());
@@ -100,7 +100,7 @@ pub(crate) fn install(
     })
 }
 
-/// The image's other plugins, by name. An image may have none.
+/// The image's other plugins, sorted by name. An image may have none.
 fn further_programs(settings: &Settings, image: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let failed = |source| ProgramError::Image { path: image.to_owned(), source };
     let entries = match std::fs::read_dir(image) {
@@ -131,7 +131,7 @@ fn put(settings: &Settings, source: &Path, target: &Path, mode: u32) -> Result<(
         return Ok(());
     }
     daemon::files::copy(source, target, mode).map_err(failed)?;
-    // A disk that lies is found here and not by the first pod.
+    // A faulty disk is noticed here rather than by the first pod.
     if !is_up_to_date(source, target, mode).map_err(failed)? {
         return Err(failed(io::Error::other("the copy differs from the original")));
     }
@@ -139,19 +139,19 @@ fn put(settings: &Settings, source: &Path, target: &Path, mode: u32) -> Result<(
     Ok(())
 }
 
-/// One more name of this program: the same file as `installed` where that is this program and the file system can, so that
-/// seven names take the room of one.
+/// Adds another name of this program: a hard link to `installed` if that is this program and the file system supports
+/// it, so that seven names take the space of one.
 fn link(settings: &Settings, program: &Path, installed: &Path, target: &Path) -> Result<(), ProgramError> {
     let failed = |error| ProgramError::Copy { path: target.to_owned(), source: error };
     if target.exists() && (!settings.update || is_up_to_date(program, target, WIDEST_MODE).map_err(failed)?) {
         return Ok(());
     }
-    // Kept as the host had it: another program, for which the name would mean something else.
+    // The host keeps another program there, for which the name would mean something else.
     if !is_up_to_date(program, installed, WIDEST_MODE).map_err(failed)? {
         return put(settings, program, target, WIDEST_MODE);
     }
     let beside = target.with_extension(format!("{}.new", std::process::id()));
-    // Left over from an installer of this number that was killed.
+    // Left behind by a killed installer with the same process id.
     let _ = std::fs::remove_file(&beside);
     if std::fs::hard_link(installed, &beside).is_err() {
         return put(settings, program, target, WIDEST_MODE);
@@ -170,7 +170,7 @@ fn mode_of(path: &Path) -> Result<u32, ProgramError> {
     Ok(metadata.permissions().mode() & WIDEST_MODE)
 }
 
-/// Whether the target has this mode and the same contents.
+/// Whether the target has this mode and the same contents as the source.
 fn is_up_to_date(source: &Path, target: &Path, mode: u32) -> io::Result<bool> {
     let there = match std::fs::metadata(target) {
         Ok(metadata) => metadata,
@@ -195,13 +195,13 @@ fn is_up_to_date(source: &Path, target: &Path, mode: u32) -> io::Result<bool> {
     }
 }
 
-/// Whether files can be made in a folder: asked by making one, because root may write where modes say no, and nobody
-/// where the mount says no.
+/// Whether files can be created in a folder. It tries, because root may write where modes forbid it, but not where the
+/// mount is read-only.
 fn is_writeable(folder: &Path) -> bool {
     let probe = folder.join(format!(".tortie-{}.probe", std::process::id()));
     let made = File::create(&probe).is_ok();
     if made {
-        // What cannot be removed here could not be replaced later either.
+        // A file that cannot be removed here could not be replaced later either.
         return std::fs::remove_file(&probe).is_ok();
     }
     false

@@ -1,7 +1,7 @@
-//! etcd's certificates and key, from a mounted secret to a folder beside the network configuration.
+//! Copies etcd's certificates and key from a mounted secret to a folder beside the network configuration.
 //!
-//! Each file is replaced whole, so that a plugin that runs meanwhile always finds a usable one; files that the secret no
-//! longer has are removed.
+//! Each file is replaced whole, so that a plugin running in the meantime always finds a usable one. Files that are no
+//! longer in the secret are removed.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ pub(crate) const FOLDER: &str = "calico-tls";
 /// The files, and the widest mode that each may have.
 const FILES: [(&str, u32); 3] = [("etcd-ca", 0o644), ("etcd-cert", 0o644), ("etcd-key", 0o600)];
 
-/// Why certificates are not in place.
+/// Why certificates were not installed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot install {}: {source}", path.display())]
 pub struct SecretError {
@@ -22,7 +22,7 @@ pub struct SecretError {
     source: io::Error,
 }
 
-/// Makes the host's folder as the secret is; no folder when there is no secret.
+/// Makes the host's folder match the secret; without a secret the folder is removed.
 ///
 /// # Errors
 /// When a file cannot be copied or removed.
@@ -44,7 +44,7 @@ pub(crate) fn install(source: &Path, net_folder: &Path) -> Result<(), SecretErro
         let (from, to) = (source.join(name), target.join(name));
         match std::fs::metadata(&from) {
             Ok(metadata) => {
-                // Readable for its owner whatever the secret's own mode is: the plugin runs as root.
+                // Readable by its owner whatever the secret's own mode is: the plugin runs as root.
                 let mode = (metadata.permissions().mode() & widest) | 0o400;
                 daemon::files::copy(&from, &to, mode).map_err(failed(&to))?;
             }

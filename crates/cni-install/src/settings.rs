@@ -6,24 +6,24 @@ use settings::{Mistakes, Reading};
 use std::time::Duration;
 
 settings::settings! {
-    /// What the variables say.
+    /// The installer's settings.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Settings, VARIABLES {
         /// The name of the network configuration.
         conf_name: String = Of(file_name), "CNI_CONF_NAME", "10-calico.conflist";
-        /// The folder of network configurations as the host sees it.
+        /// The folder of network configurations, as a path on the host.
         net_folder: String = text(), "CNI_NET_DIR", "/etc/cni/net.d";
-        /// The template of the network configuration; a built-in one unless set.
+        /// The template of the network configuration; if unset, a built-in one.
         template: String = text(), "CNI_NETWORK_CONFIG", "";
-        /// The file of the template; comes before `CNI_NETWORK_CONFIG`.
+        /// The file of the template; takes precedence over `CNI_NETWORK_CONFIG`.
         template_file: String = text(), "CNI_NETWORK_CONFIG_FILE", "";
-        /// The name that the network configuration had before: a file that is removed.
+        /// The previous name of the network configuration; that file is removed.
         old_conf_name: String = Of(file_name), "CNI_OLD_CONF_NAME", "10-calico.conflist";
-        /// How often the plugin's token is renewed, such as `1h`; by its lifetime unless set.
+        /// How often the plugin's token is renewed, such as `1h`; if unset, its lifetime decides.
         token_interval: Option<Duration> = Of(interval), "CNI_TOKEN_REFRESH_INTERVAL", "";
         /// The service account of the plugin's tokens.
         service_account: String = text(), "CALICO_CNI_SERVICE_ACCOUNT", "calico-cni-plugin";
-        /// The node's name; the machine's unless set.
+        /// The node's name; if unset, the machine's.
         node_name: String = text(), "KUBERNETES_NODE_NAME", "";
         /// The address of the Kubernetes API.
         service_host: String = text(), "KUBERNETES_SERVICE_HOST", "";
@@ -31,24 +31,25 @@ settings::settings! {
         service_port: String = text(), "KUBERNETES_SERVICE_PORT", "";
         /// The protocol of the Kubernetes API.
         service_protocol: String = text(), "KUBERNETES_SERVICE_PROTOCOL", "https";
-        /// Programs of the image that are not installed, with commas between them.
+        /// Programs of the image that are not installed, separated by commas.
         skipped: Vec<String> = Of(names), "SKIP_CNI_BINARIES", "";
         /// `true`: the plugin does not check the certificate of the Kubernetes API.
         skip_tls_verify: bool = OnlyIf("true"), "SKIP_TLS_VERIFY", "";
-        /// Whether to stay and keep credentials fresh; unless set, wherever there are any, and always in a container.
+        /// Whether to keep running and refresh credentials; if unset, whenever there are credentials, and always in a
+        /// container.
         sleep: Option<bool> = Of(switch), "SLEEP", "";
-        /// Where etcd's certificates are mounted.
+        /// The folder where etcd's certificates are mounted.
         tls_folder: String = text(), "TLS_ASSETS_DIR", "/calico-secrets";
-        /// Whether programs that are there are replaced.
+        /// Whether existing programs are replaced.
         update: bool = Of(boolean), "UPDATE_CNI_BINARIES", "true";
     }
 }
 
 impl Settings {
-    /// Reads the variables; `hostname` is the node's name where none says it.
+    /// Reads the variables; `hostname` is the node's name if no variable sets it.
     ///
     /// # Errors
-    /// All that cannot be used.
+    /// When variables cannot be used; the error lists all of them.
     pub fn read(environment: &dyn Environment, hostname: &str) -> Result<Self, Mistakes> {
         let (mut settings, Reading { mistakes, warnings }) =
             Self::read_from(|name| settings::utf8(environment.variable(name)));
@@ -62,10 +63,10 @@ impl Settings {
     }
 }
 
-/// A name that is joined to a folder of the host, so it must not lead out of it.
+/// Parses a name that is joined to a folder of the host, so it must not lead out of that folder.
 fn file_name(text: &str) -> Result<String, Trouble> {
     match text.contains('/') || text == ".." || text == "." {
-        true => Err(Trouble::Mistake("must be the name of a file, without a folder".to_owned())),
+        true => Err(Trouble::Mistake("must be a file name without a folder".to_owned())),
         false => Ok(text.to_owned()),
     }
 }
@@ -96,7 +97,7 @@ mod tests {
     use daemon::Variables;
 
     #[test]
-    fn nothing_set_means_calicos_defaults() {
+    fn unset_variables_mean_calicos_defaults() {
         let settings = Settings::read(&Variables::default(), "host").expect("usable variables");
         assert_eq!(settings.net_folder, "/etc/cni/net.d");
         assert_eq!(
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_their_mistakes() {
+    fn variables_are_read_and_mistakes_reported() {
         let settings = Settings::read(
             &Variables::new([
                 ("SLEEP", "False"),

@@ -1,5 +1,5 @@
-//! `bandwidth`: limits of what a container receives and sends, by token buckets on its device in the host and on a device
-//! of its own that what it sends is led through.
+//! `bandwidth`: limits what a container receives and sends, by token buckets: one on its device in the host, and one on
+//! an extra device that everything it sends is redirected through.
 
 use crate::frame::{configuration, failure, in_container, previous_result};
 use crate::names::hashed;
@@ -29,7 +29,7 @@ struct Runtime {
     bandwidth: Option<Limits>,
 }
 
-/// Bits in a second, and bits at once. What the container receives is "ingress".
+/// Limits in bits per second, and bits per burst. What the container receives is "ingress".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Limits {
@@ -91,7 +91,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
             ..Interface::default()
         });
         let place = tc::Operation::AddIngress(host.index);
-        // A repeated ADD finds it there, with or without its filter.
+        // A repeated ADD finds it already there, with or without its filter.
         if let Err(error) =
             control.apply(&place).or_else(|error| if error.is_exists() { Ok(()) } else { Err(error) })
         {
@@ -108,7 +108,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     Ok(result)
 }
 
-/// The limits of the container's device go with it; the device of what it sends is ours to remove.
+/// The limits of the container's device disappear with it; the extra device for what it sends must be removed here.
 pub(crate) fn delete(call: &Call) -> Result<()> {
     Limits::read(call)?;
     let mut kernel = Handle::open().map_err(|error| failure(error.to_string()))?;
@@ -158,7 +158,7 @@ fn device_name(call: &Call) -> String {
     hashed(DEVICE_PREFIX, &format!("{}{}", call.network, call.container_id), DEVICE_LENGTH)
 }
 
-/// The host's end of the container's interface, which the previous result must know.
+/// The host's end of the container's interface, which the previous result must contain.
 fn host_device(call: &Call, result: &CniResult, kernel: &mut Handle) -> Result<Link> {
     if result.interfaces.is_empty() {
         return Err(failure("no interfaces provided"));
@@ -196,7 +196,7 @@ fn limit(control: &mut tc::Client, index: u32, rate: u64, burst: u64) -> Result<
         .map_err(|error| failure(format!("create qdisc: {error}")))
 }
 
-/// The bucket of a rate and a burst in bits.
+/// The bucket for a rate and a burst in bits.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -220,7 +220,7 @@ mod tests {
     use super::bucket;
 
     #[test]
-    fn a_bucket_is_the_reference_plugins() {
+    fn a_bucket_equals_the_reference_plugins() {
         // 8 Mbit/s with a burst of 8,000 bits: a millisecond of a megabyte a second; 25 ms may wait.
         let found = bucket(8_000_000, 8_000, 15.625);
         assert_eq!((found.rate, found.depth, found.limit), (1_000_000, 15_625, 26_000));

@@ -1,4 +1,4 @@
-//! What all plugins share: reading the call, choosing the command, the previous result, printing.
+//! The common part of all plugins: reading the call, choosing the command, the previous result, printing.
 
 use crate::{ReferencePlugin, bandwidth, host_local, loopback, portmap, tuning};
 use cni_protocol::error::{Result, code};
@@ -14,13 +14,13 @@ pub(crate) fn failure(message: impl Into<String>) -> CniError {
     CniError::new(code::INTERNAL, message)
 }
 
-/// Runs a plugin with the variables and streams of this process; returns the exit code.
+/// Runs a plugin with the environment and streams of this process; returns the exit code.
 #[must_use]
 pub fn run_in_process(plugin: ReferencePlugin) -> u8 {
     cni_protocol::process::run(|environment, stdin| run(plugin, environment, stdin))
 }
 
-/// Runs a plugin. `stdin` is read only where something is expected on it.
+/// Runs a plugin. `stdin` is read only if input is expected.
 #[must_use]
 pub fn run(plugin: ReferencePlugin, environment: &Environment, stdin: impl FnOnce() -> Vec<u8>) -> Outcome {
     let command = environment.get("CNI_COMMAND").map_or("", String::as_str);
@@ -44,8 +44,8 @@ pub fn run(plugin: ReferencePlugin, environment: &Environment, stdin: impl FnOnc
 fn carry_out(plugin: ReferencePlugin, call: &Call, input: &[u8]) -> Result<Vec<u8>> {
     match (call.command, plugin) {
         (Command::Version, _) => return Ok(version::answer().to_string().into_bytes()),
-        // Nothing that these plugins keep can be distinguished by network, and none of them depends on anything that could
-        // be away.
+        // Nothing that these plugins keep can be attributed to a network, and none of them depends on anything that
+        // could be unavailable.
         (Command::Status | Command::Gc, _) => {}
         (Command::Add, ReferencePlugin::Loopback) => return print(call, &loopback::add(call)?),
         (Command::Del, ReferencePlugin::Loopback) => loopback::delete(call)?,
@@ -80,8 +80,8 @@ pub(crate) fn configuration<T: DeserializeOwned>(call: &Call) -> Result<T> {
         .map_err(|error| failure(format!("failed to parse network configuration: {error}")))
 }
 
-/// Gives names inside what a runtime says the small first letter that the conventions give them. containerd writes `HostPort`
-/// and `IngressRate`; the reference plugins, which read names in any case, never noticed.
+/// Changes names in the runtime's part to start with a lower-case letter, as the conventions require. containerd writes
+/// `HostPort` and `IngressRate`; the reference plugins ignore the case of names and never noticed.
 fn as_documented(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(as_documented),
@@ -98,7 +98,7 @@ fn as_documented(value: &mut Value) {
     }
 }
 
-/// The result of the plugins before this one; `None` when it is the first.
+/// The result of the previous plugins; `None` when this is the first.
 pub(crate) fn previous_result(call: &Call) -> Result<Option<CniResult>> {
     match call.document.get("prevResult") {
         None | Some(Value::Null) => Ok(None),
@@ -117,7 +117,7 @@ pub(crate) fn in_container<T: Send>(call: &Call, work: impl FnOnce() -> Result<T
         .map_err(|error| failure(format!("failed to enter netns {:?}: {error}", call.netns)))?
 }
 
-/// Runs `work` in the container's network namespace, unless that is gone: then nothing is left to do there.
+/// Runs `work` in the container's network namespace, unless that is gone: then there is nothing left to do.
 pub(crate) fn in_container_if_there(call: &Call, work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     if call.netns.is_empty() {
         return Ok(());

@@ -1,7 +1,8 @@
 //! `host-local`: addresses from ranges of this host, kept as one file per address.
 //!
-//! [`config`] reads what is asked for, [`ranges`] walks ranges in a circle, [`store`] holds the files. The next address is
-//! the one behind the last that was given, so that a container which keeps failing does not get the same one again.
+//! [`config`] reads the request, [`ranges`] iterates over ranges in a circle, [`store`] holds the files. The search for
+//! an address starts after the last one assigned, so that a container which keeps failing does not get the same address
+//! again.
 
 mod config;
 mod ranges;
@@ -28,7 +29,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let store = Store::open(&settings.data_dir, &call.network)?;
     let owner = Owner { container: &call.container_id, interface: &call.ifname };
     let ips = assign(&settings, &store, &owner).inspect_err(|_| {
-        // What was given before the failure goes back; the failure is what matters to the caller.
+        // Addresses assigned before the failure are released; only the failure matters to the caller.
         let _ = store.release(&owner);
     })?;
     Ok(CniResult { ips, routes: settings.routes, dns, ..CniResult::default() })
@@ -51,7 +52,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// One address of each set of ranges: the one that is asked for, or the next one.
+/// Assigns one address of each set of ranges: the requested one, or the next.
 fn assign(settings: &Settings, store: &Store, owner: &Owner<'_>) -> Result<Vec<Ip>> {
     let mut requested = settings.requested.clone();
     let mut ips = Vec::new();
@@ -92,7 +93,7 @@ fn assign_requested(
 }
 
 fn assign_next(set: &ranges::RangeSet, store: &Store, owner: &Owner<'_>, number: usize) -> Result<Ip> {
-    // The protocol does not allow to attach one interface twice.
+    // The protocol does not allow attaching an interface twice.
     if let Some(has) = store.addresses(owner)?.into_iter().find(|address| set.range_of(*address).is_some()) {
         let message =
             format!("{has} has been allocated to {}, duplicate allocation is not allowed", owner.container);
@@ -106,7 +107,7 @@ fn assign_next(set: &ranges::RangeSet, store: &Store, owner: &Owner<'_>, number:
     Err(failure(format!("no IP addresses available in range set: {set}")))
 }
 
-/// The settings of name resolution in a `resolv.conf`.
+/// The name resolution settings of a `resolv.conf`.
 fn resolver(text: &str) -> Dns {
     let mut dns = Dns::default();
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {

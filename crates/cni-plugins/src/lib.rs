@@ -1,19 +1,19 @@
-//! The reference CNI plugins that conflists chain behind or below Calico's own, as names of this program: an image without
-//! helpers can install them, and a node needs nothing else.
+//! The reference CNI plugins that conflists chain after Calico's own or delegate to, as names of this program: an image
+//! without helper programs can install them, and a node needs nothing else.
 //!
 //! | name | what it does |
 //! | --- | --- |
 //! | `loopback` | brings a container's `lo` up |
-//! | `host-local` | addresses from ranges, kept in files of this host |
-//! | `portmap` | ports of the host that lead to a container |
-//! | `tuning` | sysctls, hardware address, MTU and flags of a container's interface |
-//! | `bandwidth` | limits of what a container sends and receives |
+//! | `host-local` | assigns addresses from ranges, kept in files of this host |
+//! | `portmap` | forwards ports of the host to a container |
+//! | `tuning` | sets sysctls, hardware address, MTU and flags of a container's interface |
+//! | `bandwidth` | limits what a container sends and receives |
 //!
-//! Configuration, files, device names, tables and chains are those of the reference plugins, so that an attachment which
-//! one of them made is removed by ours and the other way round. Messages are theirs where people search for them. Each
-//! plugin is a pure part (configuration, what to write) and a thin shell around the kernel or the disk.
+//! Configuration, files, device names, tables and chains are those of the reference plugins, so that either
+//! implementation can remove an attachment of the other. Messages that users search for are theirs, too. Each plugin
+//! consists of a pure part (configuration, what to write) and a thin shell around the kernel or the disk.
 //!
-//! It refuses to know Calico, a datastore or Kubernetes.
+//! Independent of Calico, datastores and Kubernetes.
 
 mod bandwidth;
 mod frame;
@@ -45,7 +45,7 @@ impl ReferencePlugin {
     pub const ALL: [Self; 5] =
         [Self::Bandwidth, Self::HostLocal, Self::Loopback, Self::Portmap, Self::Tuning];
 
-    /// The plugin's name, which is its program's and its `type` in configurations.
+    /// The plugin's name, which is its program's name and its `type` in configurations.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

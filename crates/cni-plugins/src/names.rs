@@ -1,9 +1,9 @@
-//! Names of devices and chains that hold a hash, as the reference plugins make them.
+//! Names of devices and chains that contain a hash, as in the reference plugins.
 
 use sha2::{Digest as _, Sha512};
 use std::fmt::Write as _;
 
-/// `prefix` and as much of the hash of `text` as `length` leaves room for.
+/// Returns `prefix`, followed by as much of the hash of `text` as fits into `length`.
 pub(crate) fn hashed(prefix: &str, text: &str, length: usize) -> String {
     let mut name = prefix.to_owned();
     for byte in Sha512::digest(text) {

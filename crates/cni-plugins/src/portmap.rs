@@ -1,9 +1,9 @@
-//! `portmap`: ports of the host that lead to a container.
+//! `portmap`: forwards ports of the host to a container.
 //!
-//! [`config`] reads what is asked for. [`nft`] writes it natively into the reference plugin's own nftables tables and is
-//! the default, because it needs no program on the host. [`iptables`] is there for configurations that ask for it by name,
-//! by a condition or by a mark chain, and to remove what the reference plugin left: a container that it attached may be
-//! detached by ours. A repeated ADD replaces the container's rules.
+//! [`config`] reads the request. [`nft`] writes it natively into the reference plugin's own nftables tables and is the
+//! default, because it needs no program on the host. [`iptables`] exists for configurations that select it by name, by
+//! a condition or by a mark chain, and to remove the rules of the reference plugin: ours may detach a container that
+//! the reference plugin has attached. A repeated ADD replaces the container's rules.
 
 mod config;
 mod iptables;
@@ -44,7 +44,7 @@ pub(crate) fn delete(call: &Call) -> Result<()> {
     if settings.mappings.is_empty() {
         return Ok(());
     }
-    // Either may have made them: this plugin, an older one, the reference plugin.
+    // Either backend may have created the rules: of this plugin, an older one, or the reference plugin.
     let natively = nft::delete(&settings.container);
     iptables::delete(&settings, settings.backend == Backend::Iptables)?;
     natively
@@ -67,8 +67,8 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// UDP flows to the mapped ports go where they went before until they are forgotten. That they could not be is no reason to
-/// fail: they end by themselves.
+/// UDP flows to the mapped ports keep their old destination until they are forgotten. Failing to forget them is not an
+/// error: they end by themselves.
 fn forget_flows(settings: &Settings, address: IpAddr) {
     let udp = settings.mappings.iter().filter(|mapping| mapping.protocol == config::Protocol::Udp);
     let ports: BTreeSet<u16> = udp.map(|mapping| mapping.host_port).collect();
@@ -78,12 +78,13 @@ fn forget_flows(settings: &Settings, address: IpAddr) {
     let forgotten = netlink::netfilter::conntrack::Client::open()
         .and_then(|mut client| client.forget_udp_ports(Family::of(&address), &ports));
     if let Err(error) = forgotten {
-        // The runtime keeps what plugins write to standard error.
+        // The runtime stores what plugins write to standard error.
         eprintln!("portmap: stale UDP flows of {address} could not be forgotten: {error}");
     }
 }
 
-/// Lets packets from 127/8 leave by the container's device: without it, a mapped port does not answer on localhost.
+/// Allows packets from 127/8 to leave by the container's device: without it, a mapped port does not answer on
+/// localhost.
 fn route_from_localhost(address: IpAddr) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| failure(format!("unable to enable route_localnet: {error}"));
     let mut kernel = Handle::open().map_err(|error| failed(&error))?;

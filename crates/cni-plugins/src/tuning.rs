@@ -1,7 +1,7 @@
 //! `tuning`: sysctls, hardware address, MTU, queue length and flags of a container's interface.
 //!
-//! What ADD changes on the interface itself is kept in a file first, and DEL puts it back: the interface may be one that
-//! outlives the container. Sysctls go with the namespace.
+//! ADD first stores the interface's settings that it changes in a file, and DEL restores them: the interface may
+//! outlive the container. Sysctls disappear with the namespace.
 
 mod settings;
 
@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Patterns of the sysctls that may be set, one a line; anything may where the file is missing.
+/// Patterns of the allowed sysctls, one per line; if the file is missing all are allowed.
 const ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
 
 pub(crate) fn add(call: &Call, input: &[u8]) -> Result<CniResult> {
@@ -52,8 +52,8 @@ pub(crate) fn add(call: &Call, input: &[u8]) -> Result<CniResult> {
     Ok(result)
 }
 
-/// Puts the interface back as it was. As with the reference plugin nothing that fails here fails DEL: the interface goes
-/// with its namespace in every usual case.
+/// Restores the interface. As in the reference plugin, a failure here does not fail DEL: usually the interface
+/// disappears with its namespace.
 pub(crate) fn delete(call: &Call) -> Result<()> {
     let settings = Settings::read(call, &[])?;
     let path = settings.backup_file(call);
@@ -117,7 +117,7 @@ fn change(kernel: &mut Handle, link: &Link, wanted: &Wanted) -> Result<()> {
         .map_err(|error| failure(error.to_string()))
 }
 
-/// Writes what an interface was like. A file that is there holds what it was like before an earlier ADD, and stays.
+/// Stores the settings of an interface. An existing file contains the settings before an earlier ADD, and stays.
 fn keep(path: &Path, before: &Wanted) -> Result<()> {
     let failed = |error: std::io::Error| failure(format!("failed to save file {}: {error}", path.display()));
     if let Some(folder) = path.parent() {

@@ -1,6 +1,6 @@
-//! `CNI_ARGS`: what the caller says beside the configuration, as `NAME=VALUE` pairs.
+//! `CNI_ARGS`: arguments of the caller in addition to the configuration, as `NAME=VALUE` pairs.
 //!
-//! Names that we do not know are always passed over: Calico puts `IgnoreUnknown=1` before them for that.
+//! Unknown names are always ignored; for the same effect Calico prepends `IgnoreUnknown=1`.
 
 use crate::error::{CniError, Result, code};
 use std::net::IpAddr;
@@ -8,13 +8,13 @@ use std::net::IpAddr;
 /// The pairs that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CniArgs {
-    /// All of it, as it came.
+    /// The whole text as received.
     pub text: String,
-    /// The pod.
+    /// The pod's name.
     pub pod_name: String,
-    /// Its namespace.
+    /// The pod's namespace.
     pub pod_namespace: String,
-    /// An address that is asked for.
+    /// The requested address.
     pub ip: Option<IpAddr>,
     /// The namespace of a plain container, for tests.
     pub test_namespace: String,
@@ -24,7 +24,7 @@ impl CniArgs {
     /// Reads the pairs.
     ///
     /// # Errors
-    /// Something that is not a pair, or an address that is none.
+    /// Text that is not a pair, or an invalid address.
     pub fn parse(text: &str) -> Result<Self> {
         let mut args = Self { text: text.to_owned(), ..Self::default() };
         let wrong = |message: String| CniError::new(code::INVALID_ENVIRONMENT, message);
@@ -56,7 +56,7 @@ impl CniArgs {
         !self.pod_name.is_empty() && !self.pod_namespace.is_empty()
     }
 
-    /// The text for a plugin that we delegate to, with an address asked for.
+    /// The text for a plugin that we delegate to, with a requested address.
     #[must_use]
     pub fn for_delegate(&self, ip: Option<IpAddr>) -> String {
         let mut text = String::from("IgnoreUnknown=1");

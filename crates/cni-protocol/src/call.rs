@@ -1,6 +1,6 @@
 //! One call of a runtime: the command, the attachment, the configuration.
 //!
-//! Checks, codes and words are those of the protocol's own Go library, because runtimes and people compare them.
+//! Checks, codes and messages are those of the protocol's own Go library, because runtimes and users compare them.
 
 use crate::error::{CniError, Result, code};
 use crate::version::CniVersion;
@@ -8,25 +8,25 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What is to be done.
+/// The command of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Attach a container.
     Add,
     /// Detach it.
     Del,
-    /// See whether it is still attached as it was.
+    /// Check that it is still attached as it was.
     Check,
-    /// See whether ADD would work.
+    /// Check that ADD would work.
     Status,
-    /// Remove what belongs to no valid attachment.
+    /// Remove everything that belongs to no valid attachment.
     Gc,
-    /// Report the versions.
+    /// Report the supported versions.
     Version,
 }
 
 impl Command {
-    /// The word of `CNI_COMMAND`.
+    /// The value of `CNI_COMMAND`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,39 +50,39 @@ impl Command {
     }
 }
 
-/// The variables of a call.
+/// The environment variables of a call.
 pub type Environment = BTreeMap<String, String>;
 
-/// One call, before any plugin looked into its configuration.
+/// One call, before a plugin has interpreted its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// What is to be done.
+    /// The command.
     pub command: Command,
-    /// The container.
+    /// The container's id.
     pub container_id: String,
-    /// The path of its network namespace; empty when it has none any more.
+    /// The path of its network namespace; empty when it no longer has one.
     pub netns: String,
-    /// The interface inside the container.
+    /// The name of the interface inside the container.
     pub ifname: String,
-    /// `CNI_ARGS`, as it came.
+    /// `CNI_ARGS`, as received.
     pub args: String,
-    /// Where plugins are.
+    /// The folders of plugins.
     pub path: Vec<PathBuf>,
     /// The configuration; null for VERSION.
     pub document: Value,
     /// The network's name.
     pub network: String,
-    /// The configuration's version, as it came.
+    /// The configuration's version, as received.
     pub cni_version: String,
     /// The configuration's version.
     pub version: CniVersion,
 }
 
 impl Call {
-    /// Reads a call from its variables and standard input.
+    /// Reads a call from its environment and standard input.
     ///
     /// # Errors
-    /// What is missing or wrong, with the protocol's codes.
+    /// When something is missing or wrong, with the protocol's codes.
     pub fn read(environment: &Environment, stdin: &[u8]) -> Result<Self> {
         let variable = |name: &str| environment.get(name).map_or("", String::as_str);
         let word = variable("CNI_COMMAND");

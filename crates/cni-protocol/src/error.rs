@@ -1,21 +1,21 @@
-//! Failures as the protocol prints them: a code that stays, a sentence that names the step and its object, and a remedy.
+//! Failures as the protocol prints them: a stable code, a message that names the step and its object, and a remedy.
 
 use serde::Serialize;
 use std::fmt;
 
-/// The codes that runtimes and people may rely on. Below 100 they are the protocol's own.
+/// The codes that runtimes and users may rely on. Codes below 100 are defined by the protocol.
 pub mod code {
-    /// The configuration's CNI version is not spoken here.
+    /// The configuration's CNI version is not supported.
     pub const INCOMPATIBLE_VERSION: u32 = 1;
     /// A field of the configuration has a value that is not supported.
     pub const UNSUPPORTED_FIELD: u32 = 2;
-    /// There is nothing known of the container.
+    /// The container is unknown.
     pub const UNKNOWN_CONTAINER: u32 = 3;
     /// A `CNI_*` variable is missing or wrong.
     pub const INVALID_ENVIRONMENT: u32 = 4;
-    /// The configuration is not JSON, or of other types than expected.
+    /// The configuration is not JSON, or a field has an unexpected type.
     pub const DECODING_FAILURE: u32 = 6;
-    /// The configuration contradicts itself or lacks something.
+    /// The configuration contradicts itself or is incomplete.
     pub const INVALID_CONFIGURATION: u32 = 7;
     /// The network namespace is the plugin's own.
     pub const INVALID_NAMESPACE: u32 = 8;
@@ -23,15 +23,15 @@ pub mod code {
     pub const TRY_AGAIN_LATER: u32 = 11;
     /// The plugin cannot serve ADD now (STATUS).
     pub const NOT_AVAILABLE: u32 = 50;
-    /// Flags, connectivity test, and anything that has no code of its own; Calico's code too.
+    /// Flags, the connectivity test, and anything that has no code of its own; Calico's code, too.
     pub const GENERAL: u32 = 100;
-    /// The datastore failed or refused.
+    /// The datastore failed or denied the request.
     pub const DATASTORE: u32 = 101;
     /// The datastore is not ready for use (it is being upgraded or was never initialised).
     pub const DATASTORE_NOT_READY: u32 = 102;
-    /// No address could be had.
+    /// No address was available.
     pub const ADDRESS: u32 = 103;
-    /// The pod's network could not be made or removed.
+    /// The pod's network could not be created or removed.
     pub const WIRING: u32 = 104;
     /// An annotation of the pod or namespace cannot be followed.
     pub const ANNOTATION: u32 = 105;
@@ -39,9 +39,9 @@ pub mod code {
     pub const NODE_NOT_READY: u32 = 106;
     /// Another IPAM plugin failed.
     pub const DELEGATE: u32 = 107;
-    /// What CHECK found is not what ADD made.
+    /// CHECK found differences from what ADD created.
     pub const CHECK: u32 = 108;
-    /// The Kubernetes API failed or refused.
+    /// The Kubernetes API failed or denied the request.
     pub const KUBERNETES: u32 = 109;
     /// An external dataplane failed.
     pub const DATAPLANE: u32 = 110;
@@ -55,11 +55,11 @@ pub struct CniError {
     /// The CNI version of the configuration.
     #[serde(rename = "cniVersion", default, skip_serializing_if = "String::is_empty")]
     pub cni_version: String,
-    /// What kind of failure.
+    /// One of the [codes](code).
     pub code: u32,
     /// What was attempted on which object, and what happened.
     pub msg: String,
-    /// The cause in full, and what to do about it.
+    /// The full cause, and a remedy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub details: String,
 }
@@ -73,14 +73,14 @@ impl CniError {
         Self { cni_version: String::new(), code, msg: msg.into(), details: String::new() }
     }
 
-    /// With the cause in full, or a remedy.
+    /// Adds the full cause, or a remedy.
     #[must_use]
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
     }
 
-    /// A failure while making or removing the pod's network.
+    /// A failure while creating or removing the pod's network.
     pub fn wiring(message: impl fmt::Display) -> Self {
         Self::new(code::WIRING, message.to_string())
     }

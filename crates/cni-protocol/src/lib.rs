@@ -1,11 +1,11 @@
-//! The CNI protocol as values: what a runtime asks, what a plugin answers, and how it fails.
+//! The CNI protocol as values: a runtime's request, a plugin's answer, and its failures.
 //!
-//! - [`Call`]: one call, read from variables and standard input and checked as the protocol's own library does.
-//! - [`result`]: results of ADD, read in any version and written in the one that the configuration asks for.
-//! - [`CniError`]: a failure with a code that stays.
-//! - [`Outcome`]: what a plugin leaves behind; [`process`]: the program around a plugin.
+//! - [`Call`]: one call, read from the environment and standard input and checked like in the protocol's own library.
+//! - [`result`]: results of ADD, read in any version and written in the version of the configuration.
+//! - [`CniError`]: a failure with a stable code.
+//! - [`Outcome`]: the output of a plugin; [`process`]: the program around a plugin.
 //!
-//! It refuses any knowledge of what a plugin does, and IO but for the streams of a plugin's process.
+//! Knows nothing of what a plugin does, and does no IO except on the streams of a plugin's process.
 
 pub mod args;
 pub mod call;

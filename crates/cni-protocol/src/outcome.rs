@@ -1,15 +1,15 @@
-//! What a plugin leaves behind: standard output for the runtime, standard error for people, an exit code.
+//! The output of a plugin: standard output for the runtime, standard error for users, an exit code.
 
 use crate::error::{CniError, Result};
 
-/// The end of one run of a plugin.
+/// The outcome of one run of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// For the runtime.
+    /// The output for the runtime.
     pub stdout: Vec<u8>,
-    /// For people.
+    /// The output for users.
     pub stderr: String,
-    /// 0 when all is well.
+    /// 0 for success.
     pub exit: u8,
 }
 

@@ -1,10 +1,10 @@
-//! The edge of a plugin's process: its variables and streams in, its streams and exit code out.
+//! A plugin as a process: takes its environment and standard input, writes its output and returns an exit code.
 
 use crate::{Environment, Outcome};
 use std::io::{Read as _, Write as _};
 
-/// Runs a plugin with the variables and standard input of this process and prints what it leaves; returns the exit code.
-/// The plugin reads standard input only where something is expected on it.
+/// Runs a plugin with the environment and standard input of this process and prints its output; returns the exit code.
+/// The plugin reads standard input only if input is expected.
 #[must_use]
 pub fn run(plugin: impl FnOnce(&Environment, fn() -> Vec<u8>) -> Outcome) -> u8 {
     let environment: Environment = std::env::vars_os()
@@ -17,9 +17,9 @@ pub fn run(plugin: impl FnOnce(&Environment, fn() -> Vec<u8>) -> Outcome) -> u8 
 }
 
 fn standard_input() -> Vec<u8> {
-    // Enough for what runtimes send, so that it is read in one go.
+    // Enough for the input of runtimes, so that no growing is necessary.
     let mut input = Vec::with_capacity(16 * 1024);
-    // A broken standard input reads as an empty configuration, which is reported as such.
+    // A broken standard input counts as an empty configuration, which is reported as such.
     let _ = std::io::stdin().read_to_end(&mut input);
     input
 }

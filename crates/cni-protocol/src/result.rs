@@ -1,7 +1,7 @@
-//! Results of ADD: read from other plugins in any version, told in the version that the configuration asks for.
+//! Results of ADD: read from other plugins in any version, written in the version of the configuration.
 //!
-//! The form is Go's, byte for byte: four blanks of indentation, no line end, the order of keys as Calico's own plugin
-//! prints them (sorted from 1.0.0 on, declared order before).
+//! The form is Go's, byte for byte: indented by four spaces, no final newline, the order of keys as in Calico's own
+//! plugin (sorted from 1.0.0 on, declaration order before).
 
 use crate::error::{CniError, Result, code};
 use crate::version::CniVersion;
@@ -13,13 +13,13 @@ use std::net::IpAddr;
 /// A result, in the shape of the newest version.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CniResult {
-    /// Devices, in the order that addresses refer to.
+    /// Devices; addresses refer to them by index.
     pub interfaces: Vec<Interface>,
     /// Addresses.
     pub ips: Vec<Ip>,
     /// Routes.
     pub routes: Vec<Route>,
-    /// Name servers and search domains; kept as they came.
+    /// Name servers and search domains, as received.
     pub dns: Dns,
 }
 
@@ -29,7 +29,7 @@ pub struct Interface {
     /// Its hardware address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mac: String,
-    /// Its largest packet.
+    /// Its MTU.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: u32,
     /// Its name.
@@ -38,10 +38,10 @@ pub struct Interface {
     /// The device's PCI address.
     #[serde(rename = "pciID", default, skip_serializing_if = "String::is_empty")]
     pub pci_id: String,
-    /// The namespace it is in; empty for the host's.
+    /// The path of its namespace; empty for the host's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
-    /// A socket that stands for the device.
+    /// A socket that represents the device.
     #[serde(rename = "socketPath", default, skip_serializing_if = "String::is_empty")]
     pub socket_path: String,
 }
@@ -55,7 +55,7 @@ pub struct Ip {
     /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// Which device has it.
+    /// The index of its device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
 }
@@ -63,30 +63,30 @@ pub struct Ip {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The largest segment.
+    /// The advertised maximum segment size.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub advmss: u32,
-    /// The network whose packets take it.
+    /// The destination.
     #[serde(with = "network_text")]
     pub dst: IpNet,
-    /// By which neighbour.
+    /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// The largest packet.
+    /// The MTU.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: u32,
-    /// Its preference.
+    /// Its priority.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: u32,
-    /// How far away.
+    /// Its scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<u32>,
-    /// In which table.
+    /// The routing table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
 }
 
-/// Settings of name resolution.
+/// Name resolution settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dns {
     /// Name servers.
@@ -103,7 +103,7 @@ pub struct Dns {
     pub options: Vec<String>,
 }
 
-/// Networks as text, with the bits of the host kept.
+/// Networks as text, including the host bits.
 mod network_text {
     use ipnet::IpNet;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
@@ -124,14 +124,14 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Route {
-    /// A route without anything but its destination.
+    /// A route with only a destination.
     #[must_use]
     pub fn to(dst: IpNet) -> Self {
         Self { advmss: 0, dst, gw: None, mtu: 0, priority: 0, scope: None, table: None }
     }
 }
 
-/// From 1.0.0 on, with keys in the order of Go's sorted maps.
+/// From 1.0.0 on, with keys sorted as in Go's maps.
 #[derive(Serialize, Deserialize)]
 struct Newest {
     #[serde(rename = "cniVersion", default)]
@@ -184,7 +184,7 @@ struct MiddleIp {
     gateway: Option<IpAddr>,
 }
 
-/// A route with its keys in the declared order.
+/// A route with its keys in declaration order.
 #[derive(Serialize)]
 struct OldRoute {
     #[serde(with = "network_text")]
@@ -225,7 +225,7 @@ struct OldestIp {
     routes: Vec<OldRoute>,
 }
 
-/// What a foreign plugin may print in the oldest versions.
+/// The form that a foreign plugin may print in the oldest versions.
 #[derive(Deserialize)]
 struct OldestRead {
     ip4: Option<OldestIpRead>,
@@ -251,10 +251,10 @@ impl From<&Route> for OldRoute {
 }
 
 impl CniResult {
-    /// The result as the runtime reads it.
+    /// The result in the form for the runtime.
     ///
     /// # Errors
-    /// When the version cannot tell it: the oldest ones know one address of each family.
+    /// When the version cannot express it: the oldest ones allow one address of each family.
     pub fn render(&self, version: CniVersion) -> Result<Vec<u8>> {
         let text = version.as_str();
         Ok(if text >= "1.0.0" {
@@ -307,7 +307,7 @@ impl CniResult {
         Ok(Oldest { cni_version, ip4, ip6, dns: &self.dns })
     }
 
-    /// Reads a result of any version: what another plugin printed, or the `prevResult` of a chain.
+    /// Parses a result of any version: the output of another plugin, or the `prevResult` of a chain.
     ///
     /// # Errors
     /// When it is not a result.
@@ -318,7 +318,7 @@ impl CniResult {
             let mut result = Self { dns: old.dns, ..Self::default() };
             for part in [old.ip4, old.ip6].into_iter().flatten() {
                 result.ips.push(Ip { address: part.ip, gateway: part.gateway, interface: None });
-                // A route without a gateway goes by the address's own.
+                // A route without a gateway uses the address's own.
                 let gateway = part.gateway;
                 result
                     .routes
@@ -332,13 +332,13 @@ impl CniResult {
     }
 }
 
-/// JSON with four blanks of indentation and no line end, as Go's plugins print it.
+/// JSON indented by four spaces without a final newline, as Go's plugins print it.
 #[must_use]
 pub fn pretty(value: &impl Serialize) -> Vec<u8> {
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
-    // Our own types hold text, numbers and lists; nothing that JSON cannot say.
+    // Our own types contain text, numbers and lists; nothing that JSON cannot express.
     match value.serialize(&mut serializer) {
         Ok(()) => text,
         Err(error) => format!("{{\"code\": 999, \"msg\": \"{error}\"}}").into_bytes(),

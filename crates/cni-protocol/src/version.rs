@@ -1,14 +1,14 @@
-//! The versions of the CNI protocol that are spoken here.
+//! The supported versions of the CNI protocol.
 
 use crate::error::{CniError, code};
 use serde_json::{Value, json};
 
-/// All of them, oldest first.
+/// All supported versions, oldest first.
 pub const SUPPORTED: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// What a configuration without a version means to the protocol.
+/// The protocol's default for a configuration without a version.
 const UNSAID: &str = "0.1.0";
-/// What a result looks like when the configuration does not say a version; Calico's choice.
+/// The form of a result when the configuration has no version; Calico's choice.
 const RESULT_UNSAID: &str = "0.2.0";
 
 /// A version of the protocol.
@@ -16,13 +16,13 @@ const RESULT_UNSAID: &str = "0.2.0";
 pub struct CniVersion(usize);
 
 impl CniVersion {
-    /// The newest.
+    /// The newest version.
     pub const NEWEST: Self = Self(SUPPORTED.len() - 1);
 
-    /// The version that a configuration asks for.
+    /// The version of a configuration.
     ///
     /// # Errors
-    /// One that is not spoken here.
+    /// When the version is not supported.
     pub fn of_configuration(text: &str) -> Result<Self, CniError> {
         let text = if text.is_empty() { UNSAID } else { text };
         SUPPORTED.iter().position(|version| *version == text).map(Self).ok_or_else(|| {
@@ -39,7 +39,7 @@ impl CniVersion {
         SUPPORTED.iter().position(|version| *version == text).map_or(Self::NEWEST, Self)
     }
 
-    /// Its text.
+    /// The version as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         SUPPORTED[self.0]
@@ -69,7 +69,7 @@ mod tests {
     use super::CniVersion;
 
     #[test]
-    fn versions_and_what_they_have() {
+    fn versions_and_their_features() {
         for (text, check, status) in [
             ("", false, false),
             ("0.3.1", false, false),

@@ -1,9 +1,10 @@
 //! How long ADD and DEL take, against a floor measured in the same run: the same netlink operations done directly, plus
 //! the same number of sequential writes to the same datastore.
 //!
-//! The plugin is the program that users run if there is one ([`measured_program`]). Otherwise the benchmark program is its
-//! own plugin, when it is started with `CNI_COMMAND`; and with `AGENT_SOCKET` it is the agent. Datastore, plugins and floor
-//! are in one network namespace, so that all of them have the same way to the datastore. Pods are further namespaces; everything is removed at the end.
+//! The plugin is the program that users run if it has been built ([`measured_program`]). Otherwise the benchmark
+//! program serves as the plugin when it is started with `CNI_COMMAND`, and as the agent with `AGENT_SOCKET`. Datastore,
+//! plugins and floor share one network namespace, so that all of them reach the datastore in the same way. Pods are
+//! further namespaces; everything is removed at the end.
 
 #[path = "../tests/it/world.rs"]
 #[expect(dead_code, reason = "the world of the tests has more than a benchmark needs")]
@@ -43,14 +44,14 @@ fn report(outcome: Result<()>) -> ExitCode {
     }
 }
 
-/// Lets a plugin do its work, and watches it: the most memory that it had, in KiB. What it takes in its last microseconds
-/// may be missed.
+/// Lets a plugin finish its work and returns its peak memory in KiB. Memory allocated in its last microseconds may be
+/// missed.
 fn peak_memory(mut plugin: Child) -> Result<u64> {
     let status = format!("/proc/{}/status", plugin.id());
     let mut peak = 0;
     loop {
         let text = std::fs::read_to_string(&status)?;
-        // One that ended has no memory any more.
+        // A process that has ended has no memory any more.
         let Some(line) = text.lines().find(|line| line.starts_with("VmHWM:")) else { break };
         peak = line.split_whitespace().nth(1).context("no number")?.parse()?;
     }
@@ -60,7 +61,7 @@ fn peak_memory(mut plugin: Child) -> Result<u64> {
 
 fn agent() -> Result<()> {
     let environment: cni::Environment = std::env::vars().collect();
-    // As the node runs it.
+    // Like the node's own runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let socket = environment.get("AGENT_SOCKET").context("no socket")?;
@@ -104,7 +105,7 @@ impl Drop for Agent {
     }
 }
 
-/// How much is measured: little in a build without optimisation, which only shows that the benchmark works.
+/// The number of measurements: few in an unoptimised build, which only shows that the benchmark works.
 fn rounds() -> usize {
     if cfg!(debug_assertions) { 3 } else { 100 }
 }
@@ -117,10 +118,10 @@ fn wanted(datastore: &str) -> bool {
 
 fn run() -> Result<()> {
     let mut node = Node::with_plugin("node-a", json!({}), &measured_program()?)?;
-    // A server of the Kubernetes API wants to know an address of its host.
+    // A server of the Kubernetes API needs an address of its host.
     node.host.ip(&["address", "add", "192.0.2.1/32", "dev", "uplink"])?;
     let inside = Namespace::open(node.host.namespace.path())?;
-    // Threads and processes that are started from here on are inside too.
+    // Threads and processes that are started from here on are inside the namespace, too.
     let figures = inside.run(|| -> Result<Report> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let mut figures = Report::new("cni");
@@ -150,7 +151,7 @@ fn start(node: &Node, pod: &Pod, command: &str, configuration: &Value) -> Result
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no standard input")?;
     match stdin.write_all(configuration.to_string().as_bytes()) {
-        // Not every command reads it, and such a process may have ended by now.
+        // Not every command reads its input, and such a process may have ended by now.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
     }
@@ -163,14 +164,14 @@ fn call(node: &Node, pod: &Pod, command: &str, configuration: &Value) -> Result<
     Ok(output)
 }
 
-/// Milliseconds of one call each.
+/// Durations of single calls in milliseconds.
 #[derive(Default)]
 struct Times {
     add: Vec<f64>,
     del: Vec<f64>,
 }
 
-/// Measures processes of the plugin that only tell their version: what starting and ending it takes.
+/// Measures processes of the plugin that only print their version: the cost of starting and ending a process.
 fn measure_start(node: &Node, pods: &[Pod], times: &mut Vec<f64>) -> Result<()> {
     let nothing = json!({});
     for pod in pods {
@@ -181,8 +182,8 @@ fn measure_start(node: &Node, pods: &[Pod], times: &mut Vec<f64>) -> Result<()> 
     Ok(())
 }
 
-/// How many rounds of one kind are measured before the other kinds have their turn: what else happens on the machine then
-/// happens to all of them.
+/// How many rounds of one kind are measured before the other kinds have their turn, so that other activity on the
+/// machine affects all kinds equally.
 const TURN: usize = 10;
 
 /// Measures ADD and DEL of each pod.
@@ -199,7 +200,7 @@ fn measure(node: &Node, pods: &[Pod], changes: Value, times: &mut Times) -> Resu
     Ok(())
 }
 
-/// Measures the same work done directly, with so many writes for an ADD and a DEL.
+/// Measures the same work done directly, with the given numbers of writes for an ADD and a DEL.
 async fn measure_floor(
     node: &Node,
     client: &client::Client,
@@ -219,7 +220,7 @@ fn milliseconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0
 }
 
-/// The value below which this share of all values is.
+/// The quantile of the values at this share.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -242,7 +243,7 @@ fn compare(figures: &mut Report, what: &str, ours: &[f64], floor: &[f64], goal: 
     }
 }
 
-/// What the kernel is asked for.
+/// The kernel objects of one pod.
 fn plan(node: &Node, number: usize) -> Result<Plan> {
     let conf = cni::NetConf::parse(&node.configuration(json!({})))?;
     let mut plan = Plan::new(&conf, format!("califloor{number}"), "eth0", Some(1450))?;
@@ -258,7 +259,7 @@ fn connect(plan: &Plan, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The same operations of the kernel, done here.
+/// Does the same kernel operations in this process.
 fn wire(node: &Node, pod: &Pod, number: usize) -> Result<(f64, f64)> {
     let plan = plan(node, number)?;
     let namespace = &pod.netns.namespace;
@@ -270,7 +271,7 @@ fn wire(node: &Node, pod: &Pod, number: usize) -> Result<(f64, f64)> {
     Ok((made, milliseconds(start)))
 }
 
-/// So many sequential writes of an object about as long as an endpoint.
+/// Makes `count` sequential writes of an object about as long as an endpoint.
 async fn write(client: &client::Client, count: u64, key: usize) -> Result<f64> {
     let text = json!({"metadata": {"name": format!("floor-{key}")}, "spec": {"nets": ["10.0.0.0/8", "10.1.0.0/16", "10.2.0.0/16"],
         "extra": "x".repeat(400)}});
@@ -283,7 +284,7 @@ async fn write(client: &client::Client, count: u64, key: usize) -> Result<f64> {
     Ok(milliseconds(start))
 }
 
-/// How many revisions of etcd a call takes.
+/// The current revision of etcd.
 fn revision(etcd: &Etcd) -> Result<u64> {
     let output = etcd.etcdctl(&["get", "none", "-w", "json"])?;
     let value: Value = serde_json::from_slice(&output.stdout)?;
@@ -298,7 +299,8 @@ async fn on_etcd(figures: &mut Report, node: &mut Node) -> Result<()> {
     let node = &*node;
     let pods: Vec<Pod> =
         (0..rounds()).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
-    // Warm: the host has its block, the network its profile. With the agent there, only a plugin that is told so works itself.
+    // Warm: the host has its block, the network its profile. With the agent running, only a plugin that is configured
+    // to do so works by itself.
     let variables = [("DATASTORE_TYPE", "etcdv3".to_owned()), ("ETCD_ENDPOINTS", cluster.etcd.endpoint())];
     let alone = || json!({"agent_socket": "none"});
     let agent = Agent::start(node, &variables)?;
@@ -353,7 +355,7 @@ fn writes_of(node: &Node, etcd: &Etcd, pod: &Pod) -> Result<(u64, u64)> {
     Ok((added - before, revision(etcd)? - added))
 }
 
-/// ADDs per second with so many at once; what was added is deleted again.
+/// ADDs per second with `width` of them at once; what was added is deleted again.
 fn parallel(node: &Node, width: usize, changes: Value) -> Result<f64> {
     let count = if width == 1 { rounds().min(20) } else { width };
     let pods: Vec<Pod> = (0..count).map(|number| Pod::new(&format!("p{number}"))).collect::<Result<_>>()?;
@@ -373,8 +375,8 @@ fn parallel(node: &Node, width: usize, changes: Value) -> Result<f64> {
     Ok(pods.len() as f64 / seconds)
 }
 
-/// The floor per second with so many at once: what the kernel and the datastore give on this machine to whoever needs no
-/// process and asks for nothing else.
+/// The floor per second with `width` at once: what the kernel and the datastore achieve on this machine without
+/// processes and any other requests.
 fn parallel_floor(node: &Node, client: &client::Client, width: usize, writes: u64) -> Result<f64> {
     let count = if width == 1 { rounds().min(20) } else { width };
     let pods: Vec<Pod> = (0..count).map(|number| Pod::new(&format!("f{number}"))).collect::<Result<_>>()?;
@@ -402,7 +404,7 @@ fn parallel_floor(node: &Node, client: &client::Client, width: usize, writes: u6
     Ok(count as f64 / seconds)
 }
 
-/// How much faster many at once are, for the floor and for plugins.
+/// How much faster many concurrent calls are, for the floor and for plugins.
 fn together(
     figures: &mut Report,
     node: &Node,

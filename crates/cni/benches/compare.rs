@@ -1,14 +1,14 @@
-//! Pods that Calico's plugin attached and ours detaches, and the other way round, on one host and one etcd: not a measurement,
-//! and run only when asked for.
+//! Attaches pods with Calico's plugin and detaches them with ours, and the other way round, on one host and one etcd.
+//! Not a measurement; runs only on request.
 //!
 //! ```text
 //! TORTIE_PEER_CNI=/path/to/calico TORTIE_PEER_CALICOCTL=/path/to/calicoctl cargo bench -p cni --bench compare -- compare
 //! ```
 //!
-//! The peer is one program that is both `calico` and `calico-ipam`, by the name that it is called by. Both plugins attach pods
-//! of the same shapes; their answers, what they store and the pods themselves must be equal except for identities. Calico's
-//! `calicoctl ipam show` must count the addresses, and at the end nothing is left. It runs in network and mount namespaces of its
-//! own, because Calico's plugin locks and logs at fixed places.
+//! The peer is one program that is both `calico` and `calico-ipam`, depending on the name it is called by. Both plugins
+//! attach pods of the same shapes; their answers, what they store and the pods themselves must be equal except for
+//! identities. Calico's `calicoctl ipam show` must count the addresses, and at the end nothing is left. Everything runs
+//! in network and mount namespaces of its own, because Calico's plugin locks and logs at fixed places.
 
 #[path = "../tests/it/world.rs"]
 #[expect(dead_code, reason = "the world of the tests has more than this needs")]
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts this program again where it cannot disturb anybody.
+/// Starts this program again in namespaces where it cannot disturb other processes.
 fn enter() -> Result<()> {
     let script = "mount -t tmpfs tmpfs /run && mkdir -p /run/netns && mount -t tmpfs tmpfs /var/lib && mount -t tmpfs tmpfs /var/log \
                   && mkdir /var/lib/calico && echo node-a > /var/lib/calico/nodename && ip link set lo up && exec \"$@\"";
@@ -72,7 +72,7 @@ enum Who {
     Theirs,
 }
 
-/// A host where both programs are installed, each in a folder of its own.
+/// A host where both programs are installed, each in its own folder.
 struct Bed {
     node: Node,
     cluster: Cluster,
@@ -117,11 +117,11 @@ impl Bed {
         child.stdin.take().context("no standard input")?.write_all(configuration.to_string().as_bytes())?;
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "{command} by {who:?}: {}", told(&output));
-        // Calico's plugin says "OK" to a CHECK.
+        // Calico's plugin answers "OK" to a CHECK.
         if command == "ADD" { answer(&output) } else { Ok(Value::Null) }
     }
 
-    /// What the pod and its host show of an attachment.
+    /// The state of an attachment as seen in the pod and on its host.
     fn shown(&self, pod: &Pod) -> Result<String> {
         let interface = pod.netns.ip(&["-o", "link", "show", "eth0"])?;
         let mut shown = String::new();
@@ -144,7 +144,7 @@ impl Bed {
     }
 }
 
-/// The text with everything that belongs to one attachment only replaced.
+/// The text, with everything that is specific to one attachment masked.
 fn masked(text: &str, container: &str) -> String {
     let text = text.replace(container, "CONTAINER");
     let is_mac = |word: &str| word.len() == 17 && word.split(':').count() == 6;
@@ -162,7 +162,8 @@ fn masked(text: &str, container: &str) -> String {
         let is_time = plain.len() == 20 && plain.ends_with('Z');
         let is_interface = plain.starts_with("cali") && plain.len() == 15 || plain.starts_with("if");
         let is_gateway = plain == "169.254.1.1";
-        // Ours spares the kernel a search for duplicates that cannot be: it is switched off on the device by both.
+        // Our plugin spares the kernel a search for duplicates that cannot exist; both plugins switch the search off on
+        // the device.
         if plain == "nodad" {
             continue;
         }
@@ -208,14 +209,14 @@ fn compare() -> Result<()> {
             let stored: Vec<String> =
                 bed.stored(&container)?.into_iter().map(|(key, value)| format!("{key} {value}")).collect();
             seen.entry("stored").or_default().push(masked(&stored.join("\n"), &container));
-            // Each looks at what the other one made.
+            // Each plugin checks what the other one created.
             bed.call(deletes, "CHECK", &pod, Some(&result))?;
             pods.push((pod, result));
         }
         check(&bed, pods.len())?;
         for (pod, result) in &pods {
             bed.call(deletes, "DEL", pod, Some(result))?;
-            // Once more, as runtimes do.
+            // A second time, as runtimes do.
             bed.call(adds, "DEL", pod, Some(result))?;
         }
         bed.node.assert_bare()?;

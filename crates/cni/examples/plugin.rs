@@ -1,7 +1,7 @@
-//! The plugins as a program for tests: started by a link named `calico-ipam` it is that plugin, otherwise `calico`.
+//! The plugins as a program for tests: `calico-ipam` if started by a link of that name, otherwise `calico`.
 //!
-//! Releases use the multi-call program `tortie`; tests need one that has fault points. With `AGENT_SOCKET` set it is the
-//! agent instead, so that tests can kill it.
+//! Releases use the multi-call program `tortie`; tests need a program that has fault points. With `AGENT_SOCKET` set it
+//! is the agent instead, so that tests can kill it.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -6,9 +6,9 @@
 //!            └─► pair of devices (not a pod) ──┘   └─► devices ───┘              (a new endpoint: at once)
 //! ```
 //!
-//! What does not depend on each other runs at once: all reads, then taking addresses and making the pair of devices, which for a
-//! container that is not a pod begins with the reads already. The order of writes is Calico's: addresses, devices,
-//! endpoint, profile. If a step fails, everything that this call made is taken back.
+//! Independent steps run at once: first all reads, then taking addresses and creating the pair of devices. For a
+//! container that is not a pod the devices are begun along with the reads. The order of writes is Calico's: addresses,
+//! devices, endpoint, profile. If a step fails, everything that this call created is undone.
 
 mod complete;
 mod known;
@@ -31,24 +31,25 @@ use netlink::MacAddress;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-/// One ADD: what is attached, and its network as far as it is known without asking.
+/// One ADD: the attachment, and its network as far as it is known without asking.
 struct Adding<'a> {
     attachment: Attachment<'a>,
-    /// The name of its endpoint, unless it has one already.
+    /// The name of its endpoint if a new one is created.
     name: String,
-    /// With addresses to follow.
+    /// The network; its addresses follow later.
     network: PodNetwork,
 }
 
 /// Attaches a container.
 ///
 /// # Errors
-/// When it cannot be done; nothing of it is left then.
+/// When the container cannot be attached; nothing of it is left then.
 pub(crate) async fn add(context: &Context, request: &Request) -> Result<CniResult> {
     fault::point("started");
     let mut adding = Adding::prepare(context, request)?;
     let _turn = Turn::for_call(&context.paths.turns, &request.container_id).await?;
-    // The same container again, before the release of its first life was carried out: that comes first.
+    // The same container may be added again before the release of its first life was carried out: the release comes
+    // first.
     crate::pending::carry_out_for(context, &request.container_id).await?;
     let begun = if adding.can_begin_early() { adding.network.begin() } else { Begun::NOTHING };
     let known = match Box::pin(known::read(&adding.attachment)).await {
@@ -97,13 +98,13 @@ impl<'a> Adding<'a> {
         Ok(Self { attachment, name, network: PodNetwork { dataplane, namespace, plan } })
     }
 
-    /// The pair of devices can be made before the datastore has answered if nothing that is stored has a say in it, and
-    /// nothing is to be waited for.
+    /// Whether the pair of devices can be created before the datastore has answered: nothing that is stored influences
+    /// it, and there is nothing to wait for.
     fn can_begin_early(&self) -> bool {
         !self.attachment.identity.is_pod() && self.attachment.request.conf.readiness_gates.is_empty()
     }
 
-    /// Addresses and devices were begun at once; if one of them failed, the other is taken back.
+    /// Joins the two steps that were begun at once; if one of them failed, the other is undone.
     async fn both(&self, taken: Result<Assigned>, begun: Result<Made>) -> Result<(Assigned, Made)> {
         fault::point("addresses-assigned");
         match (taken, begun) {
@@ -120,8 +121,8 @@ impl<'a> Adding<'a> {
     }
 }
 
-/// A hardware address as the kernel chooses one: random, locally administered. Chosen here, it is known before the device
-/// has it.
+/// A random, locally administered hardware address, as the kernel would choose. Chosen here, it is known before the
+/// device has it.
 fn random_mac() -> MacAddress {
     let [first, rest @ ..] = RandomState::new().build_hasher().finish().to_be_bytes();
     let [second, third, fourth, fifth, sixth, ..] = rest;

@@ -1,4 +1,4 @@
-//! A container's addresses, whichever IPAM plugin manages them: where ADD takes them from and DEL gives them back to.
+//! A container's addresses, whichever IPAM plugin manages them: ADD takes them, DEL gives them back.
 
 use crate::annotations::AddressSource;
 use crate::assigned::Assigned;
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 /// The name of Calico's own IPAM plugin.
 const CALICO: &str = "calico-ipam";
-/// The reference plugin that Calico adds something to.
+/// The reference plugin whose configuration Calico extends.
 const HOST_LOCAL: &str = "host-local";
 
 /// Takes addresses.
 ///
 /// # Errors
-/// When there are none to be had; nothing stays taken then.
+/// When no address is available; nothing stays taken then.
 pub(crate) async fn take(
     attachment: &Attachment<'_>,
     source: &AddressSource,
@@ -80,7 +80,7 @@ async fn take_any(attachment: &Attachment<'_>, wish: Wish) -> Result<Assigned> {
     Ok(assigned)
 }
 
-/// Gives the container's addresses back; that it has none is fine.
+/// Gives the container's addresses back. Having none is not an error.
 ///
 /// # Errors
 /// When their manager fails.
@@ -92,7 +92,7 @@ pub(crate) async fn give_back(attachment: &Attachment<'_>) -> Result<()> {
     }
 }
 
-/// Gives addresses back after a failure that is reported anyway.
+/// Gives addresses back after a failure that is reported in any case.
 pub(crate) async fn give_back_quietly(attachment: &Attachment<'_>) {
     if let Err(error) = give_back(attachment).await {
         let container = attachment.identity.describe();
@@ -103,7 +103,7 @@ pub(crate) async fn give_back_quietly(attachment: &Attachment<'_>) {
     }
 }
 
-/// Keeps the release for later.
+/// Records the release in the journal, for later.
 pub(crate) fn record(attachment: &Attachment<'_>) {
     let journal = Journal::new(&attachment.context.paths.journal);
     if let Err(error) = journal.record(attachment.request, Some(attachment.node())) {
@@ -117,10 +117,10 @@ pub(crate) fn is_delegated(request: &Request) -> bool {
     request.conf.ipam.kind != CALICO
 }
 
-/// Gives addresses back to another plugin.
+/// Has another IPAM plugin give the addresses back.
 ///
 /// # Errors
-/// When it fails.
+/// When the plugin fails.
 pub(crate) async fn delegate_release(request: &Request, paths: &HostPaths) -> Result<()> {
     let files = azure_files(paths, request);
     let mut document = request.document.clone();
@@ -147,7 +147,7 @@ fn prepare_host_local(request: &Request, document: &mut Value) -> Result<()> {
 /// Passes CHECK, STATUS or GC on to another plugin.
 ///
 /// # Errors
-/// When it fails.
+/// When the plugin fails.
 pub(crate) async fn pass_on(request: &Request) -> Result<()> {
     let mut document = request.document.clone();
     prepare_host_local(request, &mut document)?;

@@ -1,7 +1,7 @@
-//! Work through the node's agent: the plugin hands its call to a long-running process by a root-only socket.
+//! Work through the node's agent: the plugin hands its call to a long-running process over a root-only socket.
 //!
-//! The same library code runs in both places ([`execute`](crate::run::execute)). Through the agent the connection to the datastore and
-//! the host's blocks are warm, calls that wait at once share one write, and the plugin needs no credentials.
+//! The same library code runs in both places ([`execute`](crate::run::execute)). In the agent the connection to the
+//! datastore and the host's blocks are warm, concurrent calls share one write, and the plugin needs no credentials.
 
 pub(crate) mod client;
 mod opening;

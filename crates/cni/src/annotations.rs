@@ -1,4 +1,4 @@
-//! What annotations of the pod and its namespace ask for, as values. No IO.
+//! What annotations of the pod and its namespace request, as values. No IO.
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
@@ -15,9 +15,9 @@ use std::net::IpAddr;
 pub(crate) enum AddressSource {
     /// The IPAM plugin chooses.
     Plugin,
-    /// The IPAM plugin is asked for these.
+    /// The IPAM plugin is asked for these addresses.
     Requested(Vec<IpAddr>),
-    /// These, and nobody is asked.
+    /// These addresses are used without asking an IPAM plugin.
     Unmanaged(Vec<IpAddr>),
 }
 
@@ -32,10 +32,10 @@ pub(crate) struct PoolChoice {
     pub(crate) families: Option<Families>,
 }
 
-/// The pools and families that the pod, or else its namespace, asks for.
+/// The pools and families that the pod, or else its namespace, requests.
 ///
 /// # Errors
-/// An annotation that is no JSON list of texts, or names a family that does not exist.
+/// An annotation that is not a JSON list of strings, or names an unknown family.
 pub(crate) fn pool_choice(pod: &StringMap, namespace: &StringMap) -> Result<PoolChoice> {
     let list = |name: &'static str| {
         let own = pod.get(name).filter(|text| !text.is_empty());
@@ -97,10 +97,10 @@ pub(crate) fn address_source(pod: &StringMap, conf: &NetConf) -> Result<AddressS
     }
 }
 
-/// The hardware address that the pod asks for.
+/// The hardware address that the pod requests.
 ///
 /// # Errors
-/// One that is none.
+/// When the annotation is not a hardware address.
 pub(crate) fn hardware_address(pod: &StringMap) -> Result<Option<MacAddress>> {
     let Some(text) = pod.get(HARDWARE_ADDRESS) else { return Ok(None) };
     let mac = text.parse().map_err(|error| {
@@ -112,7 +112,7 @@ pub(crate) fn hardware_address(pod: &StringMap) -> Result<Option<MacAddress>> {
     Ok(Some(mac))
 }
 
-/// The floating addresses that the pod asks for, as written.
+/// The floating addresses that the pod requests, as written.
 ///
 /// # Errors
 /// When the feature is off, or the annotation is not a list.
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_of_the_pod_win_over_those_of_its_namespace() {
+    fn pools_of_the_pod_override_those_of_its_namespace() {
         let namespace = map(&[
             ("ipv4pools", r#"["a"]"#),
             ("ipv6pools", r#"["b"]"#),

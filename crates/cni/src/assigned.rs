@@ -1,5 +1,5 @@
-//! What address management gave a container: ADD's own type, between what IPAM plugins and the datastore say and what
-//! the runtime gets an answer.
+//! The addresses that address management assigned to a container: ADD's own type, between the forms of IPAM plugins,
+//! the datastore and the runtime's answer.
 
 use crate::request::Request;
 use crate::wiring::Ends;
@@ -7,20 +7,20 @@ use cni_protocol::result::{CniResult, Dns, Interface, Ip, Route};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Addresses of a container, and what its IPAM plugin says beside them.
+/// Addresses of a container, and what else its IPAM plugin returned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Assigned {
-    /// The addresses, each with the prefix length that its manager gave it.
+    /// The addresses, each with the prefix length that its manager assigned.
     pub(crate) addresses: Vec<IpNet>,
-    /// Handed on to the runtime.
+    /// Passed on to the runtime.
     pub(crate) routes: Vec<Route>,
-    /// Handed on to the runtime.
+    /// Passed on to the runtime.
     pub(crate) dns: Dns,
-    /// Where packets to the addresses go.
+    /// Where packets to the addresses are delivered.
     pub(crate) traffic: Traffic,
 }
 
-/// Where packets to a container's addresses go once it is attached.
+/// Where packets to a container's addresses are delivered once it is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// To this host.
@@ -31,22 +31,22 @@ pub(crate) enum Traffic {
 }
 
 impl Assigned {
-    /// Addresses of Calico's own management: each has a route, unless its packets go elsewhere.
+    /// Addresses of Calico's own management: each has a route, unless its packets are delivered elsewhere.
     pub(crate) fn of(addresses: Vec<IpNet>, traffic: Traffic) -> Self {
         let routes = match traffic {
-            // As in Calico the destination keeps the address's own bits.
+            // Like in Calico, the destination keeps the address's own bits.
             Traffic::Here => addresses.iter().copied().map(Route::to).collect(),
             Traffic::StillElsewhere => Vec::new(),
         };
         Self { addresses, routes, dns: Dns::default(), traffic }
     }
 
-    /// Addresses that nobody manages.
+    /// Addresses that no IPAM plugin manages.
     pub(crate) fn unmanaged(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { addresses: addresses.into_iter().map(IpNet::from).collect(), ..Self::default() }
     }
 
-    /// What another IPAM plugin answered.
+    /// The answer of another IPAM plugin.
     pub(crate) fn by_plugin(result: CniResult) -> Self {
         let CniResult { ips, routes, dns, .. } = result;
         Self {
@@ -73,7 +73,7 @@ impl Assigned {
         }
     }
 
-    /// The result of `calico`: both ends of the device; addresses stand by themselves and have no gateway.
+    /// The result of `calico`: both ends of the device; addresses have their full prefix length and no gateway.
     pub(crate) fn into_result(self, request: &Request, ends: &Ends, mtu: Option<u32>) -> CniResult {
         let host = Interface { name: ends.host_device.clone(), ..Interface::default() };
         let pod = Interface {

@@ -1,4 +1,4 @@
-//! What most calls are about: one container on one network of this host.
+//! The subject of most calls: one container on one network of this host.
 
 use crate::context::Context;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::host;
 use crate::identity::Identity;
 use crate::request::Request;
 
-/// One container on one network, as a request names it, with what the call works with.
+/// One container on one network, as named by a request, with the call's context.
 #[derive(Clone, Debug)]
 pub(crate) struct Attachment<'a> {
     pub(crate) context: &'a Context,
@@ -15,10 +15,10 @@ pub(crate) struct Attachment<'a> {
 }
 
 impl<'a> Attachment<'a> {
-    /// The attachment of a request on `node`, or else on the node that the host's files name.
+    /// The attachment of a request on `node`, or else on the node named by the host's files.
     ///
     /// # Errors
-    /// A node without a name, or names of which no endpoint's name can be made.
+    /// A node without a name, or names that no endpoint name can be built from.
     pub(crate) fn new(context: &'a Context, request: &'a Request, node: Option<&str>) -> Result<Self> {
         let identity = match node {
             Some(node) => Identity::of(request, node),

@@ -1,5 +1,5 @@
-//! CHECK: whether a container is still attached as ADD made it. It looks at the kernel, the endpoint and the addresses,
-//! changes nothing, and tells everything that differs at once.
+//! CHECK: whether a container is still attached as ADD attached it. Inspects the kernel, the endpoint and the
+//! addresses, changes nothing, and reports all differences at once.
 
 use crate::addresses;
 use crate::config::Dataplane;
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 /// Checks an attachment.
 ///
 /// # Errors
-/// What differs, or what cannot be looked at.
+/// When something differs, or cannot be inspected.
 pub(crate) async fn check(context: &Context, request: &Request) -> Result<()> {
     let conf = &request.conf;
     let previous = previous_result(request)?;
@@ -64,7 +64,7 @@ fn previous_result(request: &Request) -> Result<CniResult> {
     CniResult::parse(value).map_err(|error| missing(&error))
 }
 
-/// The addresses that belong to our interface; others of a chain are theirs.
+/// The addresses of our interface; the other addresses belong to other plugins of the chain.
 fn own_addresses(previous: &CniResult, ifname: &str) -> Vec<IpAddr> {
     let is_ours = |ip: &&Ip| match ip.interface.and_then(|index| previous.interfaces.get(index)) {
         Some(interface) => interface.name == ifname,
@@ -134,7 +134,7 @@ async fn check_addresses(
             .map_err(|error| CniError::address(&format!("reading the allocation of {address}"), &error))?;
         match found.map(|it| HandleId::from(it.handle_id.unwrap_or_default())) {
             None => findings.push(format!("address {address} is not assigned")),
-            // A virtual machine's addresses are held under a handle of the machine.
+            // A virtual machine's addresses are held by a handle of the machine.
             Some(other) if other != handle && !other.contains(".vmi.") => {
                 findings.push(format!("address {address} is assigned to {other}"));
             }

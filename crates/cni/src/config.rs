@@ -1,8 +1,8 @@
-//! The network configuration that the runtime hands over: Calico's fields, typed, with the whole document kept for the
+//! The network configuration that the runtime passes: Calico's fields, typed, along with the whole document for the
 //! plugins that we delegate to.
 //!
-//! Unknown fields are not our business (the runtime and other plugins have theirs). A known field of another type than
-//! expected is an error. `null` means "not given", as in Go.
+//! Unknown fields are ignored (the runtime and other plugins have their own). A known field of an unexpected type is an
+//! error. `null` means "not given", as in Go.
 
 use crate::error::{CniError, Result, code};
 use serde::Deserialize;
@@ -23,11 +23,11 @@ settings::document! {
         pub ipam: IpamConf,
         /// Requests per second to the Kubernetes API; 0 for the default.
         pub qps: i64,
-        /// Requests at once above that rate.
+        /// How many Kubernetes API requests may exceed that rate in a burst.
         pub burst: i64,
-        /// What Mesos says of the container.
+        /// Information from Mesos about the container.
         pub args: Args,
-        /// The largest packet; 0 for what the node's agent found.
+        /// The MTU; 0 for the one that the node's agent determined.
         pub mtu: i64,
         /// How many queues the pod's interface has.
         pub num_queues: i64,
@@ -39,31 +39,31 @@ settings::document! {
         pub nodename_file_optional: bool,
         /// An old name for `nodename`.
         pub hostname: String,
-        /// The file by which plugins of this host take turns.
+        /// The lock file by which plugins of this host take turns.
         pub ipam_lock_file: String,
-        /// Which datastore.
+        /// The type of the datastore.
         pub datastore_type: String,
-        /// Where etcd is.
+        /// etcd's endpoints.
         pub etcd_endpoints: String,
-        /// The domain whose SRV records say where etcd is.
+        /// The domain whose SRV records name etcd's endpoints.
         pub etcd_discovery_srv: String,
         /// An old form of `etcd_endpoints`.
         pub etcd_authority: String,
         /// The scheme for `etcd_authority`.
         pub etcd_scheme: String,
-        /// Our key for etcd.
+        /// The file with our key for etcd.
         pub etcd_key_file: String,
-        /// Our certificate for etcd.
+        /// The file with our certificate for etcd.
         pub etcd_cert_file: String,
-        /// Who signed etcd's certificate.
+        /// The file with the certificate authority of etcd.
         pub etcd_ca_cert_file: String,
-        /// The data directory of the embedded store; ours.
+        /// The data directory of the embedded store; not a field of Calico's.
         pub embedded_path: String,
-        /// How much is logged: debug, info or error.
+        /// The log level: debug, info or error.
         pub log_level: String,
         /// The file that the log is appended to.
         pub log_file_path: String,
-        /// How large a log file grows, in MB.
+        /// The maximum size of a log file, in MB.
         pub log_file_max_size: i64,
         /// How many days old log files are kept.
         pub log_file_max_age: i64,
@@ -73,31 +73,31 @@ settings::document! {
         pub policy: Policy,
         /// How to reach Kubernetes.
         pub kubernetes: Kubernetes,
-        /// Features that are off unless said otherwise.
+        /// Features that are off by default.
         pub feature_control: FeatureControl,
         /// Settings inside the container.
         pub container_settings: ContainerSettings,
-        /// Whether custom routes come beside the default ones.
+        /// Whether there are default routes in addition to custom ones.
         pub include_default_routes: bool,
-        /// Which dataplane does the wiring.
+        /// Selects and configures the dataplane that does the wiring.
         pub dataplane_options: BTreeMap<String, Value>,
         /// The kind of the pod's interface: veth or netkit.
         pub device_type: String,
-        /// Limits a node to one block; Windows' setting, which address management honours anywhere.
+        /// Limits a node to one block; Windows' setting, which address management honours on every platform.
         pub windows_use_single_network: bool,
         /// Addresses that must answer before an ADD.
         pub readiness_gates: Vec<String>,
-        /// For how long an ADD waits until policy is in place; 0 for not at all.
+        /// How long an ADD waits until policy is in place; 0 for not at all.
         pub policy_setup_timeout_seconds: i64,
-        /// Where the agent says that policy is in place.
+        /// The folder where the agent reports that policy is in place.
         pub endpoint_status_dir: String,
-        /// Whether the file with the node's MTU must be there.
+        /// Whether the file with the node's MTU must exist.
         pub require_mtu_file: bool,
-        /// Which API group Calico's objects are in.
+        /// The API group of Calico's objects.
         pub calico_api_group: String,
-        /// The socket of the node's agent; ours. Empty for the usual place, `none` for never.
+        /// The socket of the node's agent; not a field of Calico's. Empty for the default path, `none` for never.
         pub agent_socket: String,
-        /// What the plugin before us in the chain returned, or (CHECK, DEL) what ADD returned.
+        /// The result of the previous plugin in the chain, or (CHECK, DEL) the result of ADD.
         #[serde(rename = "prevResult")]
         pub previous_result: Option<Value>,
         /// The attachments that are still valid (GC).
@@ -109,10 +109,10 @@ settings::document! {
     #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
     #[serde(default)]
     pub struct Attachment {
-        /// The container.
+        /// The container's id.
         #[serde(rename = "containerID")]
         pub container_id: String,
-        /// Its interface.
+        /// The name of the interface in the container.
         pub ifname: String,
     }
 
@@ -120,7 +120,7 @@ settings::document! {
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct IpamConf {
-        /// The IPAM plugin.
+        /// The name of the IPAM plugin.
         #[serde(rename = "type")]
         pub kind: String,
         /// "false" for no IPv4 address.
@@ -137,7 +137,7 @@ settings::document! {
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct Policy {
-        /// `k8s`, or nothing for a profile per network.
+        /// `k8s`, or empty for a profile per network.
         #[serde(rename = "type")]
         pub kind: String,
         /// The address of the API.
@@ -146,11 +146,11 @@ settings::document! {
         #[serde(deserialize_with = "secret")]
         #[words = "secret text"]
         pub k8s_auth_token: datastore::Secret,
-        /// Our certificate.
+        /// The file with our certificate.
         pub k8s_client_certificate: String,
-        /// Our key.
+        /// The file with our key.
         pub k8s_client_key: String,
-        /// Who signed the API's certificate.
+        /// The file with the certificate authority of the API.
         pub k8s_certificate_authority: String,
     }
 
@@ -162,15 +162,15 @@ settings::document! {
         pub k8s_api_root: String,
         /// A kubeconfig file.
         pub kubeconfig: String,
-        /// The node's name in Kubernetes, where it differs.
+        /// The node's name in Kubernetes, if it differs.
         pub node_name: String,
     }
 
-    /// Features that are off unless said otherwise.
+    /// Features that are off by default.
     #[derive(Clone, Copy, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct FeatureControl {
-        /// Whether a pod may bring addresses that nobody manages.
+        /// Whether a pod may bring unmanaged addresses.
         pub ip_addrs_no_ipam: bool,
         /// Whether a pod may have floating addresses.
         pub floating_ips: bool,
@@ -184,24 +184,24 @@ settings::document! {
         pub allow_ip_forwarding: bool,
     }
 
-    /// What orchestrators say of the container.
+    /// Information from orchestrators about the container.
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct Args {
-        /// Mesos.
+        /// Mesos' part.
         #[serde(rename = "org.apache.mesos")]
         pub mesos: Mesos,
     }
 
-    /// What Mesos says.
+    /// Mesos' information about the container.
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct Mesos {
-        /// Of the network.
+        /// Mesos' information about the network.
         pub network_info: NetworkInfo,
     }
 
-    /// What Mesos says of the network.
+    /// Mesos' information about the network.
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct NetworkInfo {
@@ -209,7 +209,7 @@ settings::document! {
         pub labels: Labels,
     }
 
-    /// A list of labels, one level deeper than needed.
+    /// A list of labels, nested one level deeper than necessary.
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct Labels {
@@ -221,29 +221,29 @@ settings::document! {
     #[derive(Clone, Debug, Default, Deserialize)]
     #[serde(default)]
     pub struct Label {
-        /// Its name.
+        /// The label's name.
         pub key: String,
-        /// Its value.
+        /// The label's value.
         pub value: String,
     }
 }
 
-/// Who wires the pod.
+/// What wires the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dataplane {
-    /// This plugin, by netlink.
+    /// This plugin, using netlink.
     Linux,
-    /// An external service behind this socket.
+    /// An external service that listens on this socket.
     Grpc(String),
 }
 
-/// What the device of a pod is.
+/// The kind of device that a pod gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceType {
     /// A pair of Ethernet devices.
     #[default]
     Veth,
-    /// A pair of netkit devices, where the kernel has them.
+    /// A pair of netkit devices, if the kernel supports them.
     Netkit,
 }
 
@@ -251,7 +251,7 @@ impl NetConf {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// Not JSON, or a field of another type than expected.
+    /// When the document is not JSON, or a field has an unexpected type.
     pub fn parse(document: &Value) -> Result<Self> {
         let mut document = document.clone();
         drop_nulls(&mut document);
@@ -261,22 +261,22 @@ impl NetConf {
         })
     }
 
-    /// Whether policy and labels come from Kubernetes.
+    /// Whether Kubernetes provides policy and labels.
     #[must_use]
     pub fn is_kubernetes_policy(&self) -> bool {
         self.policy.kind == api::words::KUBERNETES
     }
 
-    /// Whether addresses come from Calico's own IPAM.
+    /// Whether Calico's own IPAM provides addresses.
     #[must_use]
     pub fn is_calico_ipam(&self) -> bool {
         self.ipam.kind == "calico-ipam"
     }
 
-    /// Who wires the pod.
+    /// What wires the pod.
     ///
     /// # Errors
-    /// A dataplane that does not exist.
+    /// When the configured dataplane type is unknown.
     pub fn dataplane(&self) -> Result<Dataplane> {
         match self.dataplane_options.get("type") {
             None => Ok(Dataplane::Linux),
@@ -297,10 +297,10 @@ impl NetConf {
         }
     }
 
-    /// What the device of a pod is.
+    /// The kind of device that a pod gets.
     ///
     /// # Errors
-    /// A kind that does not exist.
+    /// When the configured kind is unknown.
     pub fn device(&self) -> Result<DeviceType> {
         match self.device_type.as_str() {
             "" | "veth" => Ok(DeviceType::Veth),
@@ -312,7 +312,8 @@ impl NetConf {
         }
     }
 
-    /// The variables by which the client finds its datastore; those of the configuration win over the process's.
+    /// The environment variables that configure the client's datastore; those of the configuration override the
+    /// process's.
     #[must_use]
     pub fn client_variables(&self) -> BTreeMap<&'static str, String> {
         let number = |value: i64| if value == 0 { String::new() } else { value.to_string() };
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_name_the_mistake() {
         let error = NetConf::parse(&json!({"mtu": "1500"})).unwrap_err();
         assert!(error.code == 6 && error.msg.contains("failed to load netconf"), "{error}");
         let conf = |value| NetConf::parse(&value).unwrap();

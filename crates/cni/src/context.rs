@@ -1,4 +1,4 @@
-//! What one call works with: open connections, the host's places, the clock.
+//! The context of a call: open connections, the host's paths, the clock.
 
 use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result};
@@ -7,35 +7,35 @@ use crate::store::Store;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-/// What one call works with. Cheap to clone.
+/// The context of a call. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Open connections.
     pub store: Arc<Store>,
-    /// Where things are on the host.
+    /// The paths on the host.
     pub paths: HostPaths,
-    /// Whether requests that wait at once share one write (in an agent), so that no lock between processes is needed.
+    /// Whether concurrent requests share one write (in an agent), so that no lock between processes is needed.
     pub shares_writes: bool,
     clock: fn() -> Timestamp,
 }
 
 impl Context {
-    /// A context of the real clock.
+    /// A context with the real clock.
     #[must_use]
     pub fn new(store: Arc<Store>, paths: HostPaths, shares_writes: bool) -> Self {
         Self { store, paths, shares_writes, clock: Timestamp::now }
     }
 
-    /// The moment.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// Brings the data of address management into this version's form, once per boot of the host.
+    /// Upgrades the data of address management to this version's form, once per boot of the host.
     ///
     /// # Errors
-    /// When the datastore fails or the mark cannot be left.
+    /// When the datastore fails or the marker file cannot be created.
     pub async fn upgrade_once(&self, node: &str) -> Result<()> {
         let mark = &self.paths.ipam_upgraded;
         if mark.exists() {

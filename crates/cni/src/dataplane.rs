@@ -1,4 +1,4 @@
-//! Who wires the pod: this plugin by netlink, on a thread that may block, or an external service.
+//! Wires the pod: this plugin over netlink, in a thread that may block, or an external service.
 
 use crate::config::{Dataplane, NetConf};
 use crate::error::{CniError, Result, code};
@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
-/// How long removing a device may take: some old kernels never come back from it.
+/// How long removing a device may take: on some old kernels the removal never returns.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many pods are wired at once. The kernel makes devices one at a time; threads that wait for their turn there keep
-/// processors busy that others need.
+/// How many pods are wired at once. The kernel creates devices one at a time; threads that wait for their turn there
+/// keep processors busy that others need.
 static WIRING: Semaphore = Semaphore::const_new(2);
 
-/// A pod's network: who makes it, where, and what it is to be.
+/// A pod's network: what creates it, where, and its intended state.
 #[derive(Clone, Debug)]
 pub(crate) struct PodNetwork {
     pub(crate) dataplane: Dataplane,
@@ -25,34 +25,34 @@ pub(crate) struct PodNetwork {
     pub(crate) plan: Plan,
 }
 
-/// How much of a pod's network is made.
+/// How much of a pod's network has been created.
 #[derive(Debug)]
 pub(crate) enum Made {
     /// A pair of devices.
     Pair(Box<Pair>),
-    /// What an external service made.
+    /// The result of an external service.
     External(PodInterface),
-    /// Nothing yet: it is made in one go when everything is known.
+    /// Nothing yet: everything is created at once when all is known.
     Nothing,
 }
 
-/// A pair of devices that is being made while the caller goes on. The caller must wait for it in the end.
+/// A pair of devices that is being created while the caller continues. The caller must eventually wait for it.
 #[derive(Debug)]
 pub(crate) struct Begun(Option<JoinHandle<Result<Made>>>);
 
 impl Begun {
-    /// Nothing is being made.
+    /// Nothing is being created.
     pub(crate) const NOTHING: Self = Self(None);
 
-    /// The same, or begun now if nothing is being made.
+    /// Returns this, or begins now if nothing is being created.
     pub(crate) fn or_begin(self, network: &PodNetwork) -> Self {
         if self.0.is_some() { self } else { network.begin() }
     }
 
-    /// What was made; [`Made::Nothing`] when something was in the way.
+    /// Waits for the devices; [`Made::Nothing`] if something was in the way.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel reports an error.
     pub(crate) async fn done(self) -> Result<Made> {
         match self.0 {
             None => Ok(Made::Nothing),
@@ -60,14 +60,14 @@ impl Begun {
         }
     }
 
-    /// Takes it back.
+    /// Removes what was created.
     pub(crate) async fn undo(self) {
         self.done().await.unwrap_or(Made::Nothing).undo().await;
     }
 }
 
 impl PodNetwork {
-    /// Begins to make the pair of devices ahead of the addresses, if nothing is in the way.
+    /// Begins to create the pair of devices before the addresses are known, if nothing is in the way.
     pub(crate) fn begin(&self) -> Begun {
         if self.dataplane != Dataplane::Linux {
             return Begun::NOTHING;
@@ -79,10 +79,10 @@ impl PodNetwork {
         })))
     }
 
-    /// Finishes the network. After a failure nothing of it is left.
+    /// Completes the network. After a failure nothing of it is left.
     ///
     /// # Errors
-    /// When the kernel or the service refuses.
+    /// When the kernel or the service reports an error.
     pub(crate) async fn finish(
         &self,
         begun: Made,
@@ -124,7 +124,7 @@ impl PodNetwork {
         .await
     }
 
-    /// Whether the kernel has all of it.
+    /// Whether all of it exists in the kernel.
     pub(crate) async fn is_made(&self) -> Result<bool> {
         let (plan, namespace) = (self.plan.clone(), Arc::clone(&self.namespace));
         Ok(blocking(move || wiring::check(&plan, &namespace)).await?.is_empty())
@@ -132,7 +132,7 @@ impl PodNetwork {
 }
 
 impl Made {
-    /// Takes back what was made for an ADD that failed.
+    /// Removes what was created for an ADD that failed.
     pub(crate) async fn undo(self) {
         let outcome = match self {
             Self::Nothing => Ok(()),
@@ -151,10 +151,10 @@ impl Made {
     }
 }
 
-/// Removes the pod's network; what is gone already is fine.
+/// Removes the pod's network. A network that is already gone is not an error.
 ///
 /// # Errors
-/// When the kernel or the service refuses, or does not come back.
+/// When the kernel or the service reports an error, or does not answer in time.
 pub(crate) async fn remove(
     conf: &NetConf,
     netns: &str,
@@ -176,7 +176,7 @@ pub(crate) async fn remove(
 }
 
 async fn in_turn<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    // Nobody closes it.
+    // The semaphore is never closed.
     let _turn = WIRING.acquire().await.ok();
     blocking(work).await
 }

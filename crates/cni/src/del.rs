@@ -1,8 +1,8 @@
-//! DEL: the device, the endpoint and the addresses of a container go.
+//! DEL: removes the device, the endpoint and the addresses of a container.
 //!
-//! The network is removed whatever the datastore says, and addresses are given back only after that: an address that is
-//! free while its route still stands could not be given to the next pod. What is gone already is fine. When the
-//! datastore is away, the rest is kept for later, and the runtime may forget the container.
+//! The network is removed whatever the state of the datastore, and addresses are given back only after that: an address
+//! that is free while its route still exists could not be given to the next pod. Whatever is already gone is not an
+//! error. When the datastore is unreachable, the rest is kept for later, and the runtime may forget the container.
 
 use crate::addresses;
 use crate::attachment::Attachment;
@@ -19,15 +19,15 @@ use client::DeleteOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often an endpoint that somebody changes meanwhile is tried.
+/// How often deleting an endpoint is attempted if it is being changed concurrently.
 const ATTEMPTS: usize = 6;
-/// How long the datastore may be silent before it counts as away.
+/// How long the datastore may take to answer before it counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Detaches a container.
 ///
 /// # Errors
-/// When its network cannot be removed, or the datastore refuses.
+/// When its network cannot be removed, or the datastore reports an error.
 pub(crate) async fn del(context: &Context, request: &Request) -> Result<()> {
     let attachment = Attachment::new(context, request, None)?;
     let node = Some(attachment.node());
@@ -52,11 +52,11 @@ pub(crate) async fn del(context: &Context, request: &Request) -> Result<()> {
     }
 }
 
-/// What can be done when no connection can even be prepared: the network goes, and addresses of other IPAM plugins; the
-/// rest is kept for later.
+/// Does what is possible when not even a connection can be prepared: removes the network and releases addresses of
+/// other IPAM plugins; the rest is kept for later.
 ///
 /// # Errors
-/// When the network cannot be removed, another plugin fails, or nothing can be kept.
+/// When the network cannot be removed, another plugin fails, or the release cannot be kept for later.
 pub(crate) async fn del_without_store(request: &Request, paths: &HostPaths, reason: &CniError) -> Result<()> {
     let _turn = Turn::for_call(&paths.turns, &request.container_id).await?;
     let namespace = request.namespace_to_clear()?.map(Arc::new);
@@ -66,13 +66,13 @@ pub(crate) async fn del_without_store(request: &Request, paths: &HostPaths, reas
     keep_for_later(paths, request, node.as_deref(), reason)
 }
 
-/// Addresses of other IPAM plugins go back whether or not the datastore is there: they have nothing to do with it.
+/// Releases addresses of other IPAM plugins, which do not depend on the datastore.
 async fn give_back_to_others(request: &Request, paths: &HostPaths) -> Result<()> {
     if addresses::is_delegated(request) { addresses::delegate_release(request, paths).await } else { Ok(()) }
 }
 
-/// The part of DEL that the datastore keeps: carried out now, or again later. Other IPAM plugins have had their addresses
-/// back already.
+/// The part of DEL that concerns the datastore: carried out now, or again later. Addresses of other IPAM plugins have
+/// been released by then.
 ///
 /// # Errors
 /// When the datastore fails.
@@ -92,7 +92,7 @@ fn keep_for_later(paths: &HostPaths, request: &Request, node: Option<&str>, reas
     let journal = Journal::new(&paths.journal);
     match journal.record(request, node) {
         Ok(()) => {
-            tracing::warn!(%reason, container = %request.container_id, "the datastore is away: the release is kept for later");
+            tracing::warn!(%reason, container = %request.container_id, "the datastore is unreachable: the release is kept for later");
             Ok(())
         }
         Err(error) => {
@@ -103,7 +103,7 @@ fn keep_for_later(paths: &HostPaths, request: &Request, node: Option<&str>, reas
     }
 }
 
-/// A datastore that is silent is away.
+/// Treats a silent datastore as unreachable.
 async fn timed(work: impl Future<Output = Result<()>>) -> Result<()> {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(outcome) => outcome,
@@ -137,7 +137,7 @@ pub(crate) async fn remove_endpoint(attachment: &Attachment<'_>) -> Result<()> {
         match delete_endpoint(context, &endpoint).await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_conflict() && attempt < ATTEMPTS => {
-                tracing::info!(endpoint = %name, "the endpoint changed meanwhile; trying again");
+                tracing::info!(endpoint = %name, "the endpoint changed in the meantime; trying again");
             }
             Err(error) if error.is_conflict() => {
                 let message = format!(
@@ -152,7 +152,7 @@ pub(crate) async fn remove_endpoint(attachment: &Attachment<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Deletes exactly this endpoint; one that is gone is fine.
+/// Deletes exactly this revision of the endpoint. An endpoint that is already gone is not an error.
 pub(crate) async fn delete_endpoint(
     context: &Context,
     endpoint: &WorkloadEndpoint,

@@ -1,4 +1,4 @@
-//! The WorkloadEndpoint that ADD writes, built from what is known. No IO.
+//! Builds the WorkloadEndpoint that ADD writes. No IO.
 
 use crate::assigned::Assigned;
 use crate::error::{CniError, Result, code};
@@ -10,20 +10,20 @@ use api::{Action, IPNAT, Profile, ProfileSpec, Rule, WorkloadEndpoint, WorkloadE
 use ipnet::IpNet;
 use model::kubernetes::pod::allowed_source_prefixes;
 
-/// What Kubernetes says of the pod.
+/// Kubernetes' information about the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodFacts {
     /// Labels of the endpoint.
     pub(crate) labels: StringMap,
     /// The pod's annotations.
     pub(crate) annotations: StringMap,
-    /// Its ports.
+    /// The pod's ports.
     pub(crate) ports: Vec<WorkloadEndpointPort>,
     /// The profiles of its namespace and service account.
     pub(crate) profiles: Vec<String>,
-    /// The beginning of its name, where Kubernetes made the rest.
+    /// The prefix of the pod's name if Kubernetes generated the rest.
     pub(crate) generate_name: String,
-    /// Its service account.
+    /// The pod's service account.
     pub(crate) service_account: String,
 }
 
@@ -43,12 +43,12 @@ pub(crate) fn plain(
     endpoint
 }
 
-/// What a pod's endpoint is built from.
+/// The inputs that a pod's endpoint is built from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodEndpoint<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) facts: &'a PodFacts,
-    /// Whether the profiles of Kubernetes hold, or else that of the network.
+    /// Whether Kubernetes' profiles apply, or else that of the network.
     pub(crate) kubernetes_policy: bool,
     pub(crate) assigned: &'a Assigned,
     /// Further addresses, as the annotation has them.
@@ -56,10 +56,10 @@ pub(crate) struct PodEndpoint<'a> {
 }
 
 impl PodEndpoint<'_> {
-    /// A new endpoint of this name, or the existing one with everything that is known now.
+    /// Builds a new endpoint of this name, or updates the existing one with everything that is known now.
     ///
     /// # Errors
-    /// An annotation about addresses that cannot be followed.
+    /// When an annotation about addresses cannot be followed.
     pub(crate) fn build(&self, name: &str, existing: Option<WorkloadEndpoint>) -> Result<WorkloadEndpoint> {
         let Self { identity, facts, assigned, .. } = self;
         let name = existing.as_ref().map_or(name, |endpoint| &endpoint.metadata.name).to_owned();
@@ -84,7 +84,7 @@ impl PodEndpoint<'_> {
 /// The addresses of an endpoint.
 ///
 /// # Errors
-/// Text that is not an address.
+/// When a text is not an address.
 pub(crate) fn addresses_of(endpoint: &WorkloadEndpoint) -> Result<Vec<IpNet>> {
     let read = |network: &IpOrCidr| {
         network.as_str().parse().map_err(|error| {
@@ -95,14 +95,14 @@ pub(crate) fn addresses_of(endpoint: &WorkloadEndpoint) -> Result<Vec<IpNet>> {
     endpoint.spec.ip_networks.iter().map(read).collect()
 }
 
-/// The same endpoint once its device is there.
+/// Adds the device to an endpoint.
 pub(crate) fn set_device(endpoint: &mut WorkloadEndpoint, ends: &Ends) {
     endpoint.spec.interface_name.clone_from(&ends.host_device);
     endpoint.spec.mac = ends.mac.map(|mac| mac.to_string()).unwrap_or_default().into();
 }
 
-/// The profile of a network without a policy of its own: everything may leave; what comes in is open to all under
-/// Kubernetes, and to members of the network otherwise.
+/// The profile of a network without a policy of its own: allows all egress; allows ingress from everywhere under
+/// Kubernetes, and from members of the network otherwise.
 #[must_use]
 pub(crate) fn network_profile(network: &str, is_pod: bool) -> Profile {
     let allow = Rule { action: Action::Allow, ..Rule::default() };
@@ -131,7 +131,7 @@ fn named(identity: &Identity, name: &str, mut endpoint: WorkloadEndpoint) -> Wor
     endpoint
 }
 
-/// An endpoint has each address by itself, whatever its prefix length.
+/// Sets the endpoint's networks: each address with its full prefix length, whatever its own was.
 fn set_networks(endpoint: &mut WorkloadEndpoint, assigned: &Assigned) {
     endpoint.spec.ip_networks =
         assigned.ips().map(|address| IpNet::from(address).to_string().into()).collect();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_endpoint_is_what_calico_writes() {
+    fn a_plain_endpoint_equals_calicos() {
         let mut endpoint =
             plain(&identity(""), "node--a-cni-c1-eth0", StringMap::new(), &assigned(&["172.16.165.136/29"]));
         let mac = Some(MacAddress([0x22, 0xad, 0xae, 0xe3, 0xb4, 0x9b]));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_endpoint_keeps_what_it_does_not_know() {
+    fn a_pods_endpoint_keeps_unknown_fields() {
         let facts = PodFacts {
             annotations: [(
                 "cni.projectcalico.org/allowedSourcePrefixes".to_owned(),

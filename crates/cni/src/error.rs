@@ -2,7 +2,7 @@
 
 pub(crate) use cni_protocol::error::{CniError, Result, code};
 
-/// What a failure of a store becomes for the runtime.
+/// Turns failures of a store into errors for the runtime.
 pub(crate) trait StoreFailure {
     /// A failure of the datastore while attempting `step`.
     fn datastore(step: &str, error: &datastore::Error) -> CniError;

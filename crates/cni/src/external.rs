@@ -1,6 +1,6 @@
 //! An external dataplane (`dataplane_options.type: grpc`): Calico's small gRPC protocol, `cni.CniDataplane`.
 //!
-//! The messages are written by hand: two calls do not make a generated file worthwhile.
+//! The messages are written by hand: two calls do not justify a generated file.
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
@@ -16,44 +16,43 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-/// How long the service may take.
+/// How long the service may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the service removes: one interface of one pod.
+/// The object that the service removes: one interface of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodInterface {
-    /// Where the service listens.
+    /// The service's socket.
     pub(crate) socket: String,
     /// The pod's namespace.
     pub(crate) netns: String,
     /// The pod's interface.
     pub(crate) ifname: String,
-    /// Settings of the service.
+    /// Options for the service.
     pub(crate) options: HashMap<String, String>,
 }
 
-/// What the service is asked to make.
+/// What the service is requested to create.
 #[derive(Clone, Debug)]
 pub(crate) struct ExternalWish {
     /// The pod's interface.
     pub(crate) ifname: String,
     /// The pod's namespace.
     pub(crate) netns: String,
-    /// The host's interface, if the service takes one.
+    /// The host's interface, if the service uses it.
     pub(crate) host_device: String,
     /// Whether the pod may forward.
     pub(crate) forwarding: bool,
-    /// The largest packet.
     pub(crate) mtu: u32,
     /// The pod's addresses.
     pub(crate) addresses: Vec<IpNet>,
     /// The pod's routes.
     pub(crate) routes: Vec<IpNet>,
-    /// Whose they are.
+    /// The pod's endpoint.
     pub(crate) endpoint: Box<WorkloadEndpoint>,
     /// The pod's annotations.
     pub(crate) annotations: api::meta::StringMap,
-    /// Settings of the service.
+    /// Options for the service.
     pub(crate) options: HashMap<String, String>,
 }
 
@@ -159,7 +158,7 @@ struct DelReply {
     error_message: String,
 }
 
-/// The options of the service that are texts.
+/// The options for the service whose values are strings.
 #[must_use]
 pub(crate) fn options(conf: &NetConf) -> HashMap<String, String> {
     let text =
@@ -167,10 +166,10 @@ pub(crate) fn options(conf: &NetConf) -> HashMap<String, String> {
     conf.dataplane_options.iter().filter_map(text).collect()
 }
 
-/// Has the service make a pod's network.
+/// Has the service create a pod's network.
 ///
 /// # Errors
-/// When it cannot be reached or refuses.
+/// When the service cannot be reached or reports an error.
 pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Ends> {
     let spec = &wish.endpoint.spec;
     let metadata = &wish.endpoint.metadata;
@@ -225,7 +224,7 @@ pub(crate) async fn add(socket: &str, wish: ExternalWish) -> Result<Ends> {
 /// Has the service remove a pod's network.
 ///
 /// # Errors
-/// When it cannot be reached or refuses.
+/// When the service cannot be reached or reports an error.
 pub(crate) async fn delete(attachment: PodInterface) -> Result<()> {
     let PodInterface { socket, netns, ifname, options } = attachment;
     let request = DelRequest { interface_name: ifname, netns, dataplane_options: options };
@@ -267,7 +266,7 @@ async fn connect(socket: &str) -> std::result::Result<Channel, tonic::transport:
         return Endpoint::from_shared(address)?.connect().await;
     };
     let path = path.to_owned();
-    // The address is never looked at; the connector knows where to go.
+    // The address is never used; the connector knows the socket.
     Endpoint::from_static("http://dataplane.invalid")
         .connect_with_connector(service_fn(move |_: Uri| {
             let path = path.clone();

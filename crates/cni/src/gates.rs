@@ -1,6 +1,6 @@
 //! Readiness gates: addresses that must answer before pods are attached.
 //!
-//! An answer of 200 to 399 opens a gate. A redirection counts as an answer and is not followed. TLS is verified against
+//! A status of 200 to 399 opens a gate. A redirection counts as an answer and is not followed. TLS is verified against
 //! the system's authorities.
 
 use crate::error::{CniError, Result, code};
@@ -17,22 +17,22 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// How long gates are waited for.
+/// The time limits for gates.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// How long one attempt may take, and how long until the next.
+    /// How long one attempt may take, and the pause before the next.
     interval: Duration,
     /// How long a gate may stay closed.
     limit: Duration,
 }
 
-/// As Calico's.
+/// Calico's limits.
 const PATIENCE: Patience = Patience { interval: Duration::from_secs(5), limit: Duration::from_secs(30) };
 
-/// Waits for all gates, one after the other.
+/// Waits for all gates, in turn.
 ///
 /// # Errors
-/// An address that is none, or a gate that stays closed.
+/// When an address is not valid, or a gate stays closed.
 pub(crate) async fn wait_for(gates: &[String]) -> Result<()> {
     wait_for_all(gates, PATIENCE).await
 }
@@ -137,7 +137,7 @@ mod tests {
     const SHORT: Patience =
         Patience { interval: Duration::from_millis(200), limit: Duration::from_millis(500) };
 
-    /// A gate on loopback that answers each connection with the next of these, and then with the last one.
+    /// Starts a gate on loopback that answers each connection with the next of these answers, and repeats the last one.
     async fn gate(answers: &'static [&'static str]) -> std::io::Result<u16> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
@@ -162,16 +162,16 @@ mod tests {
     }
 
     #[test]
-    fn which_answers_open_a_gate() {
+    fn answers_that_open_a_gate() {
         wait(&["HTTP/1.1 204 No Content\r\n\r\n"], "http").unwrap();
-        // A redirection is an answer; where it leads to is not asked.
+        // A redirection is an answer; its target is not requested.
         wait(&["HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n"], "http").unwrap();
         wait(&["HTTP/1.1 503 Later\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"], "http")
             .unwrap();
     }
 
     #[test]
-    fn which_do_not() {
+    fn answers_that_do_not_open_a_gate() {
         let error = wait(&["HTTP/1.1 503 Later\r\n\r\n"], "http").unwrap_err();
         assert_eq!(error.code, code::TRY_AGAIN_LATER);
         assert!(
@@ -180,7 +180,7 @@ mod tests {
                 .contains("did not open within 0.5 s: endpoint is not ready, response code returned:503"),
             "{error}"
         );
-        // One that speaks no TLS is not asked in plain text instead.
+        // A gate without TLS is not asked in plain text instead.
         let error = wait(&["HTTP/1.1 200 OK\r\n\r\n"], "https").unwrap_err();
         assert!(error.msg.contains("did not open"), "{error}");
         let error = wait(&[], "http").unwrap_err();

@@ -1,7 +1,8 @@
-//! GC: endpoints and addresses of this node and network that belong to no valid attachment go.
+//! GC: removes endpoints and addresses of this node and network that belong to no valid attachment.
 //!
-//! The runtime names the attachments of this network that are valid and promises that no ADD or DEL of it runs meanwhile.
-//! What belongs to another node or network, or may, and addresses of virtual machines, are never touched ([`verdict`]).
+//! The runtime names the valid attachments of this network and promises that no ADD or DEL of it runs in the meantime.
+//! Anything that belongs, or may belong, to another node or network, and addresses of virtual machines, are never
+//! touched ([`verdict`]).
 
 mod verdict;
 
@@ -19,10 +20,10 @@ use client::ListQuery;
 use ipam_core::Block;
 use model::{ListOptions, Value};
 
-/// Removes what is left over. Goes on after a failure and reports them all.
+/// Removes leftovers. Continues after a failure and reports all failures at the end.
 ///
 /// # Errors
-/// What could not be removed.
+/// When something could not be removed.
 pub(crate) async fn gc(context: &Context, request: &Request) -> Result<()> {
     let node = host::node_name(&request.conf, &context.paths)?;
     context.store.check_ready().await?;
@@ -36,7 +37,7 @@ pub(crate) async fn gc(context: &Context, request: &Request) -> Result<()> {
     let endpoints = endpoints_of(context, request, &node, &mut failures).await?;
     let mut verdict = judge(&question, endpoints, &taken(context).await?);
     if !failures.is_empty() {
-        // An endpoint that cannot be read may have any address.
+        // An endpoint that cannot be read may have any of the addresses.
         verdict.release.clear();
     }
     failures.extend(carry_out(context, verdict).await);
@@ -52,7 +53,7 @@ async fn endpoints_of(
     node: &str,
     failures: &mut Vec<String>,
 ) -> Result<Vec<WorkloadEndpoint>> {
-    // On Kubernetes endpoints are made from pods, which the plugin may not list and which end by themselves.
+    // On Kubernetes endpoints are derived from pods, which the plugin may not list and which end by themselves.
     if context.store.client.backend().is_kubernetes() {
         return Ok(Vec::new());
     }
@@ -82,7 +83,7 @@ async fn taken(context: &Context) -> Result<Vec<Taken>> {
     Ok(taken)
 }
 
-/// Endpoints first: an address is free only when nothing that policy applies to has it any more.
+/// Removes endpoints first: an address is free only when no endpoint with it is left that policy applies to.
 async fn carry_out(context: &Context, verdict: Verdict) -> Vec<String> {
     let mut failures = Vec::new();
     let mut is_gone = Vec::with_capacity(verdict.delete.len());

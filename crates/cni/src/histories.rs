@@ -1,8 +1,8 @@
-//! Random histories of two networks with dots in their names, on an embedded store: ADD, DEL, DEL while the datastore is
-//! away, late releases, GC. No device is made; everything that the datastore keeps is real.
+//! Random histories of two networks with dots in their names, on an embedded store: ADD, DEL, DEL while the datastore
+//! is unreachable, late releases, GC. No device is created; everything in the datastore is real.
 //!
-//! At any moment each container that is attached has its endpoint, and its address under its own handle; and when all
-//! are gone and everything due is carried out, nothing is left.
+//! At any moment each attached container has its endpoint, and its address under its own handle. When all are detached
+//! and everything due is carried out, nothing is left.
 
 use crate::attachment::Attachment;
 use crate::config::NetConf;
@@ -26,10 +26,10 @@ use std::sync::Arc;
 
 const NODE: &str = "node-a";
 const NETWORKS: [&str; 3] = ["net", "net.two", "net.two.c"];
-/// Some are called like a part of a network. An endpoint's container has no dot.
+/// Some have the name of a part of a network. The container of an endpoint has no dot.
 const CONTAINERS: [&str; 5] = ["a", "b", "c", "two", "two-a"];
 
-/// Small, and the same everywhere.
+/// A small random generator that is the same on every platform.
 struct Dice(u64);
 
 impl Dice {
@@ -41,7 +41,7 @@ impl Dice {
 
 struct World {
     context: Context,
-    /// The network and address of each container that is attached.
+    /// The network and address of each attached container.
     live: BTreeMap<&'static str, (&'static str, IpAddr)>,
     told: Vec<String>,
 }
@@ -88,7 +88,7 @@ impl World {
         request(command, network, container, changes, &root.join("store"))
     }
 
-    /// ADD as far as the datastore goes, in its order.
+    /// The datastore's part of an ADD, in ADD's order.
     async fn add(&mut self, network: &'static str, container: &'static str) -> Result<()> {
         let request = self.request("ADD", network, container, &json!({}));
         let attachment = Attachment::new(&self.context, &request, Some(NODE))?;
@@ -105,11 +105,11 @@ impl World {
         Ok(())
     }
 
-    /// DEL; without the datastore it is kept for later.
+    /// DEL; while the datastore is unreachable, the release is kept for later.
     async fn del(&mut self, network: &'static str, container: &'static str, is_away: bool) -> Result<()> {
         let request = self.request("DEL", network, container, &json!({}));
         let attachment = Attachment::new(&self.context, &request, Some(NODE))?;
-        // A DEL for a container that is attached to another network is the runtime's mistake, and not tried here.
+        // A DEL for a container that is attached to another network is a mistake of the runtime, and not tried here.
         if self.live.get(container).is_some_and(|(other, _)| *other != network) {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl World {
         self.check().await;
     }
 
-    /// Whoever is attached has endpoint and address.
+    /// Checks that every attached container has its endpoint and address.
     async fn check(&self) {
         for (container, (network, address)) in &self.live {
             let request = self.request("DEL", network, container, &json!({}));
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// When all are gone, nothing is left.
+    /// Detaches all containers and checks that nothing is left.
     async fn end(&mut self) {
         let live: Vec<_> = self.live.iter().map(|(container, (network, _))| (*network, *container)).collect();
         for (network, container) in live {
@@ -187,7 +187,7 @@ impl World {
 }
 
 #[test]
-fn whoever_is_attached_keeps_endpoint_and_address() {
+fn attached_containers_keep_endpoint_and_address() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,5 @@
-//! What the plugin finds on the host: the node's name, the MTU that the agent measured, and where its own files are.
+//! The plugin's paths and facts on the host: the node's name, the MTU that the agent measured, and the plugin's own
+//! files.
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
@@ -6,37 +7,37 @@ use crate::request::Environment;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The variable that puts another folder before all paths below: for containers that see the host's files elsewhere,
-/// and for tests.
+/// The environment variable with a folder that all paths below are relative to: for containers that see the host's
+/// files elsewhere, and for tests.
 pub(crate) const ROOT_VARIABLE: &str = "TORTIE_HOST_ROOT";
 
-/// Where things are on the host.
+/// The paths on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPaths {
-    /// The node's name.
+    /// The file with the node's name.
     pub nodename: PathBuf,
-    /// The MTU that the agent measured.
+    /// The file with the MTU that the agent measured.
     pub mtu: PathBuf,
-    /// The lock by which plugins of this host take turns.
+    /// The lock file by which plugins of this host take turns.
     pub ipam_lock: PathBuf,
-    /// The mark that the data of address management was upgraded.
+    /// The marker file of an upgrade of address management's data.
     pub ipam_upgraded: PathBuf,
-    /// Where Felix shows which endpoints are programmed.
+    /// The folder in which Felix shows which endpoints are programmed.
     pub endpoint_status: PathBuf,
     /// Releases that could not be carried out yet.
     pub journal: PathBuf,
-    /// By which calls for one container take turns.
+    /// The folder of the locks by which calls for one container take turns.
     pub turns: PathBuf,
     /// The agent's socket.
     pub agent_socket: PathBuf,
-    /// What is kept for Azure's IPAM plugin.
+    /// The folder of the files for Azure's IPAM plugin.
     pub azure: PathBuf,
-    /// Where `host-local` kept its addresses, for the migration to `calico-ipam`.
+    /// The folder where `host-local` kept its addresses, for the migration to `calico-ipam`.
     pub host_local: PathBuf,
 }
 
 impl HostPaths {
-    /// The usual places below a folder, normally `/`.
+    /// The default paths below a folder, normally `/`.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         Self {
@@ -53,32 +54,33 @@ impl HostPaths {
         }
     }
 
-    /// The places that the environment asks for.
+    /// The paths below the folder that the environment names.
     #[must_use]
     pub fn of(environment: &Environment) -> Self {
         let root = environment.get(ROOT_VARIABLE).filter(|root| !root.is_empty());
         Self::below(Path::new(root.map_or("/", String::as_str)))
     }
 
-    /// The file with the node's name that a configuration asks for.
+    /// The file with the node's name, as configured.
     fn nodename_file(&self, conf: &NetConf) -> PathBuf {
         named_or(&conf.nodename_file, |usual| &usual.nodename, self)
     }
 
-    /// The folder in which Felix shows which endpoints are programmed, as a configuration asks for it.
+    /// The folder in which Felix shows which endpoints are programmed, as configured.
     #[must_use]
     pub fn endpoint_status_folder(&self, conf: &NetConf) -> PathBuf {
         named_or(&conf.endpoint_status_dir, |usual| &usual.endpoint_status, self)
     }
 }
 
-/// A place that a configuration names. The usual place is where everything else is, also when it is named.
+/// The path that a configuration names. If that is the default path, the one from `paths` is used, which may be below
+/// another root.
 fn named_or(name: &str, place: fn(&HostPaths) -> &PathBuf, paths: &HostPaths) -> PathBuf {
     let is_usual = name.is_empty() || Path::new(name) == place(&HostPaths::below(Path::new("/")));
     if is_usual { place(paths).clone() } else { PathBuf::from(name) }
 }
 
-/// Whether the node's name is known without asking the host for its own.
+/// Whether the node's name is known without the host's own name.
 #[must_use]
 pub(crate) fn knows_its_node(conf: &NetConf, paths: &HostPaths) -> bool {
     let file = paths.nodename_file(conf);
@@ -90,7 +92,7 @@ pub(crate) fn knows_its_node(conf: &NetConf, paths: &HostPaths) -> bool {
 /// The node's name: from the configuration, from the file that the node's start-up wrote, or the host's own.
 ///
 /// # Errors
-/// When the start-up has not been there yet, and the configuration does not say that this is fine.
+/// When the start-up has not written the file yet, and the configuration does not make it optional.
 pub(crate) fn node_name(conf: &NetConf, paths: &HostPaths) -> Result<String> {
     let file = paths.nodename_file(conf);
     let text = std::fs::read_to_string(&file);
@@ -126,7 +128,7 @@ fn own_host_name() -> String {
 /// The MTU for the pod's device: from the configuration, or what the agent measured; `None` for the kernel's choice.
 ///
 /// # Errors
-/// When the file must be there and is not, or holds no number.
+/// When the file is required but missing, or does not contain a number.
 pub(crate) fn mtu(conf: &NetConf, paths: &HostPaths) -> Result<Option<u32>> {
     let wrong = |reason: String| {
         CniError::new(
@@ -157,7 +159,7 @@ mod tests {
     use crate::config::NetConf;
 
     #[test]
-    fn the_order_of_names() {
+    fn precedence_of_node_names() {
         let folder = tempfile::tempdir().unwrap();
         let paths = HostPaths::below(folder.path());
         let conf = NetConf { hostname: "old".into(), ..NetConf::default() };
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_mtu_comes_from() {
+    fn sources_of_the_mtu() {
         let folder = tempfile::tempdir().unwrap();
         let paths = HostPaths::below(folder.path());
         let required = NetConf { require_mtu_file: true, ..NetConf::default() };

@@ -1,4 +1,4 @@
-//! Who the container is: the names under which its endpoint, its addresses and its device are known.
+//! The names by which a container's endpoint, addresses and device are known.
 
 use crate::error::{CniError, Result, code};
 use crate::request::{Environment, Request};
@@ -9,7 +9,7 @@ use model::names::{INTERFACE_PREFIX, WorkloadEndpointIdentifiers, interface_name
 const PLAIN: &str = "cni";
 /// The namespace of containers that are not pods.
 const PLAIN_NAMESPACE: &str = "default";
-/// How much of a container's id is in the name of its device.
+/// How many characters of a container's id are in the name of its device.
 const ID_IN_DEVICE: usize = 11;
 
 /// The names of one attachment.
@@ -17,7 +17,7 @@ const ID_IN_DEVICE: usize = 11;
 pub struct Identity {
     /// The namespace of the endpoint.
     pub namespace: String,
-    /// What the endpoint's name is made of.
+    /// The parts of the endpoint's name.
     pub identifiers: WorkloadEndpointIdentifiers,
     /// The network's name.
     pub network: String,
@@ -58,7 +58,7 @@ impl Identity {
     /// The endpoint's name.
     ///
     /// # Errors
-    /// When a part cannot be part of a name.
+    /// When a part is not allowed in a name.
     pub fn endpoint_name(&self) -> Result<String> {
         self.identifiers.name().map_err(|error| {
             CniError::new(
@@ -68,10 +68,10 @@ impl Identity {
         })
     }
 
-    /// The beginning of the names of all endpoints of this container, whatever their interface.
+    /// The common prefix of the names of all endpoints of this container, whatever their interface.
     ///
     /// # Errors
-    /// When a part cannot be part of a name.
+    /// When a part is not allowed in a name.
     pub fn endpoint_prefix(&self) -> Result<String> {
         self.any_interface().prefix().map_err(|error| {
             CniError::new(
@@ -81,7 +81,7 @@ impl Identity {
         })
     }
 
-    /// Whether an endpoint of this name is one of this container.
+    /// Whether this is the name of an endpoint of this container.
     #[must_use]
     pub fn owns(&self, endpoint_name: &str) -> bool {
         self.any_interface().matches(endpoint_name).unwrap_or(false)
@@ -118,7 +118,7 @@ impl Identity {
         }
     }
 
-    /// For messages: the pod, or the container.
+    /// Describes the pod or the container in messages.
     #[must_use]
     pub fn describe(&self) -> String {
         let id = &self.identifiers.container_id;
@@ -130,7 +130,7 @@ impl Identity {
     }
 }
 
-/// What names of pods' devices begin with: the first of Felix's prefixes.
+/// The prefix of the names of pods' devices: the first of Felix's prefixes.
 #[must_use]
 pub(crate) fn interface_prefix(environment: &Environment) -> String {
     let configured = environment.get("FELIX_INTERFACEPREFIX").map_or("", String::as_str);

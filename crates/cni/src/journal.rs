@@ -1,10 +1,10 @@
-//! Releases that could not be carried out because the datastore was away: kept on disk, carried out later.
+//! Releases that could not be carried out because the datastore was unreachable: kept on disk, carried out later.
 //!
-//! One file per attachment, written whole and synced before DEL says that it is done. It holds what the runtime said and
-//! the node's name, so that carrying it out is the same DEL again, without the wiring and without addresses of other IPAM
-//! plugins, which need no datastore and are given back at once. The next plugin that reaches the datastore does it, and so
-//! does the agent ([`crate::agent`]). A release names the container, so one that comes late never touches what a newer
-//! container of the same pod has.
+//! There is one file per attachment, written as a whole and synced before DEL reports success. It contains the
+//! runtime's request and the node's name, so that carrying it out is the same DEL again, without the wiring and without
+//! addresses of other IPAM plugins, which need no datastore and are released at once. The next plugin that reaches the
+//! datastore carries it out, and so does the agent ([`crate::agent`]). A release names the container, so a late one
+//! never touches what a newer container of the same pod has.
 
 use crate::request::{Command, Environment, Request, is_passed, is_secret};
 use daemon::FolderWatch;
@@ -15,18 +15,18 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The form of the files.
+/// The version of the files' form.
 const FORM: u32 = 1;
-/// What file names end with; anything else in the folder is not ours.
+/// The suffix of the journal's files; anything else in the folder is not ours.
 const ENDING: &str = ".release.json";
 
-/// One release that is due.
+/// The content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     form: u32,
     environment: Environment,
     configuration: serde_json::Value,
-    /// The node's name, which only a process on the host may be able to find out.
+    /// The node's name, which perhaps only a process on the host can find out.
     #[serde(default)]
     node: Option<String>,
 }
@@ -36,7 +36,7 @@ struct Entry {
 pub(crate) struct Due {
     /// The DEL.
     pub request: Request,
-    /// The node's name, where it was known.
+    /// The node's name, if it was known.
     pub node: Option<String>,
 }
 
@@ -48,40 +48,40 @@ pub(crate) struct DueFile {
 }
 
 impl DueFile {
-    /// Whose release it holds, by its name.
+    /// The file at this path, if its name is that of a release.
     fn of(path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?.strip_suffix(ENDING)?;
         let container = name.split('+').nth(1).unwrap_or(name).to_owned();
         Some(Self { path, container })
     }
 
-    /// The container.
+    /// The container's id.
     #[must_use]
     pub(crate) fn container(&self) -> &str {
         &self.container
     }
 }
 
-/// The folder of releases that are due.
+/// The folder of due releases.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     folder: PathBuf,
 }
 
 impl Journal {
-    /// The journal in this folder, which need not exist.
+    /// The journal in this folder, which need not exist yet.
     #[must_use]
     pub(crate) fn new(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// Keeps a DEL for later. When this returns, it survives the end of the process and of the machine.
+    /// Keeps a DEL for later. On return it survives the end of the process and of the machine.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub(crate) fn record(&self, request: &Request, node: Option<&str>) -> io::Result<()> {
         self.make_folder()?;
-        // Secrets are not written to disk once more; whoever carries it out has its own.
+        // Secrets are not written to disk again; the process that carries out the release has its own.
         let wanted = |name: &str| is_passed(name) && !is_secret(name);
         let mut environment: Environment = request
             .environment
@@ -95,16 +95,16 @@ impl Journal {
         daemon::files::write(&self.file_of(request), &serde_json::to_vec(&entry)?, 0o600)
     }
 
-    /// Whoever waits for it hears of every change from now on. Must be called inside a tokio runtime.
+    /// Watches the folder from now on. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When the folder cannot be made, or the kernel has no more watches.
+    /// When the folder cannot be created, or the kernel has no more watches.
     pub(crate) fn watch(&self) -> io::Result<FolderWatch> {
         self.make_folder()?;
         FolderWatch::new(&self.folder)
     }
 
-    /// Strikes the release of this attachment.
+    /// Removes the release of this attachment.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -115,7 +115,7 @@ impl Journal {
         }
     }
 
-    /// The releases that are due, those that waited longest first.
+    /// The due releases, in the order of their waiting times, longest first.
     #[must_use]
     pub(crate) fn files(&self) -> Vec<DueFile> {
         let Ok(folder) = std::fs::read_dir(&self.folder) else { return Vec::new() };
@@ -130,13 +130,13 @@ impl Journal {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// What a file holds; `None` when it is gone. What cannot be read is logged and left.
+    /// The content of a file; `None` when it is gone. A file that cannot be read is logged and left.
     #[must_use]
     pub(crate) fn read(&self, file: &DueFile) -> Option<Due> {
         read(&file.path)
     }
 
-    /// Lets the others go first.
+    /// Moves a file behind the others.
     pub(crate) fn put_behind(&self, file: &DueFile) {
         let outcome =
             File::options().write(true).open(&file.path).and_then(|it| it.set_modified(SystemTime::now()));
@@ -149,7 +149,7 @@ impl Journal {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
     }
 
-    /// Names of networks, containers and interfaces have no slash, so the file is always in the folder.
+    /// Names of networks, containers and interfaces contain no slash, so the file is always in the folder.
     fn file_of(&self, request: &Request) -> PathBuf {
         let name = format!("{}+{}+{}{ENDING}", request.conf.name, request.container_id, request.ifname);
         self.folder.join(name)
@@ -174,7 +174,7 @@ fn read(file: &Path) -> Option<Due> {
     match outcome {
         Ok(due) => Some(due),
         Err(error) => {
-            tracing::error!(%error, file = %file.display(), "a pending release cannot be read; it stays");
+            tracing::error!(%error, file = %file.display(), "a pending release cannot be read and is left");
             None
         }
     }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_due_until_it_is_struck() {
+    fn recorded_releases_are_due_until_removed() {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::new(&folder.path().join("pending"));
         assert!(journal.files().is_empty());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_goes_behind_the_others() {
+    fn failed_releases_move_behind_the_others() {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::new(folder.path());
         for id in ["c1", "c2", "c3"] {

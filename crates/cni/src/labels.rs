@@ -1,10 +1,10 @@
-//! Labels that Mesos gives its containers, made acceptable to Calico.
+//! Converts the labels that Mesos gives its containers to valid labels of Calico's.
 
 use crate::config::Label;
 use api::meta::StringMap;
 use api::words::LABEL_NAMESPACE;
 
-/// The labels for the endpoint, and the namespace if one of them names it.
+/// The labels for the endpoint, and the namespace if a label names it.
 #[must_use]
 pub(crate) fn mesos_labels(given: &[Label]) -> (StringMap, Option<String>) {
     let mut labels = StringMap::new();
@@ -20,8 +20,8 @@ pub(crate) fn mesos_labels(given: &[Label]) -> (StringMap, Option<String>) {
     (labels, namespace)
 }
 
-/// A text with only letters, digits, `-`, `_` and `.`: a slash becomes a dot, a run of other characters a dash, a run of
-/// dots and dashes with a dot in it a dot; dots and dashes at the ends go.
+/// A text with only letters, digits, `-`, `_` and `.`: a slash becomes a dot, a run of other characters a dash, a run
+/// of dots and dashes with a dot in it a dot; dots and dashes at the ends are removed.
 fn sanitised(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut after_foreign = false;

@@ -1,5 +1,5 @@
-//! The CNI plugins `calico` and `calico-ipam`: a container gets a device, addresses, routes and an endpoint that policy
-//! applies to, and loses them again.
+//! The CNI plugins `calico` and `calico-ipam`: give a container a device, addresses, routes and an endpoint that policy
+//! applies to, and remove them again.
 //!
 //! ```text
 //! variables, stdin ─► request, config ─► run ─► the agent's socket ─► agent ─┐
@@ -14,9 +14,9 @@
 //! - `agent`: the same work in a long-running process ([`run_agent`]).
 //! - `run::execute`: one call with open connections.
 //!
-//! A failure is CNI's JSON with a code that stays ([`error::code`]), naming step, object and remedy. ADD leaves nothing
-//! behind when it fails; DEL succeeds for what is half-made or long gone. It refuses to guess: an annotation or field
-//! that cannot be followed fails the call.
+//! A failure is CNI's JSON with a stable code ([`error::code`]) and names step, object and remedy. ADD leaves nothing
+//! behind when it fails; DEL succeeds for what is incomplete or long gone. The plugins do not guess: an annotation or
+//! field that cannot be followed fails the call.
 
 mod add;
 mod addresses;
@@ -59,7 +59,7 @@ pub use host::HostPaths;
 pub use request::Environment;
 pub use run::{Program, run_in_process, run_ipam, run_plugin};
 
-/// What tests and benchmarks reach into, and nothing else may.
+/// Internals for tests and benchmarks; not for other use.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::agent::{AgentState, bind, serve};

@@ -1,4 +1,4 @@
-//! Where the plugin logs: standard error, and a file that is put aside when it has grown large.
+//! The plugin's log: standard error, and a file that is rotated when it has grown large.
 //!
 //! Standard output belongs to the protocol. A log that cannot be written never fails a call.
 
@@ -11,19 +11,19 @@ use std::time::{Duration, SystemTime};
 const MEGABYTE: u64 = 1024 * 1024;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is kept of old files.
+/// The limits for log files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// From this size on a file is put aside.
+    /// A file of at least this size is rotated.
     pub size: u64,
     /// Files older than this are removed.
     pub age: Duration,
-    /// So many are kept.
+    /// At most this many old files are kept.
     pub count: usize,
 }
 
 impl Limits {
-    /// The limits of a configuration; Calico's where it says nothing.
+    /// The limits of a configuration; Calico's defaults where it has none.
     #[must_use]
     pub(crate) fn of(conf: &NetConf) -> Self {
         let given = |value: i64, otherwise: u64| {
@@ -37,7 +37,7 @@ impl Limits {
     }
 }
 
-/// Starts logging for this process as the configuration says.
+/// Starts logging for this process as configured.
 pub(crate) fn start(conf: &NetConf) {
     let level = match conf.log_level.to_ascii_lowercase().as_str() {
         "debug" => LevelFilter::DEBUG,
@@ -55,7 +55,7 @@ pub(crate) fn start(conf: &NetConf) {
     }
 }
 
-/// Puts a file aside that has grown too large, and removes old ones. Two processes at once do no harm: the second finds
+/// Rotates a file that has grown too large, and removes old ones. Two concurrent processes do no harm: the second finds
 /// a small file or none.
 fn rotate(path: &Path, limits: Limits, now: SystemTime) -> io::Result<()> {
     let size = match std::fs::metadata(path) {
@@ -84,7 +84,7 @@ fn rotate(path: &Path, limits: Limits, now: SystemTime) -> io::Result<()> {
     Ok(())
 }
 
-/// A file's name before and from its last dot on.
+/// Splits a file name before its last dot.
 fn parts(path: &Path) -> (String, String) {
     let text =
         |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).unwrap_or_default().to_owned();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_put_aside_and_old_ones_removed() {
+    fn large_files_are_rotated_and_old_ones_removed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cni.log");
         let limits = Limits { size: 4, age: Duration::from_secs(3600), count: 2 };

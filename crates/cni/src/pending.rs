@@ -1,7 +1,7 @@
-//! Releases of the journal, carried out: by the next plugin that reaches the datastore, and by the agent.
+//! Carries out releases of the journal: in the next plugin that reaches the datastore, and in the agent.
 //!
-//! Each is carried out in its container's turn, and only if it is still in the journal then: an ADD of the same container
-//! carries out what is due for it before it attaches it again.
+//! A release is carried out during its container's turn, and only if it is still in the journal then: an ADD of the
+//! same container carries out what is due for it before attaching it again.
 
 use crate::agent::scope;
 use crate::context::Context;
@@ -11,11 +11,11 @@ use crate::fault;
 use crate::journal::{Due, Journal};
 use crate::turn::Turn;
 
-/// How many a plugin carries out beside its own work.
+/// How many releases a plugin carries out in addition to its own work.
 pub(crate) const FEW: usize = 5;
 
-/// Carries out releases that are due, at most so many, those that waited longest first. One that fails stays due, behind
-/// the others.
+/// Carries out at most `at_most` due releases, the longest-waiting first. A release that fails stays due, behind the
+/// others.
 pub(crate) async fn carry_out(context: &Context, at_most: usize) {
     let journal = Journal::new(&context.paths.journal);
     let files = journal.files();
@@ -34,14 +34,14 @@ pub(crate) async fn carry_out(context: &Context, at_most: usize) {
         let container = file.container();
         let turn = match Turn::try_take(&context.paths.turns, container) {
             Ok(Some(turn)) => turn,
-            // Its container is being attached or detached; that settles it.
+            // Its container is being attached or detached; that call settles the release.
             Ok(None) => continue,
             Err(error) => {
                 tracing::warn!(%error, container, "a pending release has to wait: cannot take its lock");
                 continue;
             }
         };
-        // What was read before the turn may be gone or another one by now.
+        // What was read before the turn may be gone or replaced by now.
         let Some(due) = journal.read(&file).filter(|due| is_ours(context, due)) else { continue };
         tried += 1;
         let outcome = carry_out_one(context, &due).await;
@@ -56,17 +56,17 @@ pub(crate) async fn carry_out(context: &Context, at_most: usize) {
     }
 }
 
-/// Whether this process is to carry it out. What it is not counts for nothing, so that it keeps nobody else waiting.
+/// Whether this process is to carry it out. Other releases do not count towards the limit, so that they delay nothing.
 fn is_ours(context: &Context, due: &Due) -> bool {
     let request = &due.request;
     context.store.serves(&request.conf, &request.environment)
         && !(context.shares_writes && scope::is_release_for_plugins(request))
 }
 
-/// Carries out everything that is due for a container. The caller has its turn.
+/// Carries out everything that is due for a container. The caller must hold its turn.
 ///
 /// # Errors
-/// When the datastore fails; it stays due then.
+/// When the datastore fails; the release stays due then.
 pub(crate) async fn carry_out_for(context: &Context, container: &str) -> Result<()> {
     let journal = Journal::new(&context.paths.journal);
     for file in journal.files().iter().filter(|file| file.container() == container) {
@@ -79,12 +79,12 @@ pub(crate) async fn carry_out_for(context: &Context, container: &str) -> Result<
     Ok(())
 }
 
-/// Carries out one release and strikes it. The caller has its container's turn.
+/// Carries out one release and removes it from the journal. The caller must hold its container's turn.
 async fn carry_out_one(context: &Context, due: &Due) -> Result<()> {
     del::release(context, &due.request, due.node.as_deref()).await?;
     tracing::info!(container = %due.request.container_id, "carried out a pending release");
     if let Err(error) = Journal::new(&context.paths.journal).strike(&due.request) {
-        tracing::error!(%error, "a release was carried out and could not be struck off; it will be repeated");
+        tracing::error!(%error, "a release was carried out but could not be removed from the journal; it will be repeated");
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! What the runtime asks: the command, the attachment, the configuration. Checked as the protocol's own library does.
+//! A request of the runtime: the command, the attachment, the configuration. Checked like in the protocol's own
+//! library.
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Whether a variable means anything to the plugin's work, and so goes along with a request.
+/// Whether a variable matters for the plugin's work, and so is passed along with a request.
 #[must_use]
 pub(crate) fn is_passed(name: &str) -> bool {
     const FAMILIES: [&str; 4] = ["CNI_", "ETCD_", "CALICO_", "K8S_"];
@@ -29,27 +30,28 @@ pub(crate) fn is_secret(name: &str) -> bool {
 /// One call of the runtime.
 #[derive(Debug)]
 pub struct Request {
-    /// What is to be done.
+    /// The command.
     pub command: Command,
-    /// The container.
+    /// The container's id.
     pub container_id: String,
-    /// The path of its network namespace; empty when there is none (any more).
+    /// The path of its network namespace; empty when there is none (or no longer one).
     pub netns: String,
-    /// The namespace, where somebody opened it for us.
+    /// The namespace, if it was opened by the sender of the request.
     pub netns_file: Option<OwnedFd>,
-    /// Whether the path means the same to this process as to the runtime. In an agent it may be another process's.
+    /// Whether the path means the same to this process as to the runtime. In an agent it may refer to another
+    /// namespace.
     pub opens_path: bool,
     /// The interface inside the container.
     pub ifname: String,
     /// `CNI_ARGS`.
     pub args: CniArgs,
-    /// Where plugins are.
+    /// The folders of plugins.
     pub path: Vec<PathBuf>,
     /// All variables, for plugins that we delegate to and for the client's settings.
     pub environment: Environment,
-    /// The configuration as it came.
+    /// The configuration as received.
     pub document: Value,
-    /// The configuration.
+    /// The parsed configuration.
     pub conf: NetConf,
     /// Its protocol version.
     pub version: CniVersion,
@@ -59,7 +61,7 @@ impl Request {
     /// Reads a call from its variables and standard input.
     ///
     /// # Errors
-    /// What is missing or wrong, with the protocol's codes.
+    /// When something is missing or wrong, with the protocol's codes.
     pub fn read(environment: &Environment, stdin: &[u8]) -> Result<Self> {
         let call = Call::read(environment, stdin)?;
         let conf = match call.command {
@@ -82,10 +84,10 @@ impl Request {
         })
     }
 
-    /// The container's network namespace; `None` when it is gone or was never given.
+    /// The container's network namespace; `None` when it is gone or was not named.
     ///
     /// # Errors
-    /// When it is there and cannot be opened.
+    /// When it exists but cannot be opened.
     pub fn namespace(&self) -> Result<Option<Namespace>> {
         let path = Path::new(&self.netns);
         let opened = match &self.netns_file {
@@ -103,10 +105,10 @@ impl Request {
         }
     }
 
-    /// The container's network namespace, which must be there and must not be the host's.
+    /// The container's network namespace, which must exist and must not be the host's.
     ///
     /// # Errors
-    /// When it is not, or is.
+    /// When it does not exist, or is the host's.
     pub fn needed_namespace(&self) -> Result<Namespace> {
         let namespace = self.namespace()?.ok_or_else(|| {
             CniError::new(code::INVALID_NAMESPACE, format!("no network namespace at {}", self.netns))
@@ -123,12 +125,12 @@ impl Request {
         Ok(namespace)
     }
 
-    /// The container's network namespace as far as something may be removed from it: `None` when it is gone, never given,
-    /// or turns out to be the host's. A path by a process's number means another process once that number is used again;
-    /// the container's own namespace is gone then, with everything in it.
+    /// The container's network namespace if something may be removed from it: `None` when it is gone, was not named, or
+    /// turns out to be the host's. A path that contains a process id refers to another process once that id is used
+    /// again; the container's own namespace is gone then, with everything in it.
     ///
     /// # Errors
-    /// When it is there and cannot be opened.
+    /// When it exists but cannot be opened.
     pub fn namespace_to_clear(&self) -> Result<Option<Namespace>> {
         let namespace = self.namespace()?;
         if namespace.as_ref().is_some_and(is_own_namespace) && !self.may_be_own_namespace() {

@@ -1,4 +1,4 @@
-//! The plugins as programs: variables, arguments and standard input in, standard output and an exit code out.
+//! The plugins as programs: environment, arguments and standard input in, standard output and an exit code out.
 //!
 //! Everything is injected, so that tests and the agent run the same code as the program that a runtime starts.
 
@@ -20,18 +20,18 @@ use cni_protocol::{Outcome, version};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The plugin as people know it.
+/// The version that the plugins report.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long the connectivity test may take.
 const TEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Which of the two programs.
+/// The two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     /// `calico`: attaches containers.
     Plugin,
-    /// `calico-ipam`: only addresses.
+    /// `calico-ipam`: only manages addresses.
     Ipam,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn outcome_of(result: Result<Vec<u8>>, cni_version: &str) -> Outcome 
     Outcome::of(result, cni_version)
 }
 
-/// The `calico` plugin. `arguments` are those after the program's name; `stdin` is read only where there is something to
+/// Runs the `calico` plugin. `arguments` excludes the program's name; `stdin` is read only if there is something to
 /// read.
 #[must_use]
 pub fn run_plugin(
@@ -63,13 +63,13 @@ pub fn run_plugin(
     run(Program::Plugin, environment, arguments, stdin)
 }
 
-/// The `calico-ipam` plugin.
+/// Runs the `calico-ipam` plugin.
 #[must_use]
 pub fn run_ipam(environment: &Environment, arguments: &[String], stdin: impl FnOnce() -> Vec<u8>) -> Outcome {
     run(Program::Ipam, environment, arguments, stdin)
 }
 
-/// One of the plugins with the variables, arguments and streams of this process; returns the exit code.
+/// Runs one of the plugins with the environment, arguments and streams of this process; returns the exit code.
 #[must_use]
 pub fn run_in_process(program: Program) -> u8 {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -150,18 +150,18 @@ fn run_directly(
         };
         let context = Context::new(Arc::new(store), paths, false);
         let outcome = execute(program, &context, request).await;
-        // Whoever reaches the datastore carries out what others could not.
+        // A plugin that reaches the datastore carries out what others could not.
         if outcome.is_ok() && matches!(request.command, Command::Add | Command::Del) {
             pending::carry_out(&context, pending::FEW).await;
         }
         outcome.map_err(|error| explained(error, missed.as_deref()))
     });
-    // Everything that matters was waited for. Idle threads, and such that never come back, end with the process.
+    // Everything that matters has been waited for. Idle threads, and threads that never return, end with the process.
     runtime.shutdown_background();
     outcome
 }
 
-/// Says what was waited for before the work was tried without the agent.
+/// Adds to an error what was waited for before the work was tried without the agent.
 fn explained(error: CniError, missed: Option<&str>) -> CniError {
     match missed {
         None => error,
@@ -173,12 +173,12 @@ fn explained(error: CniError, missed: Option<&str>) -> CniError {
     }
 }
 
-/// A call carried out; returns what goes to standard output. The agent calls this too.
+/// Carries out a call; returns what is written to standard output. The agent calls this, too.
 ///
 /// # Errors
-/// What the runtime gets for an answer.
+/// The error that is reported to the runtime.
 pub(crate) async fn execute(program: Program, context: &Context, request: &Request) -> Result<Vec<u8>> {
-    // Boxed: each of these futures is large, and they need not be on anybody's stack together.
+    // Boxed: each of these futures is large, and they need not be on a stack together.
     match (program, request.command) {
         (_, Command::Version) => Ok(version::answer().to_string().into_bytes()),
         (Program::Plugin, Command::Add) => {
@@ -197,7 +197,7 @@ pub(crate) async fn execute(program: Program, context: &Context, request: &Reque
             release::release(&ipam_attachment(context, request)?).await.map(|()| Vec::new())
         }
         (Program::Ipam, Command::Status) => context.store.check_ready().await.map(|()| Vec::new()),
-        // The addresses of a container are looked at by the plugin's own CHECK and GC.
+        // The plugin's own CHECK and GC inspect a container's addresses.
         (Program::Ipam, Command::Check | Command::Gc) => Ok(Vec::new()),
     }
 }
@@ -240,7 +240,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
         .map_err(|error| CniError::new(code::INTERNAL, format!("cannot start: {error}")))
 }
 
-/// `-t`: whether the datastore, and Kubernetes where it is configured, can be reached.
+/// `-t`: tests whether the datastore, and Kubernetes if it is configured, can be reached.
 fn test_connection(environment: &Environment, stdin: &[u8]) -> Outcome {
     let test = || -> Result<()> {
         let document = serde_json::from_slice(stdin).map_err(|error| {

@@ -10,10 +10,10 @@ use std::time::Duration;
 /// How long the datastore may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at everything that an ADD needs before it has a container.
+/// Checks everything that an ADD needs before it has a container.
 ///
 /// # Errors
-/// What is missing, as "plugin not available".
+/// When something is missing, as "plugin not available".
 pub(crate) async fn status(context: &Context, request: &Request) -> Result<()> {
     let look = async {
         host::node_name(&request.conf, &context.paths)?;

@@ -1,4 +1,4 @@
-//! The datastore and the Kubernetes API, as the plugin uses them. Only calls; decisions are elsewhere.
+//! The plugin's access to the datastore and the Kubernetes API. Only calls; decisions are made elsewhere.
 
 use crate::config::NetConf;
 use crate::endpoint::{self, PodFacts};
@@ -20,17 +20,17 @@ use tokio::sync::OnceCell;
 /// Open connections.
 #[derive(Debug)]
 pub struct Store {
-    /// Calico's resources.
+    /// The client for Calico's resources.
     pub client: Client,
-    /// Addresses.
+    /// Address management.
     pub ipam: Ipam,
     objects: OnceCell<KubernetesObjects>,
-    /// Where the datastore is: an agent serves only requests for the same one.
+    /// The datastore's settings: an agent serves only requests for the same datastore.
     config: ClientConfig,
 }
 
 impl Store {
-    /// Opens the datastore that a configuration, or else the environment, names. Nothing is sent yet.
+    /// Opens the datastore that a configuration, or else the environment, names. Sends nothing yet.
     ///
     /// # Errors
     /// When the settings cannot be used.
@@ -44,7 +44,7 @@ impl Store {
         Ok(Self { client: Client::new(backend), ipam, objects: OnceCell::new_with(objects), config })
     }
 
-    /// The same connections, with address management that knows this host's blocks by heart.
+    /// The same connections, with address management that caches this host's blocks.
     #[must_use]
     pub fn warmed(self, node: &str) -> Self {
         Self { ipam: Ipam::warm(self.client.backend().clone(), node), ..self }
@@ -59,12 +59,12 @@ impl Store {
             && match own.datastore_type {
                 DatastoreType::EtcdV3 => is_same_etcd(&own.etcd, &other.etcd),
                 DatastoreType::Embedded => own.embedded_path == other.embedded_path,
-                // An agent's own credentials are better than those of the request; there is one API per node.
+                // An agent's own credentials are preferred to those of the request; there is one API per node.
                 DatastoreType::Kubernetes => true,
             }
     }
 
-    /// Makes sure that the datastore may be used.
+    /// Checks that the datastore is ready for use.
     ///
     /// # Errors
     /// When it is not initialised, is being upgraded, or cannot be reached.
@@ -72,7 +72,7 @@ impl Store {
         let information =
             self.client.resource::<ClusterInformationSpec>().get("", api::words::GLOBAL_NAME).await;
         let information = match information {
-            // Accounts of Calico's policy-only manifest may not look; what they may do is decided by the API all the same.
+            // Accounts of Calico's policy-only manifest may not read this; the API enforces their rights in any case.
             Err(datastore::Error::Unauthorized { reason }) if reason.contains("is forbidden") => {
                 tracing::debug!(%reason, "whether the datastore may be used is not ours to know");
                 return Ok(());
@@ -120,10 +120,10 @@ impl Store {
         }
     }
 
-    /// Stores an endpoint: a new one, or one that was read.
+    /// Stores an endpoint: a new one, or a changed one that was read before.
     ///
     /// # Errors
-    /// When the datastore refuses.
+    /// When the datastore reports an error.
     pub async fn write_endpoint(&self, endpoint: WorkloadEndpoint) -> Result<WorkloadEndpoint> {
         let name = endpoint.metadata.name.clone();
         let endpoints = self.client.resource::<WorkloadEndpointSpec>();
@@ -135,10 +135,10 @@ impl Store {
         outcome.map_err(|error| CniError::datastore(&format!("writing WorkloadEndpoint {name}"), &error))
     }
 
-    /// Makes the profile of a network, unless it is there.
+    /// Creates the profile of a network, unless it exists.
     ///
     /// # Errors
-    /// When the datastore refuses.
+    /// When the datastore reports an error.
     pub async fn ensure_profile(&self, network: &str, is_pod: bool) -> Result<()> {
         let profiles = self.client.resource::<ProfileSpec>();
         let step = format!("profile {network}");
@@ -158,7 +158,7 @@ impl Store {
     async fn objects(&self, conf: &NetConf) -> Result<&KubernetesObjects> {
         let open = || async {
             let policy = &conf.policy;
-            // Older configurations name the whole path of the API.
+            // Older configurations contain the whole path of the API.
             let root = policy.k8s_api_root.split("/api/").next().unwrap_or_default();
             let endpoint =
                 if conf.kubernetes.k8s_api_root.is_empty() { root } else { &conf.kubernetes.k8s_api_root };
@@ -181,10 +181,10 @@ impl Store {
         self.objects.get_or_try_init(open).await
     }
 
-    /// A pod.
+    /// Reads a pod.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the pod cannot be read.
     pub async fn pod(&self, conf: &NetConf, namespace: &str, name: &str) -> Result<Pod> {
         self.objects(conf)
             .await?
@@ -193,10 +193,10 @@ impl Store {
             .map_err(|error| kubernetes_error(&format!("reading pod {namespace}/{name}"), &error))
     }
 
-    /// A pod that may be gone.
+    /// Reads a pod that may be gone.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the pod cannot be read.
     pub async fn find_pod(&self, conf: &NetConf, namespace: &str, name: &str) -> Result<Option<Pod>> {
         match self.objects(conf).await?.get("api/v1", "pods", namespace, name).await {
             Ok(pod) => Ok(Some(pod)),
@@ -205,10 +205,10 @@ impl Store {
         }
     }
 
-    /// A namespace.
+    /// Reads a namespace.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the namespace cannot be read.
     pub async fn namespace(&self, conf: &NetConf, name: &str) -> Result<Namespace> {
         self.objects(conf)
             .await?
@@ -217,7 +217,7 @@ impl Store {
             .map_err(|error| kubernetes_error(&format!("failed to get namespace {name}"), &error))
     }
 
-    /// A node's pod ranges.
+    /// Reads a node's pod ranges.
     ///
     /// # Errors
     /// When the node cannot be read or has none.
@@ -237,10 +237,10 @@ impl Store {
         Ok(found.spec.pod_cidrs)
     }
 
-    /// An object of KubeVirt; `None` when there is none.
+    /// Reads an object of KubeVirt's; `None` when it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the object cannot be read.
     pub async fn virtual_machine<T: serde::de::DeserializeOwned>(
         &self,
         conf: &NetConf,
@@ -254,18 +254,18 @@ impl Store {
     }
 }
 
-/// What Kubernetes says of a pod, as far as it goes into the endpoint.
+/// Kubernetes' information about a pod that goes into the endpoint.
 ///
 /// # Errors
-/// An annotation about addresses that cannot be followed.
+/// When an annotation about addresses cannot be followed.
 pub(crate) fn pod_facts(pod: &Pod, environment: &Environment) -> Result<PodFacts> {
     let converted = model::kubernetes::pod::workload_endpoint(pod, &interface_prefix(environment))
         .map_err(|error| CniError::new(code::ANNOTATION, error.to_string()))?;
     for problem in &converted.problems {
-        tracing::warn!(%problem, "an annotation of the pod was not followed in full");
+        tracing::warn!(%problem, "an annotation of the pod was not fully applied");
     }
     let Some(Resource::WorkloadEndpoint(endpoint)) = converted.pair.as_resource() else {
-        return Err(CniError::new(code::INTERNAL, "a pod became no workload endpoint"));
+        return Err(CniError::new(code::INTERNAL, "a pod was not converted to a workload endpoint"));
     };
     Ok(PodFacts {
         labels: endpoint.metadata.labels.clone(),
@@ -291,8 +291,8 @@ pub(crate) fn is_on_kubernetes(conf: &NetConf, environment: &Environment) -> boo
     client_config(conf, environment).is_ok_and(|config| config.datastore_type == DatastoreType::Kubernetes)
 }
 
-/// Whether two settings name one etcd. A member belongs to one cluster only, so one that both name is enough: a list of
-/// members may have grown since a release was written to the journal.
+/// Whether two settings name the same etcd. A member belongs to only one cluster, so one common member is enough: the
+/// list of members may have grown since a release was written to the journal.
 fn is_same_etcd(one: &EtcdSettings, other: &EtcdSettings) -> bool {
     let members = |settings: &EtcdSettings| -> BTreeSet<String> {
         let members = settings.endpoints.split(',').map(|it| it.trim().trim_end_matches('/').to_lowercase());
@@ -316,7 +316,7 @@ mod tests {
     use client::config::EtcdSettings;
 
     #[test]
-    fn one_etcd_by_any_member() {
+    fn one_common_member_means_the_same_etcd() {
         let settings = |endpoints: &str, srv: &str| EtcdSettings {
             endpoints: endpoints.into(),
             discovery_srv: srv.into(),

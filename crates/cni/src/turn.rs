@@ -1,10 +1,11 @@
-//! Calls and late releases for one container take turns, also between processes.
+//! Makes calls and late releases for one container take turns, also between processes.
 //!
-//! A runtime that lost its patience with an ADD sends a DEL while the ADD is still under way, and that DEL must come last.
-//! A release from the journal must never hit a container that an ADD has attached again meanwhile. So whoever attaches,
-//! detaches or releases late holds a lock on a file named after the container: the container, not the attachment, because
-//! endpoint and addresses belong to the container whatever its interface and network. The file goes with the lock; a lock
-//! on a file that is gone by then counts for nothing and is taken again. The kernel ends the lock of a process that dies.
+//! A runtime that lost its patience with an ADD sends a DEL while the ADD is still in progress, and that DEL must come
+//! last. A release from the journal must never hit a container that an ADD has attached again in the meantime. So
+//! attaching, detaching and late releases hold a lock on a file named after the container. The name is the container's,
+//! not the attachment's, because endpoint and addresses belong to the container whatever its interface and network. The
+//! file is removed along with the lock; a lock on a file that is gone by then is void and is taken again. The kernel
+//! releases the lock of a process that dies.
 
 use crate::error::{CniError, Result, code};
 use daemon::Backoff;
@@ -17,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a call waits for the one before it.
+/// How long a call waits for the previous call.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
-/// A container's turn; dropping it gives it back.
+/// A container's turn; dropping it ends the turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
     path: PathBuf,
@@ -29,10 +30,10 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Takes the turn if nobody has it.
+    /// Takes the turn if it is free.
     ///
     /// # Errors
-    /// When there can be no lock.
+    /// When the file cannot be locked.
     pub(crate) fn try_take(folder: &Path, container: &str) -> io::Result<Option<Self>> {
         let path = folder.join(container);
         loop {
@@ -52,7 +53,7 @@ impl Turn {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// When there can be no lock, or the one before takes too long.
+    /// When the file cannot be locked, or the previous call takes too long.
     pub(crate) async fn take(folder: &Path, container: &str) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         let mut backoff = PAUSES;
@@ -67,10 +68,11 @@ impl Turn {
         }
     }
 
-    /// Waits for the turn of a call. A host where no lock can be made still gets its pods; late releases wait then.
+    /// Waits for the turn of a call. A host where no lock can be created still gets its pods; late releases have to
+    /// wait then.
     ///
     /// # Errors
-    /// When the call before takes too long.
+    /// When the previous call takes too long.
     pub(crate) async fn for_call(folder: &Path, container: &str) -> Result<Option<Self>> {
         match Self::take(folder, container).await {
             Ok(turn) => Ok(Some(turn)),
@@ -91,7 +93,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // While the lock is held, so that the file that goes is always ours. One that stays is used again.
+        // Done while the lock is held, so that the removed file is always ours. A file that remains is used again.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -123,7 +125,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn one_at_a_time_and_nothing_stays() {
+    fn turns_are_exclusive_and_leave_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let locks = folder.path().join("run/turns");
         let first = Turn::try_take(&locks, "c1").unwrap().unwrap();
@@ -132,13 +134,13 @@ mod tests {
         drop(first);
         assert!(Turn::try_take(&locks, "c1").unwrap().is_some());
         assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0);
-        // A place where no file can be is an error, and a call goes on without.
+        // A path where no file can be created is an error, and a call continues without a turn.
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert!(Turn::try_take(&folder.path().join("file/turns"), "c1").is_err());
     }
 
     #[test]
-    fn a_file_that_goes_while_others_wait_lets_only_one_in() {
+    fn removing_the_file_lets_only_one_waiter_in() {
         let folder = tempfile::tempdir().unwrap();
         let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {

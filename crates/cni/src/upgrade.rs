@@ -1,8 +1,9 @@
-//! `calico-ipam -upgrade`: addresses that `host-local` gave to this node's pods are taken over by Calico's IPAM.
+//! `calico-ipam -upgrade`: Calico's IPAM takes over the addresses that `host-local` assigned to this node's pods.
 //!
-//! `host-local` keeps one file per address, named by it, with the container's id in the first line. Each becomes an
-//! allocation under the container's handle; then the files go. Nothing to do is the normal case. It runs before the
-//! plugins are installed, so nothing gives out addresses meanwhile; the datastore is locked all the same.
+//! `host-local` keeps one file per address, named after it, with the container's id in the first line. Each becomes an
+//! allocation under the container's handle; then the files are removed. Usually there is nothing to do. The upgrade
+//! runs before the plugins are installed, so nothing assigns addresses in the meantime; the datastore is locked all the
+//! same.
 
 use crate::error::StoreFailure as _;
 use crate::error::{CniError, Result, code};
@@ -23,14 +24,14 @@ use std::time::Duration;
 
 /// The network whose addresses are taken over.
 const NETWORK: &str = "k8s-pod-network";
-/// Plugins that must not give out addresses meanwhile.
+/// Plugins that must not assign addresses in the meantime.
 const PLUGINS: [&str; 2] = ["host/opt/cni/bin/calico", "host/opt/cni/bin/host-local"];
 /// The pause between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a plugin that was running when its file went may still take.
+/// How long a plugin that was running when its file was removed may still take.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Takes addresses over; tries until it succeeds, as an init container should.
+/// Takes addresses over; retries until it succeeds, as an init container should.
 pub(crate) fn run(environment: &Environment) -> Outcome {
     let failed = |message: &str| Outcome { stderr: format!("{message}\n"), exit: 1, ..Outcome::default() };
     let Some(node) = environment.get("KUBERNETES_NODE_NAME").filter(|node| !node.is_empty()) else {
@@ -132,7 +133,7 @@ impl Migration {
         Ok(count)
     }
 
-    /// The pods of this node by address: name and namespace.
+    /// The name and namespace of each pod of this node, by address.
     async fn pods(&self) -> Result<BTreeMap<IpAddr, (String, String)>> {
         let found = self.client.resource::<WorkloadEndpointSpec>().list(&ListQuery::all()).await;
         let found = found.map_err(|error| CniError::datastore("failed to list pods", &error))?;
@@ -147,7 +148,7 @@ impl Migration {
         Ok(pods)
     }
 
-    /// Takes over the address of one file; false for files that stand for no pod.
+    /// Takes over the address of one file; returns false for files without a pod.
     async fn take_over(&self, file: &Path, pods: &BTreeMap<IpAddr, (String, String)>) -> Result<bool> {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name == "lock" {
@@ -192,7 +193,7 @@ impl Migration {
         remove().map(|()| true)
     }
 
-    /// With `host-local` the tunnel's address is the first of the node's range; it keeps it.
+    /// `host-local` assigns the first address of the node's range to the tunnel, which keeps it.
     async fn take_tunnel_address(&self) -> Result<()> {
         let nodes = self.client.resource::<NodeSpec>();
         let failed =

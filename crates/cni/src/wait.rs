@@ -1,6 +1,6 @@
-//! Waiting until Felix says that an endpoint's policy is in place: a file appears in a folder.
+//! Waits until Felix reports that an endpoint's policy is in place: a file appears in a folder.
 //!
-//! The kernel reports it (inotify); nothing is polled, except for a folder that is not there yet.
+//! The kernel reports it (inotify); nothing is polled, except for a folder that does not exist yet.
 
 use crate::error::{CniError, Result, code};
 use api::WorkloadEndpoint;
@@ -9,10 +9,10 @@ use model::names::endpoint_status_file;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a folder that is not there yet is waited for between looks.
+/// The pause between checks for a folder that does not exist yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// The name of the file that says that an endpoint is programmed; `None` when the endpoint's name is none.
+/// The name of the file that reports that an endpoint is programmed; `None` for an invalid name of an endpoint.
 #[must_use]
 pub(crate) fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
     let parts = api::split_workload_endpoint_name(&endpoint.metadata.name)?;
@@ -21,15 +21,15 @@ pub(crate) fn status_file(endpoint: &WorkloadEndpoint) -> Option<String> {
     Some(endpoint_status_file(&orchestrator, &workload, &name))
 }
 
-/// Waits until the file is there, at most so long. Blocks.
+/// Waits until the file exists, at most until the limit. Blocks.
 ///
 /// # Errors
-/// When the time is over.
+/// When the limit has passed.
 pub(crate) fn for_file(folder: &Path, name: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     let file = folder.join(name);
     loop {
-        // Watch first and look then: what appears in between is seen by one of the two.
+        // Watch first, then check: a file that appears in between is noticed by one of the two.
         let watch = BlockingFolderWatch::new(folder);
         if file.exists() {
             return Ok(());
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_seen_when_it_comes() {
+    fn a_new_file_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("later");
         let error = for_file(&place, "f", Duration::from_millis(10)).unwrap_err();

@@ -1,4 +1,4 @@
-//! The pod's network: planned as data ([`plan`]), made and removed by netlink ([`apply`]), looked at again ([`check`]).
+//! The pod's network: planned as data ([`plan`]), created and removed by netlink ([`apply`]), verified ([`check`]).
 
 pub(crate) mod apply;
 pub(crate) mod check;

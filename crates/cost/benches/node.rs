@@ -1,10 +1,10 @@
-//! Everything that this program runs on one node, in one figure: memory, and how often the kernel wakes it.
+//! Everything that this program runs on one node, in two figures: memory, and how often the kernel wakes it.
 //!
-//! A node of a lab is started as `tortie node` is in a cluster, with the speaker, on an etcd. It runs from a copy of the program
-//! of its own, so that no process besides those of the lab shares its pages. Memory is the sum of proportional
-//! shares (PSS): a page of the program that several processes of the node use counts once. A wake-up is a voluntary switch of a
-//! thread. It needs root, and refuses to guess which program is meant: `TORTIE_BENCH_PROGRAM` names it, as
-//! `cargo xtask bench cost` does. `TORTIE_BENCH_SECONDS` is for how long wake-ups are counted (300).
+//! A node of a lab is started as `tortie node` is in a cluster, with the speaker, on an etcd. It runs from its own copy
+//! of the program, so that only processes of the lab share its pages. Memory is the sum of proportional set sizes
+//! (PSS): a page of the program that several processes of the node use counts once. A wake-up is a voluntary context
+//! switch of a thread. Needs root, and does not guess which program to measure: `TORTIE_BENCH_PROGRAM` names it, as
+//! `cargo xtask bench cost` does. `TORTIE_BENCH_SECONDS` is how long wake-ups are counted (300).
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     report.record()
 }
 
-/// A lab with one node; it goes away with this value.
+/// A lab with one node; it is removed when this is dropped.
 struct Lab<'a> {
     program: &'a Path,
     name: String,
@@ -119,7 +119,7 @@ impl<'a> Lab<'a> {
 
 impl Drop for Lab<'_> {
     fn drop(&mut self) {
-        // Whatever it says: what is left is removed with the next lab of this name.
+        // Errors do not matter: leftovers are removed with the next lab of this name.
         let _ = self.run(&["down"]);
     }
 }
@@ -132,12 +132,12 @@ struct Process {
 }
 
 impl Process {
-    /// What it does.
+    /// The name of its program.
     fn name(&self) -> String {
         self.arguments.get(1..).unwrap_or_default().join(" ")
     }
 
-    /// A line of its file: `smaps_rollup` in KiB.
+    /// A field of its `smaps_rollup`, in KiB.
     fn memory(&self, field: &str) -> Result<f64> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.id))?;
         let line =
@@ -165,7 +165,7 @@ fn processes() -> Result<Vec<Process>> {
     for entry in std::fs::read_dir("/proc")? {
         let path = entry?.path();
         let Some(id) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
-        // A process may end at any time, and the kernel's have no program.
+        // A process may end at any time, and kernel threads have no program.
         let read = |name| std::fs::read_to_string(path.join(name));
         let (Ok(program), Ok(line), Ok(stat)) =
             (std::fs::read_link(path.join("exe")), read("cmdline"), read("stat"))

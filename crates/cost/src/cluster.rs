@@ -1,8 +1,7 @@
-//! A cluster as a plan: every entry follows from its number, so that a large one takes no memory before it is read.
+//! A cluster as a plan: every entry follows from its number, so that a large cluster takes no memory before it is read.
 //!
-//! Namespaces of fifty pods in five applications, two policies for each application: who may come in, and where it may go.
-//! Addresses come in blocks of 64, two of them for each node, behind VXLAN. Pods of a namespace are spread over the
-//! nodes.
+//! Namespaces of fifty pods in five applications, two policies for each application: one for ingress, one for egress.
+//! Addresses come in blocks of 64, two for each node, behind VXLAN. Pods of a namespace are spread over the nodes.
 
 use api::words::{
     KUBERNETES, LABEL_NAME, LABEL_NAMESPACE, LABEL_ORCHESTRATOR, NAMESPACE_LABEL_PREFIX,
@@ -25,34 +24,34 @@ const FIRST_NODE: u32 = 0xac10_0001;
 const FIRST_POD: u32 = 0x0a00_0000;
 const BLOCK: u32 = 64;
 
-/// How large a cluster is, and how lively.
+/// The size of a cluster, and its rate of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// How many nodes it has.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many pods each of them has; at most 126.
+    /// The number of pods on each node; at most 126.
     pub pods_of_node: usize,
-    /// How many pods go in a second; as many others come.
+    /// How many pods are replaced per second.
     pub pods_a_second: usize,
-    /// How many policies are edited in a second.
+    /// How many policies are edited per second.
     pub edits_a_second: usize,
 }
 
 impl Cluster {
-    /// A cluster with a hundred pods on each node, of which a hundred a second are replaced, and ten edits of policies a
-    /// second.
+    /// A cluster with a hundred pods on each node, of which a hundred per second are replaced, and ten edits of
+    /// policies per second.
     #[must_use]
     pub fn of(nodes: usize) -> Self {
         Self { nodes, pods_of_node: 100, pods_a_second: 100, edits_a_second: 10 }
     }
 
-    /// How many pods there are at any time.
+    /// The number of pods at any time.
     #[must_use]
     pub fn pods(&self) -> usize {
         self.nodes * self.pods_of_node
     }
 
-    /// How many policies there are.
+    /// The number of policies.
     #[must_use]
     pub fn policies(&self) -> usize {
         self.namespaces() * APPLICATIONS * 2
@@ -68,7 +67,7 @@ impl Cluster {
         format!("node-{number:05}")
     }
 
-    /// Everything that is there at the start.
+    /// Everything that exists at the start.
     pub fn start(self) -> impl Iterator<Item = FeedEntry> {
         let nodes = (0..self.nodes).flat_map(|number| [node(number), block(number, 0), block(number, 1)]);
         let namespaces = (0..self.namespaces()).flat_map(namespace);
@@ -77,12 +76,11 @@ impl Cluster {
         std::iter::once(pool()).chain(nodes).chain(namespaces).chain(policies).chain(pods)
     }
 
-    /// What happens in one second, in order: a pod goes and another comes to its place, and now and then a policy is
-    /// edited.
+    /// The changes of one second, in order: a pod is replaced by another, and now and then a policy is edited.
     pub fn second(self, second: usize) -> impl Iterator<Item = FeedEntry> {
         let turnover = (0..self.pods_a_second).flat_map(move |turn| {
             let turns = second * self.pods_a_second + turn;
-            // A step that has no divisor with the number of pods visits all of them before it comes to one again.
+            // A step that has no common divisor with the number of pods visits all of them before it repeats one.
             let slot = turns * 7919 % self.pods();
             let generation = turns / self.pods();
             let gone = self.pod(slot, generation).key().to_owned().gone();
@@ -95,7 +93,7 @@ impl Cluster {
         turnover.chain(edits)
     }
 
-    /// The pod in a place, of which there have been others before.
+    /// The pod in a slot; `generation` counts its predecessors.
     fn pod(self, slot: usize, generation: usize) -> FeedEntry {
         let (node, index) = (slot % self.nodes, slot / self.nodes);
         let (namespace, application) = (slot / PODS_OF_NAMESPACE, slot % APPLICATIONS);
@@ -193,7 +191,7 @@ fn namespace(number: usize) -> [FeedEntry; 2] {
     ]
 }
 
-/// A policy of an application: who may come in for even numbers, where it may go for odd ones. An edit changes a port.
+/// A policy of an application: ingress for even numbers, egress for odd ones. An edit changes a port.
 fn policy(number: usize, edition: usize) -> FeedEntry {
     let (application, namespace) = (number / 2 % APPLICATIONS, number / 2 / APPLICATIONS);
     let namespace_name = namespace_name(namespace);
@@ -240,7 +238,7 @@ fn policy(number: usize, edition: usize) -> FeedEntry {
     FeedEntry::Policy(key, Some(Box::new(policy)))
 }
 
-/// Selectors here are written by this file; one that does not parse selects nothing, and the tests would see it.
+/// Parses a selector of this file; one that does not parse selects nothing, and the tests would notice.
 fn parsed(text: &str) -> Selector {
     Selector::parse(text).unwrap_or_default()
 }

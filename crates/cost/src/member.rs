@@ -1,4 +1,4 @@
-//! A node as far as it is work: it reads Typha's bytes and works out what its dataplane must do.
+//! A node's part of the work: reads Typha's bytes and computes what its dataplane must do.
 
 use calc::{CalcGraph, GraphConfig};
 use messages::ToDataplane;
@@ -8,7 +8,7 @@ use typha_wire::outgoing::STREAM_HEAD;
 use typha_wire::snappy::{IDENTIFIER, compressed};
 use typha_wire::{Compression, Incoming, Message, WireError};
 
-/// As long as a client's own limit for one message.
+/// Equal to a client's own limit for one message.
 const LONGEST_MESSAGE: usize = 64 << 20;
 
 /// A node's reader and its graph.
@@ -18,17 +18,17 @@ pub struct Member {
     graph: CalcGraph,
 }
 
-/// What one message says to do with the stream.
+/// What to do with the stream after a message.
 enum Next {
     Go,
     End,
 }
 
 impl Member {
-    /// A node that knows nothing.
+    /// A node without any state.
     ///
     /// # Errors
-    /// Never: a new stream has nothing left over.
+    /// Never: a new stream has no leftover bytes.
     pub fn new(host: &str) -> Result<Self, WireError> {
         let mut incoming = Incoming::new(LONGEST_MESSAGE);
         incoming.restart(Compression::Snappy)?;
@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// The server has said that this was everything: what the dataplane receives first.
+    /// Called when the server has sent everything: computes what the dataplane receives first.
     pub fn in_sync(&mut self, told: impl FnMut(ToDataplane)) {
         let news = self.machine.status(Some(model::feed::Status::InSync));
         news.items.into_iter().for_each(|entry| self.graph.on_entry(entry));
@@ -74,12 +74,12 @@ impl Member {
         self.graph.flush_each(told);
     }
 
-    /// Hands on what has come since the last time.
+    /// Passes on the changes since the last call.
     pub fn flush(&mut self, told: impl FnMut(ToDataplane)) {
         self.graph.flush_each(told);
     }
 
-    /// How many entries it knows.
+    /// The number of known entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.machine.len()

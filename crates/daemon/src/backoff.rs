@@ -1,8 +1,8 @@
-//! Growing pauses between attempts: each is twice the one before, up to a limit, until something works.
+//! Growing pauses between attempts: each is twice as long as the last, up to a limit, until an attempt succeeds.
 
 use std::time::Duration;
 
-/// The pauses between attempts at one thing.
+/// The pauses between attempts at one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -11,29 +11,29 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// For a server that is away, and for a part that keeps ending: from one second to thirty.
+    /// For an unreachable server, and for a part that keeps exiting: from one second to thirty.
     pub const SERVER: Self = Self::new(Duration::from_secs(1), Duration::from_secs(30));
 
-    /// Pauses from `first` to `longest`.
+    /// Begins with a pause of `first` and grows it to at most `longest`.
     #[must_use]
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, failures: 0 }
     }
 
-    /// The pause after one more failure.
+    /// Returns the pause after one more failure.
     pub fn pause(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         self.after(self.failures)
     }
 
-    /// The pause after this many failures in a row.
+    /// Returns the pause after this many failures in a row.
     #[must_use]
     pub fn after(&self, failures: u32) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.longest)
     }
 
-    /// The next pause is the first one again: something worked.
+    /// Makes the next pause the first one again. Called after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_to_a_limit_and_begin_again() {
+    fn pauses_double_up_to_a_limit_and_restart() {
         let mut backoff = Backoff::SERVER;
         let pauses: Vec<u64> = (0..7).map(|_| backoff.pause().as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);

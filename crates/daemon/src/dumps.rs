@@ -1,8 +1,9 @@
-//! What a component writes down about itself on a signal, as Calico's do: memory on SIGUSR1 (`DebugMemoryProfilePath`), CPU
-//! time of ten seconds on SIGUSR2 (Felix' `DebugCPUProfilePath`). `<timestamp>` in a path becomes the time, in UTC.
+//! Profiles that a component writes on a signal, like Calico's components: memory on SIGUSR1
+//! (`DebugMemoryProfilePath`), and ten seconds of CPU time on SIGUSR2 (Felix' `DebugCPUProfilePath`). `<timestamp>` in
+//! a path becomes the time in UTC.
 //!
-//! Calico's components write profiles of Go's runtime. There is no such runtime here: these are texts with what the kernel
-//! knows about the process, by mapping and by thread.
+//! Calico's components write profiles of Go's runtime. This program has no such runtime: it writes texts with what the
+//! kernel knows about the process, by mapping and by thread.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long CPU time is looked at.
+/// How long CPU time is measured.
 const LENGTH: Duration = Duration::from_secs(10);
 const TIMESTAMP: &str = "<timestamp>";
 
-/// Writes dumps on signals for as long as it is polled. Empty paths are for no dumps.
+/// Writes dumps on signals for as long as it is polled. An empty path disables its dump.
 pub async fn on_signals(memory: String, cpu: String) {
     tokio::join!(
         on(SignalKind::user_defined1(), &memory, async || memory_dump()),
@@ -23,18 +24,18 @@ pub async fn on_signals(memory: String, cpu: String) {
 }
 
 async fn on(kind: SignalKind, template: &str, dump: impl AsyncFn() -> std::io::Result<String>) {
-    // A signal that nobody listens to would end the process; Calico's Felix without a path ends too, but a debugging aid
-    // that was turned off is no reason to.
+    // An unhandled signal would end the process. Calico's Felix without a path ends too, but a debugging aid that is
+    // turned off is not a reason to exit.
     let mut signal = match signal(kind) {
         Ok(signal) => signal,
         Err(error) => {
-            tracing::warn!(%error, "cannot listen for a signal that asks for a dump");
+            tracing::warn!(%error, "cannot listen for the signal that requests a dump");
             return;
         }
     };
     while signal.recv().await.is_some() {
         if template.is_empty() {
-            tracing::info!("asked for a dump, and no path for it is set");
+            tracing::info!("a signal requests a dump, but no path for it is set");
             continue;
         }
         let path = path(template, jiff::Timestamp::now());
@@ -65,7 +66,7 @@ async fn cpu_dump() -> std::io::Result<String> {
     Ok(compare(&before, &threads()?))
 }
 
-/// Each thread by number: its name, and its CPU time in nanoseconds.
+/// The name of each thread and its CPU time in nanoseconds, by thread number.
 type Threads = BTreeMap<u32, (String, u64)>;
 
 fn threads() -> std::io::Result<Threads> {
@@ -87,7 +88,7 @@ fn threads() -> std::io::Result<Threads> {
     Ok(found)
 }
 
-/// CPU time between two looks, the busiest first.
+/// Lists the CPU time used between two readings, the busiest thread first.
 fn compare(before: &Threads, after: &Threads) -> String {
     let mut used: Vec<(u64, u32, &str)> = after
         .iter()
@@ -109,7 +110,7 @@ mod tests {
     use super::{compare, memory_dump, path, threads};
 
     #[test]
-    fn the_path_has_the_time_in_it() {
+    fn the_timestamp_in_a_path_is_replaced() {
         let now = "2026-11-16T03:04:05Z".parse().expect("a time");
         assert_eq!(
             path("/tmp/cpu-<timestamp>.txt", now).display().to_string(),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn dumps_say_what_the_kernel_knows() {
+    fn dumps_show_what_the_kernel_knows() {
         assert!(memory_dump().expect("a dump").contains("VmRSS:"));
         let seen = threads().expect("threads");
         assert!(!seen.is_empty());

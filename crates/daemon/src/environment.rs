@@ -1,5 +1,5 @@
-//! What settings are read from: variables and files, of this process or from a table. Only this module, and the edges that
-//! tidy lists, look at the process's own variables.
+//! The sources of settings: variables and files, of this process or from a table. Only this module, and the edges that
+//! tidy lists, read the process's own variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// A source of variables and files. Programs use [`SystemEnvironment`]; [`Variables`] replaces the variables.
 pub trait Environment {
-    /// The value of a variable, when it is set (even to nothing).
+    /// The value of a variable if it is set, even if empty.
     fn variable(&self, name: &str) -> Option<OsString>;
 
-    /// The text of a file.
+    /// Reads a text file.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -19,22 +19,22 @@ pub trait Environment {
         std::fs::read_to_string(path)
     }
 
-    /// Whether there is something at this path.
+    /// Whether this path exists.
     fn exists(&self, path: &Path) -> bool {
         path.exists()
     }
 
-    /// The value of a variable, when it is set to something.
+    /// The value of a variable if it is set and not empty.
     fn filled(&self, name: &str) -> Option<OsString> {
         self.variable(name).filter(|value| !value.is_empty())
     }
 
-    /// The text of a variable, when it is set to something that is UTF-8.
+    /// The text of a variable if it is set, not empty and valid UTF-8.
     fn text(&self, name: &str) -> Option<String> {
         self.filled(name)?.into_string().ok()
     }
 
-    /// The file of a program on the search path.
+    /// Finds a program on the search path.
     fn find_program(&self, name: &str) -> Option<PathBuf> {
         let path = self.variable("PATH").unwrap_or_default();
         std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
@@ -63,17 +63,17 @@ impl Environment for SystemEnvironment {
     }
 }
 
-/// Variables from a table. Files are the machine's, unless others are given.
+/// Variables from a table. Files are the machine's, unless a table of files is given.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
     variables: BTreeMap<String, OsString>,
-    /// `None` stands for the machine's files; a file without a text cannot be read.
+    /// `None` stands for the machine's files; a file whose text is `None` cannot be read.
     files: Option<BTreeMap<PathBuf, Option<String>>>,
     hidden: BTreeSet<PathBuf>,
 }
 
 impl Variables {
-    /// These variables, and the machine's files.
+    /// Starts with these variables and the machine's files.
     pub fn new<N: Into<String>, V: Into<OsString>>(variables: impl IntoIterator<Item = (N, V)>) -> Self {
         Self::default().with(variables)
     }
@@ -88,7 +88,7 @@ impl Variables {
         self
     }
 
-    /// Only these files exist.
+    /// Replaces the machine's files: only these exist.
     #[must_use]
     pub fn with_files<P: Into<PathBuf>, T: Into<String>>(
         mut self,
@@ -99,7 +99,7 @@ impl Variables {
         self
     }
 
-    /// Adds a file that may not be read; only given files exist.
+    /// Adds a file that exists but cannot be read, and hides the machine's files.
     #[must_use]
     pub fn with_unreadable_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.files.get_or_insert_default().insert(path.into(), None);
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_replaces_variables_and_where_asked_files() {
+    fn a_table_replaces_variables_and_optionally_files() {
         let folder = tempfile::tempdir().expect("a folder");
         let real = folder.path().join("real");
         std::fs::write(&real, "machine").expect("writing");

@@ -1,7 +1,7 @@
-//! An error and its causes as one line, in which each cause appears once.
+//! Formats an error and its causes as one line in which each cause appears once.
 //!
-//! Many types write their source into their own text and return it as source as well; printing the whole chain then
-//! repeats everything. A cause that the line already contains is left out.
+//! Many error types include their source in their own text and also return it as source; printing the whole chain would
+//! then repeat everything. A cause that the line already contains is left out.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 /// Shows an error and its causes, from the outermost to the innermost.
 pub struct Causes<'a>(&'a (dyn Error + 'a));
 
-/// The error with its causes, for a line of a log or of a terminal.
+/// Returns the error with its causes, for a log line or a terminal.
 #[must_use]
 pub fn causes<'a>(error: &'a (dyn Error + 'a)) -> Causes<'a> {
     Causes(error)
@@ -42,7 +42,7 @@ impl fmt::Debug for Causes<'_> {
 mod tests {
     use super::*;
 
-    /// An error with a text of its own and perhaps a cause.
+    /// An error with its own text and possibly a cause.
     #[derive(Debug)]
     struct Level(&'static str, Option<Box<Level>>);
 

@@ -1,17 +1,18 @@
-//! The last words of a command: its output, or why it failed.
+//! How a command ends: it prints its output, or why it failed.
 
 use crate::causes;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// The exit code that asks a supervisor for a new start at once, as Calico's Felix ends when its configuration changed.
+/// The exit code that requests an immediate restart from a supervisor, as when Calico's Felix ends on a changed
+/// configuration.
 pub const RESTART: u8 = 129;
 
-/// Prints on standard output. A reader that went away (`tortie crds | head`) does not fail the command.
+/// Prints to standard output. A reader that closed its end (`tortie crds | head`) does not fail the command.
 ///
 /// # Errors
-/// When the text cannot be written for another reason.
+/// When the text cannot be written for any other reason.
 pub fn print(text: &str) -> io::Result<ExitCode> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -19,9 +20,9 @@ pub fn print(text: &str) -> io::Result<ExitCode> {
     }
 }
 
-/// Prints why a program failed, on standard error.
+/// Prints to standard error why a program failed.
 pub fn fail(program: &str, error: &dyn Error) -> ExitCode {
-    // Without standard error only the exit code can say it.
+    // If standard error is gone, only the exit code shows the failure.
     let _ = writeln!(io::stderr(), "{program}: {}", causes(error));
     ExitCode::FAILURE
 }

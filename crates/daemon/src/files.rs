@@ -1,26 +1,26 @@
-//! Files that appear whole or not at all, with the mode that was asked for from the first moment on.
+//! Files that appear whole or not at all, with the requested mode from the first moment on.
 //!
-//! A file is written beside its place and moved there, so that a reader, or the next start after a loss of power, finds
-//! the old contents or the new ones. It refuses to follow a link that someone left under the temporary name.
+//! A file is written beside its destination and then moved there, so that a reader, or the next start after a loss of
+//! power, finds either the old contents or the new. A link left under the temporary name is not followed.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Writes a file with this mode, whole or not at all, also after a loss of power.
+/// Writes a file with this mode, whole or not at all, even across a loss of power.
 ///
 /// # Errors
-/// When it cannot be written; then nothing is left behind.
+/// When the file cannot be written; then nothing is left behind.
 pub fn write(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     replace(path, mode, true, |file| file.write_all(contents))
 }
 
-/// Writes a file with this mode, whole for every reader. It does not wait for the disk: for what is written again after a
-/// loss of power.
+/// Writes a file with this mode, whole for every reader. Does not wait for the disk: meant for files that are rewritten
+/// after a loss of power.
 ///
 /// # Errors
-/// When it cannot be written; then nothing is left behind.
+/// When the file cannot be written; then nothing is left behind.
 pub fn publish(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     replace(path, mode, false, |file| file.write_all(contents))
 }
@@ -41,7 +41,7 @@ fn replace(
     fill: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
     let temporary = Temporary::beside(path)?;
-    // Only the owner may look until the file is complete; the mode is set on the open file, past any umask.
+    // Only the owner has access until the file is complete; the mode is set on the open file, regardless of the umask.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary.path)?;
     fill(&mut file)?;
     file.set_permissions(Permissions::from_mode(mode))?;
@@ -58,7 +58,7 @@ fn replace(
     File::open(folder)?.sync_all()
 }
 
-/// A name of ours beside the file; removed unless the file got its place.
+/// A temporary name of ours beside the file; removed unless the file was moved into place.
 struct Temporary {
     path: PathBuf,
     kept: bool,
@@ -72,7 +72,7 @@ impl Temporary {
                 format!("{} is not the name of a file", path.display()),
             )
         })?;
-        // A leading dot and no known ending: container runtimes read every *.conf and *.conflist of their folder.
+        // A leading dot and an unknown extension: container runtimes read every *.conf and *.conflist in their folder.
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}.tmp", uuid::Uuid::new_v4().simple()));
@@ -87,7 +87,7 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.kept {
-            // It may not have come into being at all.
+            // The file may never have been created.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,7 +1,8 @@
-//! Waiting for a change in a folder, as the kernel reports it. What changed is not looked at: the caller reads the folder.
+//! Waits for changes in a folder, as the kernel reports them. The events are not interpreted: the caller reads the
+//! folder.
 //!
-//! The kubelet renews mounted secrets by moving links, several steps at a time; [`FolderWatch::changed`] reports all steps
-//! of one change once. [`BlockingFolderWatch`] is for code without a runtime.
+//! The kubelet renews mounted secrets by moving links in several steps; [`FolderWatch::changed`] reports all steps of
+//! one change once. [`BlockingFolderWatch`] is for code without a runtime.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -14,10 +15,10 @@ use tokio::io::unix::AsyncFd;
 /// How long the folder must be quiet before a change counts as over.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Large enough for many events at once; what they say is not looked at.
+/// Large enough for many events at once; their contents are ignored.
 const BUFFER: usize = 4096;
 
-/// A folder that is watched. Dropping it ends the watch.
+/// A watched folder. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct FolderWatch {
     events: AsyncFd<OwnedFd>,
@@ -32,13 +33,13 @@ impl FolderWatch {
         let events = watch(folder)?;
         #[expect(
             deprecated,
-            reason = "its successor is an unsafe function; an OwnedFd keeps every promise that it asks for"
+            reason = "its successor is an unsafe function; an OwnedFd meets its safety requirements"
         )]
         let events = AsyncFd::new(events)?;
         Ok(Self { events })
     }
 
-    /// Waits until the folder changed and is quiet again.
+    /// Waits until the folder has changed and is quiet again.
     ///
     /// # Errors
     /// When the watch is broken.
@@ -66,7 +67,7 @@ impl FolderWatch {
     }
 }
 
-/// A folder that is watched by a thread that may block.
+/// A watched folder, for a thread that may block.
 #[derive(Debug)]
 pub struct BlockingFolderWatch {
     events: OwnedFd,
@@ -81,7 +82,7 @@ impl BlockingFolderWatch {
         Ok(Self { events: watch(folder)? })
     }
 
-    /// Waits for a change, but no longer than this; whether there was one.
+    /// Waits for a change, at most this long. Returns whether there was one.
     pub fn wait(&self, limit: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -90,7 +91,7 @@ impl BlockingFolderWatch {
         let mut descriptors = [PollFd::new(&self.events, PollFlags::IN)];
         let has_changed = poll(&mut descriptors, Some(&timeout)).is_ok_and(|count| count > 0);
         if has_changed {
-            // An error shows at the next look at the folder.
+            // An error shows when the caller next reads the folder.
             let _ = rustix::io::read(&self.events, &mut [0; BUFFER]);
         }
         has_changed
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_change_of_several_steps_is_one() {
+    async fn a_change_in_several_steps_is_reported_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut watch = FolderWatch::new(folder.path()).expect("a watch");
         std::fs::write(folder.path().join("new"), "x").expect("writing");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_waits_no_longer_than_it_has_to() {
+    fn a_blocking_watch_ends_at_a_change_or_its_limit() {
         let folder = tempfile::tempdir().expect("a folder");
         let watch = BlockingFolderWatch::new(folder.path()).expect("a watch");
         assert!(!watch.wait(Duration::from_millis(1)));

@@ -1,14 +1,16 @@
-//! What it takes to be a process of this program, the same for every component.
+//! What every component needs to run as a process of this program.
 //!
-//! - [`environment`]: variables and files, injected, so that tests bring their own.
-//! - [`log`]: one log, with Calico's names for levels; its outlets can change while it runs.
-//! - [`signals`] and [`shutdown`]: who asks for the end, and who is asked. [`dumps`]: what a process writes about itself on a signal.
+//! - [`environment`]: variables and files, injected so that tests can supply their own.
+//! - [`log`]: one log with Calico's level names; its outlets can change while it runs.
+//! - [`signals`] and [`shutdown`]: how the end is requested, and how tasks learn of it. [`dumps`]: what a process
+//!   writes about itself on a signal.
 //! - [`backoff`]: growing pauses between attempts.
-//! - [`files`]: files that appear whole; [`sockets`]: sockets in the file system; [`folder`]: folders that change.
-//! - [`errors`]: an error with its causes, each once; [`exit`]: the last words of a command.
-//! - [`panics`]: a mistake of the program ends its process, visibly, and no other one.
+//! - [`files`]: files that appear whole; [`sockets`]: sockets in the file system; [`folder`]: watching folders for
+//!   changes.
+//! - [`errors`]: an error with its causes, each once; [`exit`]: how a command ends.
+//! - [`panics`]: a bug visibly ends its own process, and no other.
 //!
-//! It refuses to know what a component does: no Calico data, no Kubernetes, no settings.
+//! Knows nothing of what a component does: no Calico data, no Kubernetes, no settings.
 
 pub mod backoff;
 pub mod dumps;

@@ -1,8 +1,8 @@
-//! The log of a process: standard error and, where asked for, a file and syslog, each with the least severe message that
-//! it takes. All of it can change while the process runs.
+//! The log of a process: standard error and, if requested, a file and syslog, each with its own least severe level. All
+//! of it can change while the process runs.
 //!
-//! Our own crates speak at the level that was asked for. Libraries never speak at more than `info`: what they say beyond
-//! that are frames and polls, pages of them for each call. A log that cannot be written never stops anything.
+//! Our own crates log at the requested level. Libraries never log more than `info`: beyond that they report frames and
+//! polls, pages of them for each call. A log that cannot be written never stops anything.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -21,14 +21,14 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 /// Where syslog listens.
 const SYSLOG: &str = "/dev/log";
-/// The kind of program that speaks there (`user`).
+/// The facility that we log as (`user`).
 const SYSLOG_FACILITY: u8 = 1 << 3;
 
-/// Our own crates, as the build found them.
+/// The names of our own crates, as the build script found them.
 const OURS: &str = env!("TORTIE_CRATES");
 
-/// A level by one of Calico's names, in any case. `fatal` and `panic` are more severe than anything we log, and stand for
-/// errors.
+/// Parses one of Calico's level names, in any case. `fatal` and `panic` are more severe than anything we log, and count
+/// as errors.
 #[must_use]
 pub fn level(name: &str) -> Option<LevelFilter> {
     Some(match name.to_ascii_lowercase().as_str() {
@@ -52,7 +52,7 @@ pub struct Outlets {
     pub syslog: Option<(LevelFilter, &'static str)>,
 }
 
-/// What of the log was lost, for figures.
+/// Counts of lost log lines, for figures.
 #[derive(Debug, Default)]
 pub struct Losses {
     dropped: AtomicU64,
@@ -66,7 +66,7 @@ impl Losses {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many lines could not be written for any other reason, and outlets that could not be opened.
+    /// How many lines could not be written for other reasons, plus the outlets that could not be opened.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
@@ -89,8 +89,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts to log to standard error. Where the process logs already (tests, a component inside another), that log
-    /// stays.
+    /// Starts logging to standard error. If the process logs already (tests, a component inside another), that log is
+    /// kept.
     #[must_use]
     pub fn start(screen: LevelFilter) -> Self {
         let writer = Writer::default();
@@ -102,32 +102,32 @@ impl Log {
         log
     }
 
-    /// Changes what standard error takes.
+    /// Sets the level of standard error.
     pub fn set_screen(&self, screen: LevelFilter) {
         self.writer.lock_for_change().screen = screen;
         self.refilter();
     }
 
-    /// Opens and closes what is asked for. What could not be opened is returned, and not written to.
+    /// Opens and closes outlets to match. Outlets that could not be opened are not written to; returns why.
     pub fn set(&self, outlets: &Outlets) -> Vec<String> {
         let problems = self.writer.set(outlets, Path::new(SYSLOG));
         self.refilter();
         problems
     }
 
-    /// What was lost so far.
+    /// The lines lost so far.
     #[must_use]
     pub fn losses(&self) -> Arc<Losses> {
         Arc::clone(&self.writer.losses)
     }
 
     fn refilter(&self) {
-        // Fails only when nothing is logged at all.
+        // Fails only if nothing is logged at all.
         let _ = self.filter.modify(|current| *current = filter(self.writer.least_severe()));
     }
 }
 
-/// A log for a while, written elsewhere: for a command that shows its log to its caller.
+/// A temporary log to another writer, for a command that shows its log to its caller.
 pub fn subscriber<W>(level: LevelFilter, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -141,7 +141,7 @@ fn filter(level: LevelFilter) -> Targets {
         .with_targets(OURS.split(',').map(|name| (name, level)))
 }
 
-/// Writes each line where it belongs.
+/// Sends each line to the outlets that take it.
 #[derive(Clone, Default)]
 struct Writer {
     destinations: Arc<RwLock<Destinations>>,
@@ -214,7 +214,7 @@ fn open(path: &Path) -> io::Result<File> {
 fn connect(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
-    // A syslog that does not read loses lines; the process does not wait for it.
+    // If syslog does not read, lines are lost; the process does not wait.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -231,7 +231,7 @@ impl<'a> MakeWriter<'a> for Writer {
     }
 }
 
-/// One message on its way. It comes whole.
+/// One complete message on its way to the outlets.
 struct Line<'a> {
     writer: &'a Writer,
     level: Level,
@@ -241,8 +241,8 @@ impl Write for Line<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let Writer { destinations, losses } = self.writer;
         let destinations = destinations.read().unwrap_or_else(PoisonError::into_inner);
-        // A line that cannot be written cannot be reported either, only counted. One write per line: files opened for
-        // appending keep the lines of several processes apart.
+        // A line that cannot be written cannot be reported either, only counted. Each line is a single write: with
+        // files opened for appending this keeps the lines of several processes apart.
         if destinations.screen >= self.level {
             losses.note(io::stderr().write_all(text));
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn debugging_shows_our_steps_and_not_the_frames_of_libraries() {
+    fn debug_level_applies_to_our_crates_but_not_to_libraries() {
         let debug = filter(LevelFilter::DEBUG);
         for ours in
             ["cni::add", "ipam_core::take", "datastore::etcd::remote", "kube_controllers::run", "daemon"]
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outlet_has_a_level_of_its_own() {
+    fn each_outlet_has_its_own_level() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("deep/felix.log");
         let nowhere = Path::new("/nowhere/at/all");
@@ -315,7 +315,7 @@ mod tests {
         let writer = Writer::default();
         assert_eq!(writer.least_severe(), LevelFilter::INFO, "before anything is known");
         assert_eq!(writer.set(&outlets, nowhere), Vec::<String>::new());
-        assert_eq!(writer.least_severe(), LevelFilter::OFF, "nothing asks for a file");
+        assert_eq!(writer.least_severe(), LevelFilter::OFF, "no file is configured");
         outlets.file = Some((LevelFilter::WARN, path.clone()));
         assert_eq!(writer.set(&outlets, nowhere), Vec::<String>::new());
         assert_eq!(writer.least_severe(), LevelFilter::WARN);
@@ -333,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted() {
+    fn lost_lines_are_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         let server = UnixDatagram::bind(&path).expect("a socket");
         let writer = Writer::default();
         let syslog = Some((LevelFilter::WARN, "calico-felix"));
-        // The kernel's file without room.
+        // The kernel's file that is always full.
         let file = Some((LevelFilter::ERROR, PathBuf::from("/dev/full")));
         let problems = writer.set(&Outlets { screen: LevelFilter::OFF, file, syslog }, &path);
         assert_eq!(problems, Vec::<String>::new());
@@ -349,12 +349,12 @@ mod tests {
             say(&writer, Level::WARN, "nobody reads");
         }
         drop(server);
-        say(&writer, Level::WARN, "nobody is there");
+        say(&writer, Level::WARN, "syslog is gone");
         assert_eq!(writer.losses.errors(), 2);
     }
 
     #[test]
-    fn a_line_for_syslog_says_who_speaks_and_how_bad_it_is() {
+    fn a_syslog_line_has_a_tag_and_a_severity() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         let server = UnixDatagram::bind(&path).expect("a socket");

@@ -1,21 +1,20 @@
-//! A panic is a mistake of the program: some invariant does not hold, and nobody knows which data is half changed. The
-//! process that panics ends, whichever of its threads or tasks it was, and says so in its log; whoever supervises it
-//! starts it again with fresh state. Other components are other processes and go on, and what Felix wrote into the kernel
-//! stays there.
+//! A panic is a bug: some invariant does not hold, and nothing tells which data is half changed. The process that
+//! panics ends, whichever of its threads or tasks it was, and logs why; its supervisor restarts it with fresh state.
+//! Other components are other processes and keep running, and Felix' state in the kernel stays.
 //!
-//! The released program is built to abort on a panic. [`end_process`] makes every build behave the same, and gives the
-//! message the way of all messages: to the log's file and syslog, too.
+//! The released program is built to abort on a panic. [`end_process`] makes every build behave the same, and sends the
+//! message to every outlet of the log, including the file and syslog.
 
 use std::os::unix::process::CommandExt as _;
 use std::panic::PanicHookInfo;
 use std::process::Command;
 
-/// What asks Rust to note a trace with errors and panics.
+/// Variables that make Rust capture a backtrace with errors and panics.
 const ASKS_FOR_TRACES: [&str; 2] = ["RUST_BACKTRACE", "RUST_LIB_BACKTRACE"];
 
-/// Starts the program once more without the variables that ask for traces, if it aborts on a panic: it is released without the
-/// tables that a walk over the stack needs, and without names that it could print. The attempt would end it at its first error.
-/// Call it before anything else.
+/// Restarts the program without the variables that request backtraces, if it aborts on a panic: the release has neither
+/// the unwind tables that a stack walk needs nor names to print, so a backtrace would end it at its first error. Call
+/// it before anything else.
 pub fn without_traces() {
     if cfg!(not(panic = "abort")) || ASKS_FOR_TRACES.iter().all(|name| std::env::var_os(name).is_none()) {
         return;
@@ -30,7 +29,7 @@ pub fn without_traces() {
     eprintln!("tortie: RUST_BACKTRACE is set, and this program cannot start itself without it: {error}");
 }
 
-/// From now on a panic anywhere in this process is logged, and ends the process by SIGABRT.
+/// Makes a panic anywhere in this process log itself and end the process by SIGABRT.
 pub fn end_process() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -48,5 +47,5 @@ fn report(panic: &PanicHookInfo<'_>) {
     let thread = thread.name().unwrap_or("unnamed");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let message = panic.payload_as_str().unwrap_or("no message");
-    tracing::error!(thread, place, "a mistake of this program ends the process: {message}");
+    tracing::error!(thread, place, "a bug in this program ends the process: {message}");
 }

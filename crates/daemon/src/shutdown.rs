@@ -1,25 +1,25 @@
-//! The wish to end, as a value that every task holds: asked between steps, never in the middle of one.
+//! The request to shut down, as a value that every task holds and checks between steps, never in the middle of one.
 
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The side that asks for the end. Dropping it asks, too.
+/// The side that requests the shutdown. Dropping it is a request, too.
 #[derive(Debug)]
 pub struct ShutdownHandle(watch::Sender<bool>);
 
-/// The side that is asked. Cheap to clone.
+/// The side that receives the request. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
 impl ShutdownHandle {
-    /// A pair of both sides.
+    /// Creates both sides.
     #[must_use]
     pub fn new() -> (Self, Shutdown) {
         let (sender, receiver) = watch::channel(false);
         (Self(sender), Shutdown(receiver))
     }
 
-    /// Asks for the end.
+    /// Requests the shutdown.
     pub fn request(&self) {
         self.0.send_replace(true);
     }
@@ -30,24 +30,24 @@ impl Shutdown {
     #[must_use]
     pub fn never() -> Self {
         let (handle, shutdown) = ShutdownHandle::new();
-        // The sender must live as long as the process, or its absence would be a request.
+        // The sender must live as long as the process, because dropping it would be a request.
         std::mem::forget(handle);
         shutdown
     }
 
-    /// Whether the end was asked for.
+    /// Whether the shutdown was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
-    /// Waits until the end is asked for.
+    /// Waits until the shutdown is requested.
     pub async fn requested(&self) {
-        // A sender that is gone is a request as well.
+        // A dropped sender is a request as well.
         let _ = self.0.clone().wait_for(|requested| *requested).await;
     }
 
-    /// Waits for this time; false when the end was asked for before it was over.
+    /// Waits for this time. Returns false if the shutdown was requested first.
     pub async fn sleep(&self, time: Duration) -> bool {
         tokio::select! {
             () = tokio::time::sleep(time) => true,

@@ -1,11 +1,11 @@
-//! SIGTERM and SIGINT, which ask a process to end.
+//! SIGTERM and SIGINT, which request a shutdown.
 
 use crate::{Shutdown, ShutdownHandle};
 use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits for SIGTERM or SIGINT. Receiving begins at once, so none is lost before the first poll. Must be called inside a
-/// tokio runtime.
+/// Waits for SIGTERM or SIGINT. Signals are caught from this call on, so none is lost before the first poll. Must be
+/// called inside a tokio runtime.
 ///
 /// # Errors
 /// When signals cannot be received.
@@ -16,11 +16,11 @@ pub fn end() -> io::Result<impl Future<Output = ()> + Send + 'static> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("asked to end");
+        tracing::info!("received a signal to end");
     })
 }
 
-/// A shutdown that SIGTERM or SIGINT requests. Must be called inside a tokio runtime.
+/// Returns a shutdown that SIGTERM or SIGINT requests. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// When signals cannot be received.

@@ -1,7 +1,7 @@
 //! Sockets with a name in the file system.
 //!
-//! A socket is made under a temporary name, gets its mode there, and is then moved to its place: clients find the old
-//! socket or the new one, never none, and never one that is open to others for a moment.
+//! A socket is created under a temporary name, gets its mode there, and is then moved into place: clients always find
+//! the old socket or the new one, and never one that is briefly open to others.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use tokio::net::UnixListener;
 /// Listens at `path` with this mode. A socket that an earlier process left behind is replaced.
 ///
 /// # Errors
-/// When another process listens there, when the file there is not a socket, and when the socket cannot be made.
+/// When another process listens there, the file there is not a socket, or the socket cannot be created.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
@@ -26,10 +26,10 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     take_over(path, mode)
 }
 
-/// Listens at `path` with this mode, in place of whatever is there: for a name that a running process hands over.
+/// Listens at `path` with this mode, replacing whatever is there: for a name that a running process hands over.
 ///
 /// # Errors
-/// When the socket cannot be made.
+/// When the socket cannot be created.
 pub fn take_over(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let temporary = hidden(path)?;
     remove(&temporary)?;
@@ -43,8 +43,8 @@ pub fn take_over(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The temporary name: short, because the path of a socket has 107 bytes at most, and with a dot in front, which kubelets that
-/// watch a folder for sockets pass over.
+/// Returns the temporary name: short, because a socket's path has at most 107 bytes, and with a leading dot, because
+/// kubelets that watch a folder for sockets ignore such names.
 fn hidden(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| {
         io::Error::new(ErrorKind::InvalidInput, format!("{} is not the path of a socket", path.display()))
@@ -54,7 +54,7 @@ fn hidden(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(hidden))
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -84,7 +84,11 @@ mod tests {
         drop(second);
         UnixStream::connect(&path).expect("the new one listens");
         drop(third);
-        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1, "nothing else is left");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).expect("the folder").count(),
+            1,
+            "no temporary file is left"
+        );
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! A panic in one task is logged and ends the process. The test is its own program: a process has to end.
+//! A panic in one task is logged and ends the process. The test is a separate program, because a process has to end.
 
 use daemon::log::Log;
 use std::os::unix::process::ExitStatusExt as _;
@@ -32,7 +32,7 @@ fn check() {
     for (how, expected) in [
         (
             "panic-with-log",
-            "ERROR daemon::panics: a mistake of this program ends the process: block 10.0.0.0/26 is in two pools",
+            "ERROR daemon::panics: a bug in this program ends the process: block 10.0.0.0/26 is in two pools",
         ),
         ("panic-without-log", "block 10.0.0.0/26 is in two pools"),
     ] {

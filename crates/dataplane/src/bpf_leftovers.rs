@@ -1,10 +1,11 @@
-//! What a BPF dataplane, ours or Calico's, left on this host, removed after our own rules are in place: its programs judge
-//! packets before netfilter does, so that pods would keep the policy of the last day that it ran.
+//! Removes the leftovers of a BPF dataplane, ours or Calico's, after our own rules are in place: its programs judge
+//! packets before netfilter does, so that pods would keep the policy of the last day it ran.
 //!
-//! Ours to remove are, as in Calico: filters with a program whose name begins with `cali_` or `calico_`, and their `clsact`
-//! discipline where nobody else has a filter in it; pinned links of programs on interfaces and of the balancer of connections,
-//! which the kernel detaches when their pins are gone; pinned maps; the devices `bpfin.cali` and `bpfout.cali`. Programs of XDP have no name that can be read without loading
-//! BPF: they are reported, and removed by the operator. Nothing else in the file system of BPF is touched.
+//! As in Calico, we remove: filters with a program whose name begins with `cali_` or `calico_`, and their `clsact`
+//! discipline if it has no other filters; pinned links of programs on interfaces and of the connect-time load balancer,
+//! which the kernel detaches when their pins are gone; pinned maps; the devices `bpfin.cali` and `bpfout.cali`. The
+//! names of XDP programs cannot be read without loading BPF: they are reported, and the operator has to remove them.
+//! Nothing else in the BPF file system is touched.
 
 use bpf_driver::files;
 use netfilter::driver::ApplyError;
@@ -15,42 +16,43 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Folders in which Calico pins links of programs, and nothing else.
+/// Directories in which Calico pins links of programs, and nothing else.
 const LINK_FOLDERS: [&str; 3] = ["tcx", "netkit", "cali_xdp"];
-/// Pins of something else that is Calico's.
+/// Pins of another part of Calico.
 const NOT_OURS: &str = "calico/sockmap";
-/// What names of programs, maps and pins begin with.
+/// The prefixes of program, map and pin names.
 const PREFIXES: [&str; 4] = ["cali_", "calico_", "xdp_cali_", "bpfp_"];
-/// What names of folders begin with that are ours alone: of programs, and of a network that is not the machine's.
+/// The prefixes of directories that are ours alone: those of programs, and those of a network other than the machine's.
 const OWN_FOLDERS: [&str; 2] = ["generation_", "netns-"];
 
 fn is_ours(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Takes our filters off a device, and leaves those of others.
+/// Removes our filters from a device, and leaves foreign ones.
 type RemoveFilters = Box<dyn FnMut(u32) -> Result<(), String> + Send>;
 
-/// Removes what is left.
+/// Removes the leftovers.
 pub(crate) struct BpfLeftovers<K, T> {
     kernel: K,
     control: T,
     remove_filters: RemoveFilters,
-    /// None where the pins belong to another network namespace than ours.
+    /// `None` where the pins belong to another network namespace than ours.
     pins: Option<PathBuf>,
 }
 
 impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
-    /// `pins` is another place of pins than the usual one.
+    /// `pins` overrides the usual directory of pins.
     pub(crate) fn new(kernel: K, control: T, pins: Option<PathBuf>) -> Self {
-        // The file system is the machine's: of another network there is only what is in its own folder.
+        // The file system belongs to the machine: of another network it has only that network's own directory.
         let pins = pins.or_else(files::existing_root);
         let remove_filters = |index| bpf_driver::remove_filters(index).map_err(|error| error.to_string());
         Self { kernel, control, remove_filters: Box::new(remove_filters), pins }
     }
 
-    /// Removes everything; what cannot be removed is an error, which does not keep the rest from being removed. False where links
-    /// of programs went: the kernel takes these off interfaces a little later, and until then they need their maps.
+    /// Removes everything. Anything that cannot be removed is an error, which does not keep the rest from being
+    /// removed. Returns false if links of programs were removed: the kernel detaches these from interfaces a little
+    /// later, and until then they need their maps.
     pub(crate) fn remove(&mut self) -> Result<bool, ApplyError> {
         let mut failures = Vec::new();
         let mut found = self.remove_filters(&mut failures);
@@ -77,7 +79,7 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
         match failures.as_slice() {
             [] => Ok(true),
             _ => Err(ApplyError::Refused {
-                table: "what a BPF dataplane left".to_owned(),
+                table: "leftovers of a BPF dataplane".to_owned(),
                 reason: failures.join("; "),
             }),
         }
@@ -85,7 +87,7 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
 
     fn remove_filters(&mut self, failures: &mut Vec<String>) -> bool {
         let queues = match self.control.queues() {
-            // A kernel without traffic control has nothing of ours in it.
+            // A kernel without traffic control has none of our objects.
             Err(error) if error.is_unsupported() => return false,
             Err(error) => {
                 failures.push(error.to_string());
@@ -107,7 +109,7 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
             });
             match outcome {
                 Ok(removed) => found |= removed,
-                // It went away meanwhile, and its programs with it.
+                // The device was removed in the meantime, and its programs with it.
                 Err(error) if error.is_missing() => {}
                 Err(error) => failures.push(error.to_string()),
             }
@@ -132,12 +134,12 @@ impl<K: Kernel, T: TrafficControl> BpfLeftovers<K, T> {
         }
     }
 
-    /// Whose program of XDP it is cannot be known.
+    /// The owner of an XDP program cannot be determined.
     fn report_xdp(&mut self) {
         for link in self.kernel.links().unwrap_or_default().into_iter().filter(|link| link.xdp) {
             tracing::error!(
                 interface = link.name,
-                "an XDP program may be of the BPF dataplane that ran here; if it is, remove it with `ip link set dev NAME xdp off`"
+                "an XDP program may be a leftover of a BPF dataplane; if so, remove it with `ip link set dev NAME xdp off`"
             );
         }
     }
@@ -148,16 +150,16 @@ fn is_own_folder(path: &Path) -> bool {
     OWN_FOLDERS.iter().any(|start| name.starts_with(start))
 }
 
-/// Which pins go.
+/// The pins to remove.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pins {
-    /// All in the folder itself.
+    /// All in the directory itself.
     All,
-    /// Those of ours, in the folder and below it.
+    /// Our own, in the directory and below it.
     Ours,
 }
 
-/// Removes pins; whether there were any.
+/// Removes pins; returns whether there were any.
 fn remove_pins(folder: &Path, which: Pins, failures: &mut Vec<String>) -> bool {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -172,7 +174,7 @@ fn remove_pins(folder: &Path, which: Pins, failures: &mut Vec<String>) -> bool {
         let (path, name) = (entry.path(), entry.file_name());
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if which == Pins::Ours && !path.ends_with(NOT_OURS) {
-                // Folders of other networks are theirs.
+                // Directories of other networks belong to them.
                 if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OWN_FOLDERS[1])) {
                     continue;
                 }
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_calico_left_goes_and_what_others_have_stays() {
+    fn calicos_leftovers_are_removed_and_foreign_objects_stay() {
         let root = std::env::temp_dir().join(format!("bpf-leftovers-{}", std::process::id()));
         for pin in [
             "tc/globals/cali_v4_nat_fe3",
@@ -296,7 +298,7 @@ mod tests {
         leftovers.control.devices.clear();
         assert!(leftovers.remove().expect("removed"));
         assert_eq!(leftovers.control.removed, [Operation::DeleteIngress(10)]);
-        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside somebody else's");
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [7], "beside a foreign filter");
         let left = [
             "calico/sockmap/cali_sock",
             "mine",

@@ -1,8 +1,8 @@
-//! What should be in the kernel, as a value that managers write and drivers take.
+//! The desired state of the kernel, as a value that managers write and drivers take.
 //!
-//! It holds one value per key (chain, set, route, device ...), as far as that changed since the drivers took it: a change
-//! of one workload is a small value, however many workloads there are. The whole is the sum of all changes, which the
-//! drivers hold beside what is in the kernel. It knows neither drivers nor the kernel.
+//! It holds one value per key (chain, set, route, device ...), as far as it changed since the drivers took it: a change
+//! of one workload is a small value, however many workloads there are. The whole state is the sum of all changes, which
+//! the drivers keep beside the state of the kernel. It knows neither drivers nor the kernel.
 
 use delta::Changes;
 use messages::{InterfaceName, NodeName};
@@ -16,22 +16,22 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is wanted.
+/// Pending changes of the desired state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Desired {
-    /// What each IP version has of its own.
+    /// The state that is specific to each IP version.
     pub(crate) versions: Vec<VersionDesired>,
-    /// Rules about ARP.
+    /// Rules for ARP packets.
     pub(crate) arp: RuleChanges,
     /// Tunnel devices by name.
     pub(crate) devices: Changes<InterfaceName, TunnelDevice>,
-    /// Limits of bandwidth by workloads' interfaces.
+    /// Bandwidth limits by workload interface.
     pub(crate) limits: Changes<InterfaceName, Limits>,
-    /// How workloads' interfaces are set up.
+    /// The setup of workloads' interfaces.
     pub(crate) interfaces: Changes<InterfaceName, WantedInterface>,
 }
 
-/// What is wanted of one IP version.
+/// Pending changes of one IP version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VersionDesired {
     /// The version.
@@ -46,39 +46,39 @@ pub(crate) struct VersionDesired {
     pub(crate) tunnel_peers: Changes<NodeName, TunnelPeer>,
     /// WireGuard.
     pub(crate) wireguard: WireguardChanges,
-    /// The addresses that neighbours are answered for, if that changed.
+    /// The addresses for which we answer neighbour requests, if they changed.
     pub(crate) answered: Option<BTreeSet<IpAddr>>,
 }
 
-/// How a workload's interface is set up.
+/// The setup of a workload's interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WantedInterface {
-    /// Whether it may send from any address, so that the kernel's own check of sources is off.
+    /// Whether it may send from any address, so that the kernel's own source check is off.
     pub(crate) any_source: bool,
     /// The addresses that the workload speaks BGP with, IPv4 and IPv6.
     pub(crate) peering: [Peering; 2],
 }
 
-/// The address of the host's side that a workload speaks BGP with.
+/// The address on the host's side that a workload peers with by BGP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Peering {
-    /// It does not.
+    /// The workload does not speak BGP.
     #[default]
     None,
-    /// This one.
+    /// The workload peers with this address.
     With(IpAddr),
-    /// It should, and no address is set for that.
+    /// The workload should speak BGP, but no address is set for that.
     Missing,
 }
 
 impl Desired {
-    /// Nothing is wanted yet.
+    /// A state without changes.
     #[must_use]
     pub(crate) fn new(versions: &[IpVersion]) -> Self {
         Self { versions: versions.iter().copied().map(VersionDesired::new).collect(), ..Self::default() }
     }
 
-    /// What is wanted of one IP version; `None` where that is not programmed.
+    /// The state of one IP version; `None` if that version is not programmed.
     pub(crate) fn of(&mut self, version: IpVersion) -> Option<&mut VersionDesired> {
         self.versions.iter_mut().find(|one| one.version == version)
     }
@@ -88,7 +88,7 @@ impl Desired {
         self.versions.iter_mut().for_each(|one| one.rules.define(layer, chain.clone()));
     }
 
-    /// Takes a definition back in every IP version.
+    /// Removes a chain's definition in every IP version.
     pub(crate) fn undefine(&mut self, layer: Table, name: &ChainName) {
         self.versions.iter_mut().for_each(|one| one.rules.undefine(layer, name.clone()));
     }

@@ -1,7 +1,7 @@
-//! What kube-proxy left in netfilter, removed once eBPF programs serve services: its rules would translate what programs left
-//! alone, and drop what Linux takes for invalid.
+//! Removes kube-proxy's leftovers in netfilter once eBPF programs serve services: its rules would translate packets
+//! that programs left alone, and drop packets that Linux considers invalid.
 //!
-//! Which chains are kube-proxy's is known by their names, as with Calico. It refuses those that the kubelet has too
+//! As in Calico, kube-proxy's chains are recognised by their names. Chains that the kubelet has too are left alone
 //! (`KUBE-MARK-…`, `KUBE-POSTROUTING`, `KUBE-FIREWALL`).
 
 use netfilter::driver::ApplyError;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const TABLE: &str = "kube-proxy";
-/// What names of its chains begin with.
+/// The prefixes of its chains' names.
 const PREFIXES: [&str; 11] = [
     "KUBE-FORWARD",
     "KUBE-SERVICES",
@@ -31,14 +31,14 @@ fn is_proxys(chain: &str) -> bool {
     PREFIXES.iter().any(|prefix| chain.starts_with(prefix))
 }
 
-/// Removes it.
+/// Removes kube-proxy's rules.
 pub(crate) struct KubeProxyRules {
     nftables: Option<nft::Client>,
     iptables: Vec<Driver<Programs>>,
 }
 
 impl KubeProxyRules {
-    /// In these IP versions; nothing is asked yet.
+    /// A remover for these IP versions; nothing has been read yet.
     pub(crate) fn new(versions: &[IpVersion], lock: Option<Duration>) -> Self {
         let variants = [Backend::Legacy, Backend::Nft];
         let iptables = versions
@@ -49,10 +49,10 @@ impl KubeProxyRules {
         Self { nftables: nft::Client::open().ok(), iptables }
     }
 
-    /// Removes everything that is there.
+    /// Removes all of kube-proxy's rules.
     ///
     /// # Errors
-    /// When a firewall refuses; what came before is done.
+    /// When a packet filter refuses; earlier steps are done.
     pub(crate) fn remove(&mut self) -> Result<bool, ApplyError> {
         for family in [nft::Family::Ip, nft::Family::Ip6] {
             let Some(client) = &mut self.nftables else { break };
@@ -86,7 +86,7 @@ impl KubeProxyRules {
     }
 }
 
-/// The transaction that removes kube-proxy's chains from a saved table, and the ways to them; none where there are none.
+/// The transaction that removes kube-proxy's chains and all jumps to them from a saved table; `None` if it has none.
 fn removal(table: &str, saved: &str) -> Option<String> {
     let chains: BTreeSet<&str> = saved
         .lines()
@@ -106,7 +106,7 @@ fn removal(table: &str, saved: &str) -> Option<String> {
             text += &format!("-D {rule}\n");
         }
     }
-    // None is removed while another one leads to it.
+    // Chains are emptied first: a chain cannot be removed while another one leads to it.
     chains.iter().for_each(|chain| text += &format!("-F {chain}\n"));
     chains.iter().for_each(|chain| text += &format!("-X {chain}\n"));
     Some(text + "COMMIT\n")
@@ -117,7 +117,7 @@ mod tests {
     use super::removal;
 
     #[test]
-    fn kube_proxys_chains_go_and_the_kubelets_stay() {
+    fn kube_proxys_chains_are_removed_and_the_kubelets_stay() {
         let saved = "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-X - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
                      :mine - [0:0]\n-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES\n\
                      -A PREROUTING -j mine\n-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-X\n\

@@ -1,9 +1,9 @@
 //! Managers turn messages into desired state: chains and hooks for the rule drivers, members for the set drivers, routes,
 //! devices, kernel settings, and reports about endpoints.
 //!
-//! All have one shape, [`Manager`]: they hear [`News`], and write what follows into a [`Desired`], looking at one [`World`].
-//! Each keeps what it heard and remembers what changed; what it writes costs as much as what changed. Nothing here does IO,
-//! and no manager knows a driver.
+//! All have the same interface, [`Manager`]: they receive [`News`], and write the consequences into a [`Desired`], with
+//! access to one [`World`]. Each keeps what it received and remembers what changed; the cost of writing is proportional
+//! to the change. Nothing here does IO, and no manager knows a driver.
 
 mod attached;
 mod chain_set;
@@ -76,11 +76,11 @@ pub(crate) use world::{Judge, World};
 use crate::desired::Desired;
 use std::time::Instant;
 
-/// A manager: it hears what happens, and writes what should be in the kernel because of it.
+/// A manager: it receives news, and writes the state that the kernel should have because of them.
 pub(crate) trait Manager {
-    /// Takes note of news, or passes them over. What follows from them alone may be written at once.
+    /// Records relevant news and ignores others. Consequences that depend on nothing else may be written at once.
     fn hear(&mut self, news: &News<'_>, now: Instant, desired: &mut Desired);
 
-    /// Writes what follows from everything that was heard since the last time, and nothing else.
+    /// Writes the consequences of all news since the last call, and nothing else.
     fn write(&mut self, world: &mut World, desired: &mut Desired);
 }

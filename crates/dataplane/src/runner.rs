@@ -1,9 +1,9 @@
-//! The loop that brings the kernel to what the calculation asks for.
+//! The loop that brings the kernel to the state that the calculation requests.
 //!
-//! One thread owns everything. It waits in one place for messages and for news from the kernel (interfaces, addresses,
-//! changes of nftables by others), lets the managers work out what should be there, and brings the drivers' parts of the
-//! kernel there in a fixed order of phases ([`phases`]). Nothing is written before the first [`ToDataplane::InSync`]. When
-//! nothing happens and no refresh is set, it sleeps.
+//! One thread owns everything. It waits in one place for messages and for events of the kernel (interfaces, addresses,
+//! foreign changes of nftables), lets the managers compute the desired state, and has the drivers bring the kernel
+//! there in a fixed order of phases ([`phases`]). Nothing is written before the first [`ToDataplane::InSync`]. When
+//! nothing happens and no refresh is configured, it sleeps.
 
 mod answers;
 mod arrivals;
@@ -55,24 +55,24 @@ use routing::routes::device::UnusedTunnels;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
-/// What happens to the loop.
+/// An input of the loop.
 #[derive(Debug)]
 pub enum Event {
-    /// Messages, in order: all that there are for now, or the last part of them.
+    /// Messages, in order: all that are available now, or the last part of a batch.
     Messages(Vec<ToDataplane>),
-    /// Messages that others belong to: nothing is done before those are there.
+    /// An incomplete part of a batch: nothing is done before the rest arrives.
     Part(Vec<ToDataplane>),
-    /// Ends the loop; what is programmed stays.
+    /// Ends the loop; the programmed state remains.
     Stop,
 }
 
-/// What is looked at again and again, by settings.
+/// Regular checks, as configured.
 struct Refreshes {
     sets: Every,
     routes: Every,
     interfaces: Every,
     process_report: Every,
-    /// When addresses that the host answers for are announced again.
+    /// When the addresses that the host answers for are announced again.
     announce: Every,
 }
 
@@ -83,7 +83,7 @@ impl Refreshes {
     }
 }
 
-/// The loop: managers and what they look at and write, drivers, and where the loop is.
+/// The loop: managers with their input and output, drivers, and the loop's own state.
 struct Loop {
     settings: DataplaneSettings,
     reports: Box<dyn FnMut(FromDataplane) + Send>,
@@ -91,36 +91,36 @@ struct Loop {
     world: World,
     desired: Desired,
     drivers: Drivers,
-    /// None where it is not asked for.
+    /// `None` where eBPF is not enabled.
     bpf: Option<Bpf>,
     leftovers: Leftovers<Leftover>,
-    /// What kube-proxy left, once programs serve services.
+    /// kube-proxy's leftovers, removed once programs serve services.
     kube_proxy: Leftovers<Leftover>,
     unused_tunnels: UnusedTunnels,
     kernel: Box<dyn Kernel + Send>,
     monitor: Monitor,
     others: Others,
     arrivals: Arrivals,
-    /// None where the host answers its neighbours only for itself.
+    /// `None` where the host answers its neighbours only for itself.
     answers: Option<Answers>,
-    /// Whether everything that is answered for is announced with the next answers.
+    /// Whether all addresses are announced with the next answers.
     announces: bool,
     connections: Box<dyn ConnectionCleanup + Send>,
-    /// Whether the kernel was set to count packets of connections, or will not be.
+    /// Whether the kernel was set to count the packets of connections, or will never be.
     counts_connections: bool,
     figures: Figures,
     refusals: Refusals,
-    /// Whether all rules were in place once.
+    /// Whether all rules have been in place once.
     rules_are_written: bool,
     has_ipvs: bool,
     mtus: Mtus,
-    /// When the host's MTU is looked at again.
+    /// When the host's MTU is checked again.
     mtu_check: Option<Instant>,
     begin: Instant,
     pace: Pace,
     progress: Progress,
     throttle: Throttle,
-    /// Since when rules have not come through.
+    /// Since when rules could not be programmed.
     overdue: Overdue,
     refreshes: Refreshes,
 }
@@ -134,7 +134,7 @@ impl Loop {
             self.settings.pulse.busy();
             let now = Instant::now();
             if hang_after.is_some_and(|after| now >= self.begin + after) {
-                tracing::warn!("hanging, as DebugSimulateDataplaneHangAfter asks for");
+                tracing::warn!("hanging, as DebugSimulateDataplaneHangAfter requests");
                 std::thread::sleep(Duration::from_secs(3600));
             }
             mailbox.silence();
@@ -170,8 +170,8 @@ impl Loop {
         self.pace = self.pace.after(step);
     }
 
-    /// Tells managers. What they write at once goes on to the drivers, so that it is not held twice. Whether everything is
-    /// known once with these messages.
+    /// Passes messages to managers. What they write at once is passed on to the drivers, so that it is not held twice.
+    /// Returns whether the state is complete for the first time with these messages.
     fn take_messages(&mut self, messages: Vec<ToDataplane>, now: Instant) -> bool {
         let mut in_sync = false;
         for message in messages {
@@ -183,7 +183,7 @@ impl Loop {
         in_sync
     }
 
-    /// Listens for the machines that move here, and hears those that have come.
+    /// Listens for machines that move here, and handles those that have arrived.
     fn await_machines(&mut self, now: Instant) {
         let interfaces = &self.world.interfaces;
         let awaited = self.roster.migrations.awaited();
@@ -198,12 +198,12 @@ impl Loop {
         }
     }
 
-    /// Waits until something happens or is due.
+    /// Waits until an event arrives or something is due.
     fn wait(&self, mailbox: &Mailbox) -> Result<(), DataplaneError> {
         let now = Instant::now();
         let due = [self.pace.wake_at(now), self.mtu_check, self.refreshes.due()].into_iter().flatten().min();
         let due = due.map(|due| due.saturating_duration_since(now));
-        // Rounded up, so that it is due when we wake.
+        // Rounded up, so that it is due when the loop wakes up.
         let timeout = due.and_then(|due| Timespec::try_from(due + Duration::from_micros(100)).ok());
         let mut descriptors =
             vec![PollFd::new(mailbox, PollFlags::IN), PollFd::new(&self.monitor, PollFlags::IN)];
@@ -253,7 +253,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Goes through the phases, if there is anything to do and it is time.
+    /// Performs a round, if there is anything to do and it is due.
     fn maybe_round(&mut self, now: Instant) {
         if !self.pace.is_due() {
             return;
@@ -269,8 +269,8 @@ impl Loop {
         let seconds = now.elapsed().as_secs_f64();
         let done = Instant::now();
         if self.writes_by_iptables() && self.others.is_listening() {
-            // What iptables wrote for us is not news. What somebody else wrote meanwhile cannot be told from it; if anybody
-            // did, it is found soon after, because tables are looked at again after a write.
+            // Our own changes through iptables are not news. Simultaneous foreign changes cannot be distinguished from
+            // them; any are found soon after, because tables are checked again after a write.
             self.others.pass_over();
             if !self.others.wrote() {
                 self.drivers.undisturbed();

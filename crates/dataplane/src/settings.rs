@@ -1,6 +1,6 @@
-//! What the dataplane is started with, and the settings of rules that follow from Felix's configuration.
+//! The settings that the dataplane starts with, and the rule settings derived from Felix's configuration.
 //!
-//! Pure: what has to be found out about the machine is an argument.
+//! Pure functions: properties of the machine are arguments.
 
 use felix_config::choices::PolicyMode;
 use felix_config::{Config, PortProtocol};
@@ -13,20 +13,20 @@ use rules::{
 use std::sync::Arc;
 use telemetry::{Metrics, Pulse};
 
-/// What the dataplane is started with.
+/// The settings that the dataplane starts with.
 #[derive(Clone)]
 pub struct DataplaneSettings {
     /// Felix's name for this host.
     pub host: NodeName,
     /// The configuration.
     pub config: Arc<Config>,
-    /// What the pools ask for, as it is known at the start.
+    /// The encapsulations of the pools, as known at the start.
     pub encapsulation: Encapsulation,
-    /// Whether messages have the services of Kubernetes whole, so that eBPF programs can serve them.
+    /// Whether messages contain complete Kubernetes services, so that eBPF programs can serve them.
     pub has_services: bool,
     /// How the loop shows that it is alive and ready.
     pub pulse: Pulse,
-    /// Where figures go.
+    /// The registry of figures.
     pub metrics: Metrics,
 }
 
@@ -36,14 +36,14 @@ impl std::fmt::Debug for DataplaneSettings {
     }
 }
 
-/// `BPFOverlayHostSourceIP: HostAddress`: tunnel devices have no address, and the host sends by the one that other nodes know it
-/// by. Not for WireGuard, as with Calico.
+/// `BPFOverlayHostSourceIP: HostAddress`: tunnel devices have no address, and the host sends from the address that
+/// other nodes know it by. As in Calico, this does not apply to WireGuard.
 pub(crate) fn sends_as_host(config: &Config) -> bool {
     config.bpf_enabled && config.bpf_overlay_host_source_ip == Some(api::BPFOverlayHostSourceIP::HostAddress)
 }
 
-/// The settings of rules. Whether kube-proxy uses IPVS, and what the kernel can do, is found out later and starts as "no"
-/// and "everything".
+/// The settings of rules. Whether kube-proxy uses IPVS and which features the kernel has is found out later; until then
+/// the answers are "no" and "all".
 ///
 /// # Errors
 /// When the mask of marks has too few bits.
@@ -112,7 +112,7 @@ pub fn rules_config(
     })
 }
 
-/// The port in a setting that takes any number; one that no port can have is nobody's.
+/// The port in a setting that takes any number; 0 for one that is not a valid port.
 fn port(number: i64) -> u16 {
     u16::try_from(number).unwrap_or_default()
 }
@@ -151,7 +151,7 @@ mod tests {
     use rules::{Allowed, Backend, RulesConfig};
 
     #[test]
-    fn defaults_of_the_one_are_those_of_the_other() {
+    fn our_defaults_match_the_renderers() {
         let config = Config::with_defaults(&NoSurroundings);
         let made = rules_config(&config, &Encapsulation::default(), Backend::Iptables).expect("marks");
         assert_eq!(made, RulesConfig::default());

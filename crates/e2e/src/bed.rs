@@ -1,4 +1,4 @@
-//! The whole bed: a control plane, two nodes, and what is installed on them. Dropping it removes everything.
+//! The complete test bed: a control plane, two nodes, and what is installed on them. Dropping it removes everything.
 
 use crate::chart;
 use crate::control_plane::{ControlPlane, PORT};
@@ -16,10 +16,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::Folder;
 
-/// How many nodes there are.
+/// The number of nodes.
 const NODES: usize = 2;
 
-/// A cluster. Nodes end before the control plane, and both before their folder is removed.
+/// A cluster. Nodes stop before the control plane, and both before their folder is removed.
 #[derive(Debug)]
 pub(crate) struct Bed {
     pub(crate) nodes: Vec<Node>,
@@ -30,7 +30,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Starts everything; nodes are not ready, because no network is installed. `more` are further archives of images.
+    /// Starts everything; nodes are not ready, because no network is installed. `more` contains further image archives.
     pub(crate) fn start(settings: &Settings, more: &[(&str, Vec<u8>)]) -> Result<Self> {
         let id = format!("te{}", std::process::id());
         let folder = Folder::new("e2e")?;
@@ -56,12 +56,12 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Where logs are.
+    /// The folder with the logs.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Applies the manifest, and waits until nodes and components are ready. How long that took.
+    /// Applies the manifest, and waits until nodes and components are ready. Returns how long that took.
     pub(crate) fn install(&mut self, settings: &Settings) -> Result<Took> {
         until("nodes to register", || -> Result<()> {
             self.check_running()?;
@@ -103,7 +103,7 @@ impl Bed {
         Ok(Took { nodes, everything: start.elapsed() })
     }
 
-    /// Switches the eBPF dataplane on, as users of Calico do.
+    /// Enables the eBPF dataplane, like users of Calico.
     fn services_by_bpf(&self) -> Result<()> {
         until("the definition of FelixConfiguration", || {
             let kind = self.kind("felixconfigurations")?;
@@ -114,8 +114,8 @@ impl Bed {
         })
     }
 
-    /// The other half of a network whose manifest has policy only: routes to every node's range of pod addresses, on nodes as
-    /// flannel makes them, and on the control plane's machine as a cloud does.
+    /// The other half of a network whose manifest contains policy only: routes to every node's pod range, on nodes as
+    /// flannel adds them, and on the control plane's machine as a cloud does.
     fn foreign_routes(&self) -> Result<()> {
         until("ranges of nodes", || -> Result<()> {
             let nodes = self.plane.get(&["nodes"])?;
@@ -136,8 +136,8 @@ impl Bed {
         })
     }
 
-    /// Leads the control plane's machine to pods with a network of their own, as a cluster's API server has to reach those that
-    /// it asks.
+    /// Routes from the control plane's machine to pods with their own network, since a cluster's API server must reach
+    /// those that it calls.
     pub(crate) fn lead_to_pods(&self) -> Result<()> {
         for pod in items(&self.plane.get(&["pods", "-A"])?) {
             let (address, node) = (&pod["status"]["podIP"], &pod["status"]["hostIP"]);
@@ -150,8 +150,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Leads the control plane's machine to the ranges of pods through the first node, as where it is a node itself: the API server
-    /// passes requests on to pods.
+    /// Routes from the control plane's machine to the pod ranges through the first node, as if it were a node itself:
+    /// the API server forwards requests to pods.
     pub(crate) fn lead_to_ranges(&self) -> Result<()> {
         let families = self.plane.families;
         for (range, router) in families.pod_ranges().split(',').zip(families.node(1)) {
@@ -160,8 +160,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Takes IP in IP away from pools if this machine's kernel has none: then nodes, which are neighbours, route plainly.
-    /// Whether anything was changed.
+    /// Disables IP in IP on pools if this machine's kernel lacks it: nodes are neighbours, so they then route without a
+    /// tunnel. Returns whether anything was changed.
     pub(crate) fn without_missing_tunnels(&self) -> Result<bool> {
         let node = &self.nodes[0].machine;
         let made = node.run("ip", &["link", "add", "e2e-probe", "type", "ipip", "local", "10.88.0.11"])?;
@@ -182,14 +182,14 @@ impl Bed {
         Ok(is_changed)
     }
 
-    /// A kind of Calico's with the group by which it is stored: custom resources of the old group, or of the new one.
+    /// A kind of Calico's with the group that stores it: custom resources of the old group, or of the new one.
     pub(crate) fn kind(&self, resource: &str) -> Result<String> {
         let known = self.plane.kubectl(&["get", "customresourcedefinitions", "-o", "name"])?;
         let old = format!("{resource}.crd.projectcalico.org");
         Ok(if known.contains(&old) { old } else { format!("{resource}.projectcalico.org") })
     }
 
-    /// Waits until every pod of a namespace is ready, and everything that makes pods has made them.
+    /// Waits until every pod of a namespace is ready, and every controller has created its pods.
     pub(crate) fn settled(&mut self, namespace: &str) -> Result<()> {
         self.settled_sets(namespace)?;
         until(&format!("pods of {namespace} to be ready"), || -> Result<()> {
@@ -201,7 +201,7 @@ impl Bed {
         })
     }
 
-    /// Waits until everything that makes pods in a namespace has made them, and they are ready.
+    /// Waits until every controller in a namespace has created its pods, and they are ready.
     pub(crate) fn settled_sets(&mut self, namespace: &str) -> Result<()> {
         until(&format!("what makes pods in {namespace}"), || -> Result<()> {
             self.check_running()?;
@@ -223,13 +223,13 @@ impl Bed {
         })
     }
 
-    /// Whether every program of the bed still runs.
+    /// Checks that every program of the bed is still running.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         self.plane.check_running()?;
         self.nodes.iter_mut().try_for_each(Node::check_running)
     }
 
-    /// What helps to understand a failure, into a folder that stays.
+    /// Saves everything that helps to understand a failure, in a folder that is kept.
     pub(crate) fn keep_logs(&self, to: &Path) -> Result<()> {
         let _ = std::fs::remove_dir_all(to);
         std::fs::create_dir_all(to)?;
@@ -268,14 +268,14 @@ pub(crate) struct Took {
     pub(crate) everything: Duration,
 }
 
-/// Where the API is without services, as Calico's manifests take it.
+/// The API's address without services, in the form that Calico's manifests use.
 fn api_address(plane: &ControlPlane) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "kubernetes-services-endpoint", "namespace": "kube-system"},
         "data": {"KUBERNETES_SERVICE_HOST": plane.families.api().to_string(), "KUBERNETES_SERVICE_PORT": PORT.to_string()}})
 }
 
-/// The manifest that is installed: the user's, or ours.
+/// The manifest to install: the user's, or ours.
 fn manifest(settings: &Settings) -> Result<String> {
     if let Some(path) = &settings.manifest {
         return std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
@@ -290,22 +290,20 @@ fn manifest(settings: &Settings) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Whether pods' addresses come from the ranges of nodes, so that somebody else has to lead to them.
+/// Whether pods' addresses come from the node ranges, so that routes must be added by other means.
 fn has_foreign_routes(manifest: &str) -> bool {
     manifest.contains("usePodCidr")
 }
 
-/// The objects of a list.
 pub(crate) fn items(list: &Value) -> &[Value] {
     list["items"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// An object's name.
 pub(crate) fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Whether an object's condition of this type holds.
+/// Whether the object has this condition and it is true.
 pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|it| it["type"] == condition && it["status"] == "True")

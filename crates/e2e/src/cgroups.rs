@@ -1,5 +1,5 @@
-//! A control group per node, under which its kubelet puts pods, so that two kubelets share a machine and everything can be
-//! removed at the end. Works on the first version of control groups (a folder per controller) and on the second.
+//! A control group per node, under which its kubelet puts pods, so that two kubelets can share a machine and everything
+//! can be removed at the end. Works with version 1 of control groups (a folder per controller) and with version 2.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// The control groups of one node, removed when dropped; nothing may run in them then.
+/// The control groups of one node. They are removed on drop; no process may be left in them by then.
 #[derive(Debug)]
 pub(crate) struct ControlGroups {
     name: String,
@@ -15,14 +15,14 @@ pub(crate) struct ControlGroups {
 }
 
 impl ControlGroups {
-    /// Makes them under every controller.
+    /// Creates them under every controller.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let mut groups = Self { name: name.to_owned(), folders: Vec::new() };
         for root in hierarchies()? {
             let folder = root.join(name);
             std::fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
             groups.folders.push(folder.clone());
-            // A new group has no processor and no memory until it is given some.
+            // A new group has no processors and no memory nodes until some are assigned.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if let Ok(value) = std::fs::read(root.join(file)) {
                     std::fs::write(folder.join(file), value)
@@ -33,13 +33,13 @@ impl ControlGroups {
         Ok(groups)
     }
 
-    /// The group in the hierarchy of the second version beside those of the first, if this machine has both: programs that
-    /// are attached there concern everything below.
+    /// The group in the version 2 hierarchy beside those of version 1, if this machine has both: programs attached
+    /// there affect everything below.
     pub(crate) fn unified(&self) -> Option<PathBuf> {
         self.folders.iter().find(|folder| folder.starts_with(Path::new(ROOT).join("unified"))).cloned()
     }
 
-    /// The path that a kubelet takes as its root.
+    /// The path that a kubelet uses as its root.
     pub(crate) fn path(&self) -> String {
         format!("/{}", self.name)
     }
@@ -59,7 +59,7 @@ impl Drop for ControlGroups {
     }
 }
 
-/// Where groups are made: each controller's folder, or the only one.
+/// The parent folders of groups: each controller's, or the only one.
 fn hierarchies() -> Result<Vec<PathBuf>> {
     if Path::new(ROOT).join("cgroup.controllers").exists() {
         return Ok(vec![PathBuf::from(ROOT)]);
@@ -82,6 +82,6 @@ fn remove(folder: &Path) {
             remove(&entry.path());
         }
     }
-    // One that still has a process stays; it does no harm.
+    // A group that still contains a process stays; it does no harm.
     let _ = std::fs::remove_dir(folder);
 }

@@ -1,5 +1,5 @@
-//! The Helm chart as Helm itself reads it: linted, rendered for every kind of installation and compared with `tortie manifests`,
-//! installed on the bed, and removed.
+//! Tests the Helm chart with Helm itself: lints it, renders it for every kind of installation, compares it with `tortie
+//! manifests`, installs it on the bed, and removes it.
 
 use crate::bed::{Bed, items};
 use crate::manifest::{REGISTRY, TAG};
@@ -14,7 +14,7 @@ use testkit::kubernetes_program;
 const RELEASE: &str = "tortie";
 const NAMESPACE: &str = "kube-system";
 
-/// Each of our manifests, and the values that give the same objects.
+/// Each of our manifests, with the values that give the same objects.
 const KINDS: [(&str, &[&str]); 6] = [
     ("calico", &[]),
     ("calico-vxlan", &["vxlan=true"]),
@@ -24,7 +24,7 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("calico-etcd", &["datastore=etcd", "etcd.endpoints=http://10.0.0.5:2379"]),
 ];
 
-/// Variables that a chart always writes and a manifest only when asked, or the other way round.
+/// Variables that a chart always contains but a manifest only on request, or the reverse.
 const OPTIONAL: [&str; 4] = [
     "CNI_NET_DIR",
     "FELIX_PROMETHEUSMETRICSENABLED",
@@ -32,7 +32,7 @@ const OPTIONAL: [&str; 4] = [
     "FELIX_TYPHAK8SSERVICENAME",
 ];
 
-/// Helm on the control plane's machine, with files of its own.
+/// Helm on the control plane's machine, with its own configuration files.
 fn helm(bed: &Bed, words: &[&str]) -> Result<Command> {
     let mut command = bed.plane.command(&kubernetes_program("helm")?)?;
     for part in ["CACHE", "CONFIG", "DATA"] {
@@ -42,7 +42,7 @@ fn helm(bed: &Bed, words: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs a program that must succeed; what it prints.
+/// Runs a program that must succeed; returns its output.
 fn must(what: &str, command: Command) -> Result<String> {
     let output = testkit::finish(command, "")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -50,14 +50,14 @@ fn must(what: &str, command: Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Lints and compares.
+/// Lints the chart and compares its objects with the manifests.
 pub(crate) fn compare(bed: &Bed, chart: &Path) -> Result<Vec<String>> {
     let chart = chart.display().to_string();
     for (like, values) in KINDS {
         let mut settings: Vec<&str> = values.iter().flat_map(|value| ["--set", value]).collect();
         let words = [vec!["lint", "--strict", &chart], settings.clone()].concat();
         must(&format!("helm lint as {like}"), helm(bed, &words)?)?;
-        // The definitions are the same text in both; without them an answer is read in a moment.
+        // The definitions are the same text in both; without them, parsing takes only a moment.
         settings.extend(["--set", "includeCRDs=false", "--namespace", NAMESPACE]);
         let words = [vec!["template", RELEASE, &chart], settings].concat();
         let theirs = objects(bed, &must(&format!("helm template as {like}"), helm(bed, &words)?)?)?;
@@ -85,7 +85,7 @@ pub(crate) fn compare(bed: &Bed, chart: &Path) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
-/// The objects of a text, by kind and name, without what says nothing.
+/// The objects of a text, by kind and name, without empty fields.
 fn objects(bed: &Bed, text: &str) -> Result<BTreeMap<String, Value>> {
     let words = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
     let said = bed.plane.kubectl_with_input(&words, text)?;
@@ -104,7 +104,7 @@ fn objects(bed: &Bed, text: &str) -> Result<BTreeMap<String, Value>> {
         .into_iter()
         .map(|mut object| {
             if object["kind"] == "Secret" {
-                // An empty text is not a certificate.
+                // An empty string is not a certificate.
                 object["data"] = Value::Null;
             }
             (name(&object), plain(&object).unwrap_or_default())
@@ -112,7 +112,7 @@ fn objects(bed: &Bed, text: &str) -> Result<BTreeMap<String, Value>> {
         .collect())
 }
 
-/// A value without what is empty and without the variables that only one of both has.
+/// A value without empty fields, and without the variables that only one side has.
 fn plain(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -132,7 +132,7 @@ fn plain(value: &Value) -> Option<Value> {
     }
 }
 
-/// Installs the chart by the command of docs/install.md, with our images and the bed's range.
+/// Installs the chart with the command of docs/install.md, with our images and the bed's range.
 pub(crate) fn install(bed: &Bed) -> Result<()> {
     let (registry, version) = (format!("registry={REGISTRY}"), format!("version={TAG}"));
     let ranges = bed.plane.families.pod_ranges();
@@ -148,7 +148,7 @@ pub(crate) fn install(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Every check, then an upgrade, and the end of it.
+/// Runs every check, then an upgrade, then the removal.
 pub(crate) fn run(bed: &mut Bed, chart: &Path) -> Result<()> {
     checks::run(bed)?;
     let chart = chart.display().to_string();
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_says_nothing_is_left_out() {
+    fn empty_fields_are_left_out() {
         let object = json!({"a": {}, "b": [], "c": null, "d": {"e": [{"name": "CNI_NET_DIR", "value": "x"}]},
             "f": [{"name": "OTHER"}], "g": 0});
         assert_eq!(plain(&object).unwrap(), json!({"f": [{"name": "OTHER"}], "g": 0}));

@@ -1,5 +1,5 @@
-//! What must hold on a cluster that has ours installed: pods reach each other across nodes, services and their names lead to them,
-//! policy is enforced and taken back, a port of a node leads to its pod, and nothing restarted on the way.
+//! Checks of a cluster with our installation: pods reach each other across nodes, services and their names lead to
+//! them, policy is enforced and reverted, a port of a node leads to its pod, and nothing restarted meanwhile.
 
 mod images;
 mod volumes;
@@ -18,7 +18,7 @@ const NAMESPACES: [&str; 2] = ["e2e-blue", "e2e-green"];
 
 type Check = (&'static str, fn(&mut Bed, &World) -> Result<String>);
 
-/// The checks in their order: later ones stand on the pods of earlier ones.
+/// The checks in order: later checks depend on the pods of earlier ones.
 const CHECKS: [Check; 10] = [
     ("pods reach each other, and nodes", everybody),
     ("services lead to pods", services),
@@ -32,7 +32,7 @@ const CHECKS: [Check; 10] = [
     ("nothing restarted", restarts),
 ];
 
-/// What takes a minute altogether, for a cluster that is looked at again and again.
+/// Checks that take a minute altogether, for a cluster that is checked repeatedly.
 const BRIEF: [Check; 5] = [
     ("pods reach each other, and nodes", everybody),
     ("services lead to pods", services),
@@ -48,7 +48,7 @@ struct World {
 }
 
 impl World {
-    /// Pods with a network of their own.
+    /// Pods with their own network.
     fn guests(&self) -> Vec<Pod> {
         self.pods.iter().filter(|pod| !pod.is_host).cloned().collect()
     }
@@ -63,7 +63,7 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     run_these(bed, &CHECKS)
 }
 
-/// Runs the brief ones, with pods that are started for them.
+/// Runs the brief checks, with pods that are started for them.
 pub(crate) fn run_brief(bed: &mut Bed) -> Result<()> {
     run_these(bed, &BRIEF)
 }
@@ -136,7 +136,7 @@ fn services(bed: &mut Bed, world: &World) -> Result<String> {
     Ok(format!("{count} connections"))
 }
 
-/// Every pod asks the cluster's DNS for the service of the check before.
+/// Every pod resolves the service of the previous check through the cluster's DNS.
 fn names(bed: &mut Bed, world: &World) -> Result<String> {
     let namespace = NAMESPACES[1];
     let name = format!("one.{namespace}.svc.cluster.local");
@@ -167,7 +167,7 @@ fn host_port(bed: &mut Bed, world: &World) -> Result<String> {
     Ok(format!("{count} connections"))
 }
 
-/// Who is in a namespace, by the first part of a full name.
+/// Whether a full name starts with this namespace.
 fn is_in(full_name: &str, namespace: &str) -> bool {
     full_name.split('/').next() == Some(namespace)
 }
@@ -209,7 +209,7 @@ fn policy(bed: &mut Bed, world: &World) -> Result<String> {
 }
 
 fn global_policy(bed: &mut Bed, world: &World) -> Result<String> {
-    // As custom resources: the manifests install no aggregated API.
+    // The custom resource: the manifests install no aggregated API.
     let served = bed.plane.kubectl(&["api-resources", "-o", "name"])?;
     let group = if served.contains("globalnetworkpolicies.projectcalico.org") {
         "projectcalico.org/v3"
@@ -233,13 +233,13 @@ fn global_policy(bed: &mut Bed, world: &World) -> Result<String> {
     Ok(format!("{count} connections"))
 }
 
-/// `tortie status`, `tortie doctor`, `tortie connectivity test` with pods of its own, and `tortie doctor` on a node, the last two as
-/// the guides have them.
+/// `tortie status`, `tortie doctor`, `tortie connectivity test` with its own pods, and `tortie doctor` on a node; the
+/// last two with the commands of the guides.
 fn tools(bed: &mut Bed, _: &World) -> Result<String> {
     ours(bed, &["status", "--wait"])?;
     let said = ours(bed, &["doctor"])?;
-    ensure!(!said.contains("not there:"), "tortie doctor misses a definition: {said}");
-    // The control plane's machine is no node: it stands in for the world outside.
+    ensure!(!said.contains("missing:"), "tortie doctor misses a definition: {said}");
+    // The control plane's machine is not a node: it represents hosts outside the cluster.
     let outside = std::net::SocketAddr::new(bed.plane.families.api(), PORT).to_string();
     let report = bed.folder().join("connectivity.xml");
     for line in documents::lines("operations.md", "tortie connectivity test")? {
@@ -254,7 +254,7 @@ fn tools(bed: &mut Bed, _: &World) -> Result<String> {
         }
     }
     let cases = std::fs::read_to_string(&report).context("reading the report")?.matches("<testcase").count();
-    // The other node's kubelet stands in for a BGP speaker, which not every manifest has.
+    // The other node's kubelet represents a BGP speaker, which not every manifest has.
     let other = bed.plane.families.node(2).swap_remove(0);
     let other = if other.contains(':') { format!("[{other}]:10250") } else { format!("{other}:10250") };
     for line in documents::lines("install.md", "tortie doctor --host")? {
@@ -272,7 +272,7 @@ fn tools(bed: &mut Bed, _: &World) -> Result<String> {
     Ok(format!("status, connectivity test with {cases} cases, doctor of the cluster and on a node"))
 }
 
-/// Our program with these words, which must be content; what it prints.
+/// Runs our program, which must succeed; returns its output.
 fn ours(bed: &Bed, words: &[&str]) -> Result<String> {
     let mut command = bed.plane.command(&bed.program)?;
     command.args(words).arg("--kubeconfig").arg(bed.plane.admin());

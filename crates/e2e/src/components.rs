@@ -1,5 +1,6 @@
-//! What is optional in our manifests, really started: once the API server with Goldmane and the page, and once custom resources of
-//! `projectcalico.org/v3` with their webhooks, and Typha. Each then has to pass every check of an ordinary installation.
+//! Runs the optional parts of our manifests: once the API server with Goldmane and the page, and once custom resources
+//! of `projectcalico.org/v3` with their webhooks, and Typha. Each variant must then pass every check of an ordinary
+//! installation.
 
 use crate::bed::{Bed, items, name};
 use crate::checks;
@@ -12,7 +13,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use testkit::{Process, kubernetes_program, program};
 
-/// Which of the two.
+/// Which of the two variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Components {
     /// The aggregated API server, Goldmane and Whisker.
@@ -26,7 +27,7 @@ const FLOWS: &str = "e2e-flows";
 const PAGE_PORT: u16 = 8081;
 
 impl Components {
-    /// Makes what the manifest expects its user to have made; the settings that it is printed with.
+    /// Creates what the manifest expects its user to provide; returns the settings to generate it with.
     pub(crate) fn prepare(self, bed: &Bed) -> Result<Vec<String>> {
         match self {
             Self::ApiServer => {
@@ -49,7 +50,7 @@ impl Components {
                     "goldmane.enabled=true".to_owned(),
                     format!("goldmane.clusterIP={GOLDMANE}"),
                     "whisker.enabled=true".to_owned(),
-                    // Seconds in the place of minutes until flows are on the page.
+                    // Seconds instead of minutes until flows are on the page.
                     "node.env.FELIX_FLOWLOGSFLUSHINTERVAL=2".to_owned(),
                 ])
             }
@@ -66,7 +67,7 @@ impl Components {
         }
     }
 
-    /// Everything that must hold.
+    /// Runs all checks of the variant.
     pub(crate) fn run(self, bed: &mut Bed) -> Result<()> {
         match self {
             Self::ApiServer => {
@@ -89,7 +90,8 @@ impl Components {
     }
 }
 
-/// A secret with a certificate for a server of these names, its key, and who signed it, by these keys; the last in base64.
+/// Creates a secret with a certificate for a server of these names, its key, and its signer, under these keys; returns
+/// the last in base64.
 fn secret(bed: &Bed, namespace: &str, name: &str, keys: [&str; 3], names: &[&str]) -> Result<String> {
     let texts = bed.plane.certificate_for(name, names)?;
     let data: serde_json::Map<String, Value> =
@@ -111,7 +113,7 @@ fn network_policy(policy: &str, selector: &str) -> String {
     .to_string()
 }
 
-/// Runs `kubectl`, which must be refused with words like these.
+/// Runs `kubectl`, which must be refused with this reason.
 fn refused(bed: &Bed, words: &[&str], input: &str, reason: &str) -> Result<()> {
     let output = bed.plane.try_kubectl(words, input)?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -129,7 +131,7 @@ fn aggregated(bed: &Bed) -> Result<()> {
         bed.plane.kubectl(&["get", "networkpolicies.projectcalico.org", "-A"])
     })?;
     bed.plane.kubectl_with_input(&["create", "-f", "-"], &network_policy("default.e2e", "a == 'b'"))?;
-    // The same object on both doors.
+    // The same object through both APIs.
     let seen = bed.plane.get(&["networkpolicies.projectcalico.org", "-n", "default", "default.e2e"])?;
     ensure!(seen["spec"]["tier"] == "default", "{seen}");
     let stored = bed.plane.get(&["networkpolicies.crd.projectcalico.org", "-n", "default"])?;
@@ -154,7 +156,7 @@ fn admission(bed: &Bed) -> Result<()> {
     ensure!(is_labelled, "{seen}");
     ensure!(seen["spec"]["types"] == json!(["Ingress"]), "{seen}");
     refused(bed, &["delete", "tiers.projectcalico.org", "default"], "", "cannot be deleted")?;
-    // Joe may write policies, but has no right on any tier.
+    // Joe may write policies, but has no rights on any tier.
     let role = |rules: Value| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "e2e-joe"}, "rules": rules})
@@ -180,7 +182,7 @@ fn admission(bed: &Bed) -> Result<()> {
     bed.plane.kubectl(&["delete", "clusterrole,clusterrolebinding", "e2e-joe"]).map(drop)
 }
 
-/// Every node has a connection to Typha.
+/// Checks that every node has a connection to Typha.
 fn typha(bed: &Bed) -> Result<usize> {
     let mut count = 0;
     for node in &bed.nodes {
@@ -196,7 +198,7 @@ fn typha(bed: &Bed) -> Result<usize> {
     Ok(count)
 }
 
-/// A denied and an allowed connection appear on the page, which is reached as its users reach it.
+/// Checks that a denied and an allowed connection appear on the page, which is opened like users do.
 fn page(bed: &mut Bed) -> Result<()> {
     let node = bed.nodes[0].name.clone();
     let pod = |name| Pod { namespace: FLOWS, name, node: node.clone(), is_host: false, host_port: None };
@@ -217,7 +219,7 @@ fn page(bed: &mut Bed) -> Result<()> {
     bed.remove(&[FLOWS])
 }
 
-/// `kubectl port-forward`, as the manifest says.
+/// `kubectl port-forward`, as in the manifest's instructions.
 fn forward(bed: &Bed) -> Result<Process> {
     let words = [
         format!("--net=/var/run/netns/{}", bed.plane.namespace().name()),
@@ -234,7 +236,7 @@ fn forward(bed: &Bed) -> Result<Process> {
     Process::start(&nsenter, &words, &bed.folder().join("control-plane/port-forward.log"))
 }
 
-/// An answer of the page, with its head.
+/// An answer of the page, including the HTTP header.
 fn ask(bed: &Bed, path: &str) -> Result<String> {
     bed.plane.namespace().run(|| -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", PAGE_PORT)).context("connecting to the page")?;

@@ -1,5 +1,5 @@
-//! The control plane: etcd, kube-apiserver with RBAC and node authorisation, controllers and scheduler, in a namespace of
-//! their own; certificates for everyone; `kubectl` as administrator.
+//! The control plane: etcd, kube-apiserver with RBAC and node authorization, controllers and scheduler, in one
+//! namespace; certificates for all components; `kubectl` as administrator.
 
 use crate::families::Families;
 use crate::waiting::until;
@@ -9,9 +9,9 @@ use std::process::{Command, Output};
 use testkit::network::Namespace;
 use testkit::{Authority, Etcd, EtcdOptions, Process, finish, kubernetes_program, program};
 
-/// A name of the API that only a name server or `/etc/hosts` knows.
+/// A name of the API that only a name server or `/etc/hosts` can resolve.
 pub(crate) const SERVER_NAME: &str = "api.tortie.test";
-/// Where the API listens.
+/// The port of the API.
 pub(crate) const PORT: u16 = 6443;
 
 /// The running control plane.
@@ -30,7 +30,7 @@ impl ControlPlane {
     pub(crate) fn start(namespace: Namespace, folder: &Path, families: Families) -> Result<Self> {
         let etcd = Etcd::start_with(EtcdOptions {
             namespace: Some(namespace.name().to_owned()),
-            // What is lost with the machine is the whole cluster: nobody waits for a disk.
+            // The cluster does not outlive the machine: no write needs to reach the disk.
             flags: vec!["--unsafe-no-fsync".to_owned()],
             ..EtcdOptions::default()
         })?;
@@ -66,7 +66,7 @@ impl ControlPlane {
                 format!("--kubelet-client-certificate={}", to_kubelets.certificate.display()),
                 format!("--kubelet-client-key={}", to_kubelets.key.display()),
                 "--kubelet-preferred-address-types=InternalIP".into(),
-                // Servers of further APIs are asked at their pods: there is no kube-proxy here.
+                // Aggregated API servers are reached at their pods: there is no kube-proxy here.
                 "--enable-aggregator-routing=true".into(),
                 format!("--requestheader-client-ca-file={}", plane.authority.certificate.display()),
                 "--requestheader-allowed-names=front-proxy".into(),
@@ -129,7 +129,7 @@ impl ControlPlane {
         &self.namespace
     }
 
-    /// A certificate and its key for servers of these names, as text, and who signed it.
+    /// A certificate and its key for servers of these names, as text, and its signer.
     pub(crate) fn certificate_for(&self, file_name: &str, names: &[&str]) -> Result<[String; 3]> {
         let signed =
             self.authority.sign_for(file_name, names.first().copied().unwrap_or(file_name), &[], names)?;
@@ -172,7 +172,7 @@ impl ControlPlane {
         self.config_path("admin")
     }
 
-    /// A program on the control plane's machine.
+    /// A command on the control plane's machine.
     pub(crate) fn command(&self, program_path: &Path) -> Result<Command> {
         let mut command = Command::new(program("nsenter", "install Debian's util-linux")?);
         command.arg(format!("--net=/var/run/netns/{}", self.namespace.name())).arg(program_path);
@@ -187,17 +187,17 @@ impl ControlPlane {
         Ok(command)
     }
 
-    /// Runs `kubectl` with this input; success or not.
+    /// Runs `kubectl` with this input; it may fail.
     pub(crate) fn try_kubectl(&self, arguments: &[&str], input: &str) -> Result<Output> {
         finish(self.kubectl_command(arguments)?, input)
     }
 
-    /// Runs `kubectl`, which must succeed; what it prints.
+    /// Runs `kubectl`, which must succeed; returns its output.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         self.kubectl_with_input(arguments, "")
     }
 
-    /// Runs `kubectl` with this input, which must succeed; what it prints.
+    /// Runs `kubectl` with this input, which must succeed; returns its output.
     pub(crate) fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> Result<String> {
         let output = self.try_kubectl(arguments, input)?;
         if !output.status.success() {
@@ -221,7 +221,7 @@ impl ControlPlane {
         format!("the log of {name} ends with:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"))
     }
 
-    /// Whether everything still runs.
+    /// Checks that everything is still running.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         ensure!(!self.processes.is_empty(), "nothing was started");
         self.processes.iter_mut().try_for_each(Process::check_running)

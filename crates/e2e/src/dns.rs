@@ -1,11 +1,11 @@
 //! The cluster's name server as kubeadm installs it: CoreDNS in a deployment, its account and rights, and the service `kube-dns`.
 //!
-//! It knows the cluster's names only: nothing leads out of this bed, so that it asks nobody else.
+//! It resolves the cluster's names only: there is no route out of this bed, so it forwards to no other server.
 
 use crate::images::COREDNS;
 use serde_json::{Value, json};
 
-/// kubeadm's configuration, without what leads to other servers.
+/// kubeadm's configuration, without forwarding to other servers.
 const CONFIGURATION: &str = "\
 .:53 {
     errors
@@ -28,7 +28,7 @@ const CONFIGURATION: &str = "\
 }
 ";
 
-/// Everything, with the service at this address.
+/// All objects, with the service at this address.
 pub(crate) fn objects(address: &str) -> Vec<Value> {
     let meta = |name: &str| json!({"name": name, "namespace": "kube-system"});
     let label = json!({"k8s-app": "kube-dns"});

@@ -1,12 +1,13 @@
-//! Commands of the guides, so that the bed runs what users are told to run. It refuses a page without the command that is looked for.
+//! Commands from the guides, so that the bed runs what users are told to run. A page without the requested command is
+//! an error.
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// Where guides are, from the folder that `make` runs in.
+/// The folder of the guides, relative to the folder that `make` runs in.
 const FOLDER: &str = "docs";
 
-/// The command lines of a page that begin like this, in their order.
+/// The command lines of a page with this beginning, in order.
 pub(crate) fn lines(page: &str, beginning: &str) -> Result<Vec<String>> {
     let path = Path::new(FOLDER).join(page);
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -15,7 +16,7 @@ pub(crate) fn lines(page: &str, beginning: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Lines inside of blocks, without what is said about them.
+/// Lines inside code blocks, without comments.
 fn commands(text: &str, beginning: &str) -> Vec<String> {
     let mut is_inside = false;
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
-//! Which IP versions the cluster, its nodes and its pods have, and the addresses that follow. Pure.
+//! The IP versions of the cluster, its nodes and its pods, and the resulting addresses. Pure.
 //!
-//! With IPv4 alone, nodes and services have both versions, as a cluster has whose network was installed for one of them.
+//! With IPv4 alone, nodes and services have both versions, like a cluster whose network was installed for one of them.
 
 use anyhow::{Result, bail};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(crate) enum Families {
 }
 
 impl Families {
-    /// By the word of a user.
+    /// Parses the user's setting.
     pub(crate) fn read(word: &str) -> Result<Self> {
         match word {
             "" | "ipv4" => Ok(Self::V4),
@@ -30,13 +30,13 @@ impl Families {
         }
     }
 
-    /// What the network around pods has: only a cluster of IPv6 is without IPv4.
+    /// The values for the network around pods: only an IPv6 cluster lacks IPv4.
     fn of_cluster(self, both: [&str; 2]) -> Vec<String> {
         let from = if self == Self::V6 { 1 } else { 0 };
         both[from..].iter().map(|&one| one.to_owned()).collect()
     }
 
-    /// What pods have of two values, that of IPv4 and that of IPv6.
+    /// The values for pods, of the one for IPv4 and the one for IPv6.
     fn of_pods<T>(self, v4: T, v6: T) -> Vec<T> {
         match self {
             Self::V4 => vec![v4],
@@ -45,7 +45,7 @@ impl Families {
         }
     }
 
-    /// The ranges of pods' addresses, separated by commas; the pool of Calico's manifests when they are told nothing.
+    /// The ranges of pods' addresses, separated by commas; the default pool of Calico's manifests.
     pub(crate) fn pod_ranges(self) -> String {
         self.of_cluster(PODS).join(",")
     }
@@ -55,17 +55,17 @@ impl Families {
         self.of_cluster(SERVICES).join(",")
     }
 
-    /// The address of the service that is the cluster's name server.
+    /// The address of the cluster's name service.
     pub(crate) fn name_server(self) -> String {
         self.of_cluster(NAME_SERVERS).swap_remove(0)
     }
 
-    /// The control plane's addresses on the switch; the first one is what everybody uses.
+    /// The control plane's addresses on the switch; the first one is what all components use.
     pub(crate) fn control_plane(self) -> Vec<String> {
         self.of_cluster([&format!("{NODES_V4}.1"), &format!("{NODES_V6}:1")])
     }
 
-    /// The address that everybody reaches the control plane at.
+    /// The address at which all components reach the control plane.
     pub(crate) fn api(self) -> IpAddr {
         let text = self.control_plane().swap_remove(0);
         text.parse().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
@@ -77,18 +77,18 @@ impl Families {
         self.of_cluster([&format!("{NODES_V4}.{last}"), &format!("{NODES_V6}:{last}")])
     }
 
-    /// The addresses of a node at which its pods' IP versions are reached.
+    /// The addresses of a node for its pods' IP versions.
     pub(crate) fn reached_at(self, number: usize) -> Vec<String> {
         let last = 10 + number;
         self.of_pods(format!("{NODES_V4}.{last}"), format!("{NODES_V6}:{last}"))
     }
 
-    /// Kubernetes' names of the IP versions that services for pods are to have.
+    /// Kubernetes' names of the IP versions for services of pods.
     pub(crate) fn of_services(self) -> Vec<&'static str> {
         self.of_pods("IPv4", "IPv6")
     }
 
-    /// What our manifest is printed with.
+    /// The settings for our manifest.
     pub(crate) fn settings(self) -> Vec<String> {
         let pool = format!("ipv6Pool.cidr={}", PODS[1]);
         let chosen: Vec<&str> = match self {
@@ -98,7 +98,7 @@ impl Families {
                 "ipv4=false",
                 "ipv6=true",
                 &pool,
-                // The control plane's machine knows no way to pods, and IPv6 pools are not translated unless asked for.
+                // The control plane's machine has no route to pods, and IPv6 pools are not translated by default.
                 "node.env.CALICO_IPV6POOL_NAT_OUTGOING=true",
             ],
         };
@@ -106,7 +106,7 @@ impl Families {
     }
 }
 
-/// A range around an address of a machine, as `ip address add` takes it.
+/// An address of a machine with its prefix length, for `ip address add`.
 pub(crate) fn with_prefix(address: &str) -> String {
     format!("{address}/{}", if address.contains(':') { 64 } else { 24 })
 }

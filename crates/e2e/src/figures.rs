@@ -1,9 +1,9 @@
-//! Figures of the bed: how long pods' networks take beside the reference bridge plugin on the same nodes, and what runs on a
-//! node for us.
+//! Figures of the bed: how long pods' networks take compared with the reference bridge plugin on the same nodes, and
+//! which of our processes run on a node.
 //!
-//! A pod's start is what containerd takes for its sandbox, from the call to the answer, read from its log: namespaces, our
-//! plugins and the first process, without scheduling and without the image. Both networks start the same pods on the same
-//! machines, one after the other.
+//! A pod's start is the time that containerd takes for its sandbox, from the call to the answer, read from its log:
+//! namespaces, plugins and the first process, without scheduling and without the image. Both networks start the same
+//! pods on the same machines, in turn.
 
 use crate::bed::Bed;
 use crate::images::BUSYBOX;
@@ -17,19 +17,19 @@ use std::time::{Duration, Instant};
 const NAMESPACE: &str = "e2e-figures";
 const PODS: usize = 100;
 
-/// The reference plugin's configuration, with addresses that nothing else here has, and programs under names that nobody else has.
+/// The reference plugin's configuration, with addresses that nothing else here uses, and programs under unique names.
 const BRIDGE: &str = r#"{"cniVersion": "1.0.0", "name": "bridge", "plugins": [{"type": "reference-bridge", "bridge": "cni0", "isGateway": true,
 "ipam": {"type": "reference-host-local", "ranges": [[{"subnet": "10.77.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
 {"type": "reference-portmap", "capabilities": {"portMappings": true}}]}"#;
 
 const PLUGINS: [&str; 3] = ["bridge", "host-local", "portmap"];
 pub(crate) const SETTLE: Duration = Duration::from_secs(10);
-/// Both networks in turns, so often; the better round of each counts.
+/// How many rounds each network gets, in turns; the better round of each counts.
 const ROUNDS: usize = 2;
 const CONFIGURATION: &str = "/etc/cni/net.d/00-bridge.conflist";
 
-/// How long nodes take to be ready once they have the reference plugin's files, which are taken away again: the same question is
-/// asked of our manifest afterwards.
+/// How long nodes take to be ready once the reference plugin's files are installed. They are removed again: our
+/// manifest is measured afterwards.
 pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
     let all = |wanted: bool| {
         until("nodes", || -> Result<()> {
@@ -47,7 +47,7 @@ pub(crate) fn reference(bed: &Bed) -> Result<Vec<String>> {
     put_reference(bed)?;
     all(true)?;
     println!(
-        "e2e: with the reference plugin, nodes are ready {:.1?} after its files are there",
+        "e2e: with the reference plugin, nodes are ready {:.1?} after its files are installed",
         start.elapsed()
     );
     take_reference(bed)?;
@@ -63,7 +63,7 @@ pub(crate) fn put_reference(bed: &Bed) -> Result<()> {
                 .must("cp", &["--remove-destination", &from, &to])
                 .context("the reference plugins")?;
         }
-        // The first in the order of names is taken.
+        // The first file in the order of names is used.
         node.machine.must("sh", &["-c", &format!("printf '%s' '{BRIDGE}' >{CONFIGURATION}")])?;
     }
     Ok(())
@@ -87,7 +87,7 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     for _ in 0..ROUNDS {
         ours.push(starts(bed)?);
         put_reference(bed)?;
-        // containerd reads the folder when it is told of a change, or a moment later.
+        // containerd reads the folder on a change notification, or a moment later.
         std::thread::sleep(SETTLE);
         theirs.push(starts(bed)?);
         take_reference(bed)?;
@@ -120,7 +120,7 @@ fn kib(value: u64) -> f64 {
     value as f64 / 1024.0
 }
 
-/// Starts pods and waits for them; what each sandbox took, in milliseconds.
+/// Starts pods and waits for them; returns the time of each sandbox, in milliseconds.
 fn starts(bed: &mut Bed) -> Result<Vec<f64>> {
     let before: Vec<usize> = bed.nodes.iter().map(|node| log(node).len()).collect();
     let deployment = json!({
@@ -136,7 +136,7 @@ fn starts(bed: &mut Bed) -> Result<Vec<f64>> {
     for (node, before) in bed.nodes.iter().zip(before) {
         all.extend(durations(&log(node)[before..]));
     }
-    ensure!(all.len() >= PODS, "containerd's logs tell of {} sandboxes only", all.len());
+    ensure!(all.len() >= PODS, "containerd's logs contain only {} sandboxes", all.len());
     bed.plane.kubectl(&["delete", "deployment", "-n", NAMESPACE, "many", "--wait=true"])?;
     until("pods to go", || {
         let pods: Value = bed.plane.get(&["pods", "-n", NAMESPACE])?;
@@ -151,7 +151,7 @@ pub(crate) fn log(node: &Node) -> String {
     std::fs::read_to_string(node.machine.folder().join("containerd.log")).unwrap_or_default()
 }
 
-/// What lies between each call for a sandbox and its answer, in milliseconds.
+/// The time between each call for a sandbox and its answer, in milliseconds.
 pub(crate) fn durations(log: &str) -> Vec<f64> {
     let mut begun = BTreeMap::new();
     let mut found = Vec::new();
@@ -173,7 +173,7 @@ pub(crate) fn durations(log: &str) -> Vec<f64> {
     found
 }
 
-/// The seconds of a day in a time such as `2026-11-17T09:55:41.485026931Z`.
+/// The second of the day in a time such as `2026-11-17T09:55:41.485026931Z`.
 pub(crate) fn seconds(time: &str) -> Option<f64> {
     let (_, clock) = time.trim_end_matches('Z').split_once('T')?;
     let mut parts = clock.split(':');
@@ -182,7 +182,7 @@ pub(crate) fn seconds(time: &str) -> Option<f64> {
     Some(hours * 3600.0 + minutes * 60.0 + seconds)
 }
 
-/// The value below which so many percent of sorted values are.
+/// The value below which this percentage of the sorted values is.
 pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(f64::NAN)

@@ -1,5 +1,5 @@
-//! Images for the pods of this bed, without a registry: busybox, under the names of what holds a pod's namespaces and of the
-//! pods that talk; the cluster's name server; what Kubernetes' own tests run.
+//! Images for the pods of this bed, without a registry: busybox, under the names of the pause image and of the pods
+//! that talk; the cluster's name server; the images of Kubernetes' own tests.
 
 use crate::tools;
 use anyhow::{Context, Result};
@@ -9,19 +9,19 @@ use std::path::Path;
 use testkit::guest::libraries_of;
 use testkit::{Authority, Folder, kubernetes_program, program};
 
-/// The image of pods that talk.
+/// The image of pods that talk to each other.
 pub(crate) const BUSYBOX: &str = "tortie.test/busybox:1";
 
-/// The image that stands in for flannel: the bed makes the routes that flannel would make, so that it has nothing to do.
+/// The image that replaces flannel: the bed adds the routes that flannel would add, so it has nothing to do.
 pub(crate) const FLANNEL: &str = "tortie.test/flannel:1";
 
-/// The image of pods that talk while something is swapped under them.
+/// The image of pods that send traffic during a swap.
 pub(crate) const TRAFFIC: &str = "tortie.test/traffic:1";
 
 /// The image of the cluster's name server.
 pub(crate) const COREDNS: &str = "tortie.test/coredns:1";
 
-/// Where this program finds names: glibc asks for a file that says so.
+/// Configures name resolution: glibc needs such a file.
 const NAME_SERVICES: &[u8] = b"hosts: files dns\n";
 
 /// The archive with the images that every bed needs.
@@ -73,19 +73,20 @@ pub(crate) fn name_server() -> Result<Vec<u8>> {
     oci::write(&[oci::layer(&entries)?], &[image], Effort::Fast)
 }
 
-/// The archive with the program in the pods of Kubernetes' own tests, under the names that they ask for: `agnhost`, and beside it a
-/// certificate, a name server, busybox, and this program as the tools that tests run there. It stands in for other images where these only have to run.
+/// The archive with the program in the pods of Kubernetes' own tests, under the names that they request: `agnhost`,
+/// plus a certificate, a name server, busybox, and this program as the tools that tests run there. It replaces other
+/// images where these only have to run.
 pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
     let mut entries = own_tools()?;
     add_file(&mut entries, "agnhost", &kubernetes_program("agnhost")?)?;
     add_file(&mut entries, "coredns", &kubernetes_program("coredns")?)?;
-    // agnhost's own image has a certificate in its working folder; nobody looks at who signed it.
+    // agnhost's own image has a certificate in its working folder; its signer is never checked.
     let folder = Folder::new("e2e-certificate")?;
     let signed = Authority::new(folder.path())?.sign_for("localhost", "localhost", &[], &["localhost"])?;
     add_file(&mut entries, "localhost.crt", &signed.certificate)?;
     add_file(&mut entries, "localhost.key", &signed.key)?;
     entries.insert("bin/busybox".to_owned(), Entry::File { mode: 0o755, bytes: busybox()?.into() });
-    // Not busybox' shell, which takes its own programs before those of the path.
+    // Not busybox' shell, which prefers its built-in programs to those on the path.
     let shell = std::fs::canonicalize("/bin/sh").context("finding the shell")?;
     for library in libraries_of(&shell)? {
         add_file(&mut entries, library.display().to_string().trim_start_matches('/'), &library)?;
@@ -119,7 +120,7 @@ pub(crate) fn suite(references: &[String]) -> Result<Vec<u8>> {
     oci::write(&[oci::layer(&entries)?], &images, Effort::Fast)
 }
 
-/// The archive with the image of pods that talk while something is swapped under them.
+/// The archive with the image of pods that send traffic during a swap.
 pub(crate) fn traffic() -> Result<Vec<u8>> {
     let image = Image {
         reference: TRAFFIC.to_owned(),
@@ -155,7 +156,7 @@ pub(crate) fn add_file(entries: &mut Entries<'_>, at: &str, path: &Path) -> Resu
     Ok(())
 }
 
-/// Folders that a runtime and programs expect.
+/// Folders that runtimes and programs expect.
 pub(crate) fn root() -> Entries<'static> {
     let folder = |path: &str, mode| (path.to_owned(), Entry::Folder { mode, owner: 0 });
     ["dev", "etc", "proc", "sys"]

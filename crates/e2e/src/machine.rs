@@ -1,8 +1,8 @@
-//! A node's machine: namespaces for everything, a root that is this machine's with changes of its own, and a first process
-//! whose end is the end of all others there.
+//! A node's machine: its own namespaces of all kinds, a root that overlays this machine's, and a first process whose
+//! end terminates all others there.
 //!
-//! The root is an overlay, so that manifests find `/opt/cni/bin`, `/etc/cni/net.d`, `/lib/modules` and `/var/run/calico` where
-//! they expect them, each node its own, and this machine stays as it is.
+//! The root is an overlay, so that manifests find `/opt/cni/bin`, `/etc/cni/net.d`, `/lib/modules` and
+//! `/var/run/calico` where they expect them, separately for each node, and this machine stays unchanged.
 
 use crate::waiting::until;
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use testkit::network::Namespace;
 use testkit::{Process, program};
 
-/// Runs as the first process of the machine: makes the root, moves into it, and stays.
+/// Runs as the first process of the machine: creates the root, moves into it, and stays.
 const FIRST_PROCESS: &str = r#"set -e
 folder=$1 name=$2 name_server=$3
 hostname "$name"
@@ -39,10 +39,10 @@ touch /run/ready
 while :; do sleep 3600 & wait $!; done
 "#;
 
-/// Moves itself into a control group, and becomes the program that follows.
+/// Moves itself into a control group, and executes the program that follows.
 const JOIN: &str = r#"echo 0 >"$1/cgroup.procs" && shift && exec "$@""#;
 
-/// What a machine is made of besides its name.
+/// The parts of a machine besides its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) network: &'a Namespace,
@@ -50,22 +50,22 @@ pub(crate) struct Parts<'a> {
     pub(crate) folder: &'a Path,
     /// The address of the cluster's name server.
     pub(crate) name_server: &'a str,
-    /// The control group that is to be the root of those on this machine; none to leave them as they are.
+    /// The control group to use as the root on this machine; `None` to keep the existing root.
     pub(crate) group: Option<PathBuf>,
 }
 
-/// A machine. What runs in it ends with this value.
+/// A machine. Its processes end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Machine {
     keeper: Process,
-    /// Its first process, as this machine numbers it.
+    /// The process ID of its first process on the host.
     first: u32,
     folder: PathBuf,
     group: Option<PathBuf>,
 }
 
 impl Machine {
-    /// Starts it.
+    /// Starts the machine.
     pub(crate) fn start(name: &str, parts: Parts<'_>) -> Result<Self> {
         let Parts { network, folder, name_server, group } = parts;
         for part in ["changes", "kubelet", "containerd"] {
@@ -104,7 +104,7 @@ impl Machine {
         Ok(Self { keeper, first, folder: folder.to_owned(), group })
     }
 
-    /// Where its files and logs are, by the same path inside and outside.
+    /// The folder of its files and logs, at the same path inside and outside.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -116,7 +116,7 @@ impl Machine {
         words
     }
 
-    /// Starts a program that stays, with its log in the folder.
+    /// Starts a program that keeps running, with its log in the folder.
     pub(crate) fn spawn(&self, program_path: &Path, arguments: &[String]) -> Result<Process> {
         let name = program_path.file_name().context("a program has a name")?.to_string_lossy().into_owned();
         let mut words = self.words();
@@ -125,7 +125,7 @@ impl Machine {
         start(self.group.as_deref(), words, &self.folder.join(format!("{name}.log")))
     }
 
-    /// Runs a program there to its end.
+    /// Runs a program on the machine to its end.
     pub(crate) fn run(&self, program_name: &str, arguments: &[&str]) -> Result<Output> {
         let nsenter = program("nsenter", "install Debian's util-linux")?;
         let mut command = Command::new(nsenter);
@@ -133,7 +133,7 @@ impl Machine {
         command.output().with_context(|| format!("running {program_name}"))
     }
 
-    /// Runs a program there that must succeed; what it prints.
+    /// Runs a program on the machine, which must succeed; returns its output.
     pub(crate) fn must(&self, program_name: &str, arguments: &[&str]) -> Result<String> {
         let output = self.run(program_name, arguments)?;
         ensure!(
@@ -145,13 +145,14 @@ impl Machine {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Whether it still stands.
+    /// Checks that the machine is still running.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         self.keeper.check_running()
     }
 }
 
-/// Starts `nsenter` with these words, in a control group if one is named: what it starts is in the same one.
+/// Starts `nsenter` with these arguments, in a control group if one is named: the program that it starts is in the same
+/// group.
 fn start(group: Option<&Path>, words: Vec<String>, log: &Path) -> Result<Process> {
     let nsenter = program("nsenter", "install Debian's util-linux")?;
     let Some(group) = group else { return Process::start(&nsenter, &words, log) };

@@ -1,21 +1,21 @@
-//! A real Kubernetes cluster on this machine, with our images installed by a manifest, and what must hold there.
+//! A real Kubernetes cluster on this machine, with our images installed by a manifest, and checks of it.
 //!
 //! ```text
 //! e2e           bed, install, every check; then everything is removed
-//! e2e releases FILE...   these manifests one over the other on one cluster, and what must hold after each
-//! e2e up        bed and install, to look around in; Enter removes it
+//! e2e releases FILE...   these manifests one after another on one cluster, with checks after each
+//! e2e up        bed and install, for manual inspection; Enter removes it
 //! e2e components      the API server, Goldmane and the page started by our manifest, then every check
 //! e2e components v3   custom resources of projectcalico.org/v3 with their webhooks, and Typha, then every check
-//! e2e figures   how long pods take to start beside the reference plugin, and memory
-//! e2e figures one-by-one   the same of pods that start one after the other
+//! e2e figures   how long pods take to start compared with the reference plugin, and memory
+//! e2e figures one-by-one   the same for pods that start one after another
 //! e2e chart     the Helm chart linted, rendered and compared, installed, upgraded and removed by Helm itself
-//! e2e swap      Calico's own programs for ours and back under traffic
-//! e2e suite     a part of Kubernetes' own tests; `suite all`, `suite all 2/5` for a piece of them, or `suite EXPRESSION` for those with
-//!               such a name
+//! e2e swap      replaces Calico's own programs with ours and back under traffic
+//! e2e suite     a part of Kubernetes' own tests; `suite all`, `suite all 2/5` for a piece, or `suite EXPRESSION`
+//!               for matching names
 //! ```
 //!
-//! `make e2e` builds what it needs. It needs root, and refuses to touch anything outside its namespaces, control groups and
-//! folder. A failure leaves logs in `target/e2e`.
+//! `make e2e` builds what it needs. Needs root, and touches nothing outside its namespaces, control groups and folder.
+//! A failure leaves logs in `target/e2e`.
 
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
@@ -55,9 +55,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 use suite::Choice;
 
-/// Where the logs of a failed run stay.
+/// The folder for the logs of a failed run.
 const LOGS: &str = "target/e2e";
-/// Where the report of Kubernetes' own tests stays.
+/// The folder for the report of Kubernetes' own tests.
 const REPORT: &str = "target/e2e-suite";
 
 fn main() -> ExitCode {
@@ -102,14 +102,14 @@ fn run_suite(settings: &Settings, choice: &Choice) -> Result<()> {
     with_bed(settings, &[("suite", images)], |bed| suite::run(bed, choice, settings, Path::new(REPORT)))
 }
 
-/// Installs the first manifest, and the others over it.
+/// Installs the first manifest, then the others over it.
 fn run_releases(mut settings: Settings, first: &str, others: &[&str]) -> Result<()> {
     let files: Vec<PathBuf> = std::iter::once(&first).chain(others).map(PathBuf::from).collect();
     settings.manifest = Some(PathBuf::from(first));
     with_bed(&settings, &[], |bed| releases::run(bed, &files))
 }
 
-/// The chart of this repository.
+/// Tests the chart of this repository.
 fn run_chart(mut settings: Settings) -> Result<()> {
     let chart = PathBuf::from("deploy/chart");
     settings.chart = Some(chart.clone());
@@ -143,8 +143,7 @@ fn with_bed(
     with_prepared_bed(settings, more, |_| Ok(Vec::new()), work)
 }
 
-/// Starts a bed, lets it be prepared, installs with the settings that came of it, does the work, and keeps logs where anything
-/// failed.
+/// Starts a bed, prepares it, installs with the resulting settings, does the work, and keeps logs if anything failed.
 fn with_prepared_bed(
     settings: &Settings,
     more: &[(&str, Vec<u8>)],
@@ -179,7 +178,7 @@ fn with_prepared_bed(
     Ok(())
 }
 
-/// Tells how to use the bed, and waits.
+/// Prints how to use the bed, and waits.
 fn look_around(bed: &mut Bed) -> Result<()> {
     println!(
         "e2e: nsenter --net=/var/run/netns/{} {} --kubeconfig {} get pods -A",

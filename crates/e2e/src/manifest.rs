@@ -1,23 +1,22 @@
-//! A manifest with only its `image:` lines changed, as a user does who swaps Calico for ours. Pure.
+//! Changes only the `image:` lines of a manifest, like a user who replaces Calico with ours. Pure.
 
 use crate::images::FLANNEL;
 
-/// Where our images are said to come from.
+/// The registry in the references of our images.
 pub(crate) const REGISTRY: &str = "tortie.test/calico";
 /// Their tag.
 pub(crate) const TAG: &str = "e2e";
 
-/// Where the images that are installed come from: a registry with its path, and a tag.
+/// The source of the installed images: a registry with its path, and a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) registry: &'static str,
     pub(crate) tag: &'static str,
 }
 
-/// Ours.
 pub(crate) const OURS: Source = Source { registry: REGISTRY, tag: TAG };
 
-/// Our names, as Calico's.
+/// The names of our images, which are Calico's.
 const NAMES: [&str; 10] = [
     "apiserver",
     "calico",
@@ -31,7 +30,7 @@ const NAMES: [&str; 10] = [
     "whisker-backend",
 ];
 
-/// The manifest with these images where Calico's stood, and what stands in for flannel; others stay.
+/// The manifest with these images instead of Calico's, and with the replacement of flannel; others stay.
 pub(crate) fn with_images(text: &str, source: Source) -> String {
     text.lines().map(|line| with_image(line, source).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
@@ -77,7 +76,7 @@ spec:
         assert_eq!(with_images(text, OURS), expected);
     }
 
-    /// What docs/migrate.md has for those who change their manifest themselves.
+    /// The command in docs/migrate.md for users who change their manifest themselves.
     #[test]
     fn the_command_of_the_guide_changes_the_same_lines() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrate.md");

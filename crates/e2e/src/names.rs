@@ -1,4 +1,4 @@
-//! A name server that knows one name: enough to see whether a program in an empty root asks one at all.
+//! A name server that knows one name: enough to check whether a program in an empty root uses DNS at all.
 
 use anyhow::{Context, Result};
 use std::net::{IpAddr, UdpSocket};
@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::network::Namespace;
 
-/// Questions for an address of IPv4, and of IPv6.
+/// Queries for an IPv4 and for an IPv6 address.
 const TYPE_A: u16 = 1;
 const TYPE_AAAA: u16 = 28;
-/// Where the questions of a message begin.
+/// The offset of the queries in a message.
 const HEADER: usize = 12;
 
-/// The server, for as long as this value lives.
+/// The server; it stops when this is dropped.
 #[derive(Debug)]
 pub(crate) struct NameServer {
     questions: Arc<AtomicUsize>,
@@ -23,7 +23,7 @@ pub(crate) struct NameServer {
 }
 
 impl NameServer {
-    /// Serves `name`, with its own address as the answer, at this address of the namespace.
+    /// Serves `name`, with the server's own address as the answer, at this address of the namespace.
     pub(crate) fn start(namespace: &Namespace, address: IpAddr, name: &str) -> Result<Self> {
         let socket = namespace.run(|| UdpSocket::bind((address, 53)))?.context("opening port 53")?;
         socket.set_read_timeout(Some(Duration::from_millis(200)))?;
@@ -35,7 +35,7 @@ impl NameServer {
                 let Ok((length, peer)) = socket.recv_from(&mut buffer) else { continue };
                 if let Some(answer) = answer(&buffer[..length], &name, address) {
                     counted.fetch_add(1, Ordering::Relaxed);
-                    // Who asked may be gone.
+                    // The client may be gone.
                     let _ = socket.send_to(&answer, peer);
                 }
             }
@@ -43,7 +43,7 @@ impl NameServer {
         Ok(Self { questions, is_over, thread: Some(thread) })
     }
 
-    /// How many questions were answered.
+    /// How many queries were answered.
     pub(crate) fn questions(&self) -> usize {
         self.questions.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ impl Drop for NameServer {
     }
 }
 
-/// The answer to a message with one question: the address, nothing of another kind, or that there is no such name.
+/// The answer to a message with one query: the address, nothing for another type, or that there is no such name.
 fn answer(message: &[u8], name: &str, address: IpAddr) -> Option<Vec<u8>> {
     let mut at = HEADER;
     let mut asked = Vec::new();
@@ -80,13 +80,13 @@ fn answer(message: &[u8], name: &str, address: IpAddr) -> Option<Vec<u8>> {
     };
     let count = u16::from(is_known && kind == wanted);
     let mut reply = message.get(..2)?.to_vec();
-    // An answer with authority; code 3 for a name that is not there.
+    // An authoritative answer; code 3 for an unknown name.
     reply.extend([0x85, if is_known { 0x80 } else { 0x83 }, 0, 1]);
     reply.extend(count.to_be_bytes());
     reply.extend([0, 0, 0, 0]);
     reply.extend(question);
     if count == 1 {
-        // The name of the question, an address, good for a minute.
+        // The name of the query, and an address, valid for a minute.
         reply.extend([0xc0, 0x0c]);
         reply.extend(wanted.to_be_bytes());
         reply.extend([0, 1, 0, 0, 0, 60]);

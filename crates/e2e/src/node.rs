@@ -18,7 +18,8 @@ const REMEDY: &str = "install Debian's containerd and runc (`make setup` does)";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "registry.k8s.io/pause:3.10";
 
-/// A node. The order of fields is the order in which things end: the machine first, with all that runs there.
+/// A node. The order of fields is the order in which they are dropped: first the machine, with everything that runs
+/// there.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -47,17 +48,17 @@ impl Node {
             network: &network,
             folder: &folder,
             name_server: &plane.families.name_server(),
-            // Our own balancing of services is attached to control groups: each node's to its own.
+            // Our own service load balancing attaches to control groups: each node's to its own.
             group: if settings.proxy == Proxy::None { groups.unified() } else { None },
         };
         let machine = Machine::start(&name, parts)?;
         let mut node = Self { name, machine, processes: Vec::new(), _groups: groups, _network: network };
         node.containerd()?;
         for image in images {
-            // Inside, only the node's own folder is what it is outside now.
+            // Inside the machine, only the node's own folder has the same contents as outside.
             let copy = folder.join("image.tar");
             std::fs::copy(image, &copy).with_context(|| format!("copying {}", image.display()))?;
-            // As docs/install.md has it.
+            // With the command of docs/install.md.
             for line in documents::lines("install.md", "ctr -n k8s.io images import")? {
                 let line = line.replace("tortie-images.tar", &copy.display().to_string());
                 let words: Vec<&str> = line.split_whitespace().skip(1).collect();
@@ -72,7 +73,7 @@ impl Node {
         Ok(node)
     }
 
-    /// `ctr` among Kubernetes' containers.
+    /// Runs `ctr` in the namespace of Kubernetes' containers.
     pub(crate) fn ctr(&self, arguments: &[&str]) -> Result<String> {
         let mut words = vec!["-n", "k8s.io"];
         words.extend_from_slice(arguments);
@@ -80,7 +81,7 @@ impl Node {
     }
 
     fn containerd(&mut self) -> Result<()> {
-        // This machine may not let anybody lower an OOM score; missing controllers of huge pages do not matter.
+        // This machine may not permit lowering OOM scores; missing huge page controllers do not matter.
         let configuration = format!(
             "version = 2\nroot = \"/var/lib/containerd\"\nstate = \"/run/containerd\"\n[grpc]\naddress = \
              \"/run/containerd/containerd.sock\"\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \
@@ -152,7 +153,7 @@ impl Node {
                 format!("--hostname-override={}", self.name),
                 format!("--proxy-mode={mode}"),
                 format!("--cluster-cidr={}", plane.families.pod_ranges()),
-                // Limits of the machine are not this node's to set.
+                // The machine's limits are not for this node to set.
                 "--conntrack-max-per-core=0".into(),
                 "--conntrack-tcp-timeout-established=0s".into(),
                 "--conntrack-tcp-timeout-close-wait=0s".into(),
@@ -162,7 +163,7 @@ impl Node {
         Ok(())
     }
 
-    /// Copies what a program needs to talk to the API into the node's folder: nothing else of this machine changes for it.
+    /// Copies what a program needs to reach the API into the node's folder: nothing else on this machine is changed.
     fn take_in(&self, kubeconfig: &Path, plane: &ControlPlane) -> Result<Files> {
         let authority = self.machine.folder().join("ca.pem");
         std::fs::copy(plane.authority(), &authority)?;
@@ -178,7 +179,7 @@ impl Node {
         Ok(Files { kubeconfig: path.display().to_string(), authority: authority.display().to_string() })
     }
 
-    /// Whether everything still runs.
+    /// Checks that everything is still running.
     pub(crate) fn check_running(&mut self) -> Result<()> {
         self.machine.check_running()?;
         self.processes.iter_mut().try_for_each(Process::check_running).with_context(|| self.name.clone())

@@ -1,8 +1,8 @@
-//! How long a pod takes from its creation until its container runs, one pod after the other, with our plugins and with the
-//! reference ones on the same nodes: a hundred pods at once on two processors measure the processors.
+//! How long a pod takes from its creation until its container runs, one pod after another, with our plugins and with
+//! the reference ones on the same nodes: a hundred pods at once on two processors would measure the processors.
 //!
-//! A pod is created when a watch tells of it, and runs when containerd says that its container was started. The kubelet tells of it up to a
-//! second later, because it looks once a second, whatever the network.
+//! A pod counts as created when a watch reports it, and as running when containerd reports that its container was
+//! started. The kubelet reports it up to a second later, because it checks once per second, whatever the network.
 
 use crate::bed::{Bed, items};
 use crate::figures::{SETTLE, durations, log, percentile, put_reference, seconds, take_reference};
@@ -16,14 +16,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAMESPACE: &str = "e2e-one-by-one";
-/// Both networks in turns, so often, with so many pods each.
+/// The number of turns of each network, and of pods per turn.
 const ROUNDS: usize = 4;
 const PODS: usize = 25;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Seconds of a day.
 const DAY: f64 = 86_400.0;
 
-/// Milliseconds of one network's pods.
+/// The times of one network's pods, in milliseconds.
 #[derive(Debug, Default)]
 struct Times {
     created_to_started: Vec<f64>,
@@ -38,7 +38,7 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     for round in 0..ROUNDS {
         starts(bed, &watch, round * 2, &mut ours)?;
         put_reference(bed)?;
-        // containerd reads the folder when it is told of a change, or a moment later.
+        // containerd reads the folder on a change notification, or a moment later.
         std::thread::sleep(SETTLE);
         starts(bed, &watch, round * 2 + 1, &mut theirs)?;
         take_reference(bed)?;
@@ -61,7 +61,7 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     bed.remove(&[NAMESPACE])
 }
 
-/// Starts pods, each when the one before runs, and removes them all.
+/// Starts pods, each when the previous one runs, and removes them all.
 fn starts(bed: &Bed, watch: &Watch, round: usize, times: &mut Times) -> Result<()> {
     let before: Vec<usize> = bed.nodes.iter().map(|node| log(node).len()).collect();
     for number in 0..PODS {
@@ -76,7 +76,7 @@ fn starts(bed: &Bed, watch: &Watch, round: usize, times: &mut Times) -> Result<(
         let started = until(&format!("{name} to run"), || {
             started(&log(node)[logged..]).context("containerd has not started its container")
         })?;
-        // Over midnight, a day later has the smaller number.
+        // Past midnight, the later time has the smaller number.
         times.created_to_started.push((started - created).rem_euclid(DAY) * 1000.0);
     }
     let known = times.sandbox.len();
@@ -84,7 +84,7 @@ fn starts(bed: &Bed, watch: &Watch, round: usize, times: &mut Times) -> Result<(
         times.sandbox.extend(durations(&log(node)[before..]));
     }
     let found = times.sandbox.len() - known;
-    ensure!(found == PODS, "containerd's logs tell of {found} sandboxes, not of {PODS}");
+    ensure!(found == PODS, "containerd's logs contain {found} sandboxes, not {PODS}");
     bed.plane.kubectl(&["delete", "pods", "-n", NAMESPACE, "--all", "--wait=true"])?;
     until("pods to go", || {
         let pods = bed.plane.get(&["pods", "-n", NAMESPACE])?;
@@ -93,7 +93,7 @@ fn starts(bed: &Bed, watch: &Watch, round: usize, times: &mut Times) -> Result<(
     })
 }
 
-/// When the first container of a log was started, in seconds of the day.
+/// When the first container in a log was started, in seconds of the day.
 fn started(log: &str) -> Option<f64> {
     let line = log
         .lines()
@@ -101,7 +101,7 @@ fn started(log: &str) -> Option<f64> {
     seconds(line.strip_prefix("time=\"")?.split('"').next()?)
 }
 
-/// A watch on the namespace's pods: each name with the time at which it was heard of.
+/// A watch on the namespace's pods: each name with the time at which it was first reported.
 struct Watch {
     process: Child,
     heard: Receiver<(String, f64)>,
@@ -114,7 +114,7 @@ impl Watch {
         let mut command = bed.plane.kubectl_command(&words)?;
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("running kubectl")?;
-        let output = process.stdout.take().context("a pipe that was asked for")?;
+        let output = process.stdout.take().context("the requested pipe")?;
         let (sender, heard) = channel();
         std::thread::spawn(move || {
             for name in BufReader::new(output).lines().map_while(Result::ok) {
@@ -124,12 +124,13 @@ impl Watch {
                 }
             }
         });
-        // The watch has begun when it tells of something; a pod that is created before is never heard of.
+        // Without output there is no sign that the watch has begun; a pod that is created earlier would never be
+        // reported.
         std::thread::sleep(Duration::from_secs(2));
         Ok(Self { process, heard })
     }
 
-    /// When this pod was first heard of.
+    /// When this pod was first reported.
     fn created(&self, name: &str) -> Result<f64> {
         loop {
             let (heard, time) =

@@ -1,7 +1,7 @@
-//! Images of Calico itself for a swap: its own program, built by the user (`TORTIE_PEER_BIN`), and around it what its image has: the
-//! names of manifests, helpers of this machine, and a script in the place of the supervisor.
+//! Images of Calico itself for a swap: its own program, built by the user (`TORTIE_PEER_BIN`), with the rest of its
+//! image: the names that manifests use, helpers from this machine, and a script instead of the supervisor.
 //!
-//! It refuses to run without that program; nothing of Calico is in this repository.
+//! Requires that program; nothing of Calico is in this repository.
 
 use crate::images::{add_file, busybox, root};
 use anyhow::{Context, Result, ensure};
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use testkit::guest::libraries_of;
 use testkit::program;
 
-/// Where Calico's images are said to come from.
+/// The registry in the references of Calico's images.
 pub(crate) const REGISTRY: &str = "tortie.test/peer";
 /// Their tag; tools read Calico's version from it.
 pub(crate) const TAG: &str = "v3.34.0";
 
-/// What the supervisor of Calico's image starts where there is no BGP.
+/// What the supervisor of Calico's image starts without BGP.
 const START: &str = r#"#!/bin/sh
 calico component node startup || exit 1
 NODENAME=$(cat /var/lib/calico/nodename)
@@ -66,7 +66,7 @@ const HELPERS: [&str; 14] = [
     "ip",
 ];
 const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
-/// Plugins that configurations chain.
+/// Plugins that CNI configurations chain.
 const PLUGINS: [&str; 3] = ["portmap", "loopback", "host-local"];
 
 /// The archive.
@@ -75,7 +75,7 @@ pub(crate) fn images(folder: Option<PathBuf>) -> Result<Vec<u8>> {
         "TORTIE_PEER_BIN is not set: a folder with Calico's program `calico` (`go build ./cmd/calico` in its sources)",
     )?;
     let calico = folder.join("calico");
-    ensure!(calico.is_file(), "{} is not there", calico.display());
+    ensure!(calico.is_file(), "{} does not exist", calico.display());
     let mut entries = root();
     add_file(&mut entries, "usr/bin/calico", &calico)?;
     entries.insert("usr/bin/calico-ipam".to_owned(), Entry::Link("calico".to_owned()));
@@ -128,7 +128,7 @@ fn helpers(entries: &mut Entries<'_>) -> Result<()> {
     }
     for extension in std::fs::read_dir(EXTENSIONS).with_context(|| format!("reading {EXTENSIONS}"))?.flatten()
     {
-        // Some need more than the programs do: libm is for `statistic`, which kube-proxy's rules have.
+        // Some need more than the programs do: `statistic`, which kube-proxy's rules use, needs libm.
         libraries.extend(libraries_of(&extension.path())?);
         libraries.insert(extension.path());
     }

@@ -1,5 +1,5 @@
-//! Pods that answer and ask, made and removed by a check, and who reaches whom among them: one shell per asking pod, all
-//! questions at once.
+//! Pods that serve and connect, created and removed by a check, and the matrix of who reaches whom: one shell per
+//! client pod, all connections at once.
 
 use crate::bed::{Bed, items, name};
 use crate::images::BUSYBOX;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Who asks, who is asked at which address, and whether an answer came.
+/// Client, target and address, and whether an answer arrived.
 pub(crate) type Matrix = BTreeMap<(String, String, String), bool>;
 
-/// Somebody who can be asked.
+/// A target of connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) name: String,
-    /// Host and port, with a colon between; the last one where the host is an IPv6 address.
+    /// Host and port, separated by the last colon; the host may be an IPv6 address.
     pub(crate) address: String,
 }
 
@@ -57,7 +57,7 @@ impl Pod {
                 "containers": [{
                     "name": "it", "image": BUSYBOX, "imagePullPolicy": "Never", "ports": ports,
                     "command": ["sh", "-c", script],
-                    // The kubelet's own packets must pass whatever policy says.
+                    // The kubelet's own packets must pass, whatever the policy.
                     "readinessProbe": {"httpGet": {"path": "/", "port": port}, "periodSeconds": 1},
                 }],
             },
@@ -72,7 +72,7 @@ impl Bed {
         self.plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &list.to_string()).map(drop)
     }
 
-    /// Makes namespaces and pods, and waits until they are ready. Their addresses.
+    /// Creates namespaces and pods, and waits until they are ready. Returns their addresses.
     pub(crate) fn pods(&mut self, namespaces: &[&str], pods: &[Pod]) -> Result<Vec<Target>> {
         let mut objects: Vec<Value> = namespaces
             .iter()
@@ -94,7 +94,7 @@ impl Bed {
                     name(pod)
                 );
                 let port = if is_host { 18080 } else { 80 };
-                // A node has addresses of versions that its pods may not have.
+                // A node may have addresses of versions that its pods do not have.
                 for address in addresses.iter().filter(|it| wanted.contains(&version(it))) {
                     targets.push(Target {
                         name: format!("{namespace}/{}", name(pod)),
@@ -106,21 +106,21 @@ impl Bed {
         Ok(targets)
     }
 
-    /// Removes namespaces and what is in them.
+    /// Removes namespaces with their contents.
     pub(crate) fn remove(&self, namespaces: &[&str]) -> Result<()> {
         let mut words = vec!["delete", "namespace", "--wait=true", "--timeout=100s"];
         words.extend_from_slice(namespaces);
         self.plane.kubectl(&words).map(drop)
     }
 
-    /// Asks everything from every pod, at once.
+    /// Connects from every pod to every target, at once.
     pub(crate) fn measure(&self, from: &[Pod], to: &[Target]) -> Result<Matrix> {
         let ask = |pod: &Pod| -> Result<Matrix> {
             let script: String = to
                 .iter()
                 .enumerate()
                 .map(|(index, target)| {
-                    // Not wget: Debian's static one falls over its own resolver.
+                    // Not wget: Debian's static one crashes in its own resolver.
                     let (host, port) = target.address.rsplit_once(':').unwrap_or((&target.address, "80"));
                     format!(
                         "(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | timeout 4 nc -w 2 {host} {port} | grep -q '200 OK' && echo {index}) & "
@@ -162,7 +162,7 @@ impl Bed {
         Ok(matrix)
     }
 
-    /// Asks until everybody reaches exactly whom they should; how many questions there were.
+    /// Repeats the connections until exactly the expected ones succeed; returns their number.
     pub(crate) fn expect(
         &self,
         what: &str,
@@ -189,7 +189,7 @@ impl Bed {
         }
     }
 
-    /// Waits until a service has as many endpoints of each IP version as it should.
+    /// Waits until a service has the wanted number of endpoints of each IP version.
     pub(crate) fn endpoints(&self, namespace: &str, service: &str, wanted: usize) -> Result<()> {
         until(&format!("endpoints of {namespace}/{service}"), || -> Result<()> {
             let label = format!("kubernetes.io/service-name={service}");

@@ -1,5 +1,6 @@
-//! Manifests of several releases one over the other on one cluster, each with only its `image:` lines changed, as users go from release to
-//! release: after each of them everything runs, new pods come up, and policy holds.
+//! Manifests of several releases applied over each other on one cluster, each with only its `image:` lines changed,
+//! like users who upgrade from release to release: after each of them everything runs, new pods start, and policy
+//! holds.
 
 use crate::bed::{Bed, items, name};
 use crate::checks;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Checks what is installed, the first of these files, and then each of the others.
+/// Checks the installation of the first file, then applies and checks each of the others.
 pub(crate) fn run(bed: &mut Bed, files: &[PathBuf]) -> Result<()> {
     for (index, file) in files.iter().enumerate() {
         let start = Instant::now();
@@ -24,7 +25,7 @@ pub(crate) fn run(bed: &mut Bed, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Applies a manifest over the one before, and waits until every pod is of the new one.
+/// Applies a manifest over the previous one, and waits until every pod is from the new one.
 fn apply(bed: &mut Bed, file: &Path) -> Result<()> {
     let text = std::fs::read_to_string(file).context("reading it")?;
     let words = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
@@ -38,7 +39,7 @@ fn apply(bed: &mut Bed, file: &Path) -> Result<()> {
     bed.settled("kube-system")
 }
 
-/// Whether all pods of a daemon set or a deployment are as it says now.
+/// Whether all pods of a daemon set or a deployment match its current template.
 fn is_rolled_out(owner: &Value) -> bool {
     let status = &owner["status"];
     let (wanted, new) = if owner["kind"] == "DaemonSet" {

@@ -1,22 +1,22 @@
-//! What a run is asked for, by variables: the archive of images, the manifest, the mode of kube-proxy, IP versions,
-//! Calico's own program for a swap, how many tests run at once.
+//! The settings of a run, from variables: the archive of images, the manifest, the mode of kube-proxy, IP versions,
+//! Calico's own program for a swap, the number of parallel tests.
 
 use crate::families::Families;
 use crate::manifest::{OURS, Source};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-/// How services are translated on nodes.
+/// How nodes translate services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proxy {
     Iptables,
     Nftables,
-    /// Nobody but our eBPF dataplane, without kube-proxy.
+    /// Only by our eBPF dataplane, without kube-proxy.
     None,
 }
 
 impl Proxy {
-    /// The word that kube-proxy takes; none where it does not run.
+    /// kube-proxy's name for the mode; `None` if it does not run.
     pub(crate) fn word(self) -> Option<&'static str> {
         match self {
             Self::Iptables => Some("iptables"),
@@ -26,7 +26,7 @@ impl Proxy {
     }
 }
 
-/// So many processes keep two processors busy: most of a test is waiting.
+/// This many processes keep two processors busy: most of a test is waiting.
 const AT_ONCE: usize = 3;
 
 /// A run's settings.
@@ -36,15 +36,15 @@ pub(crate) struct Settings {
     pub(crate) images: PathBuf,
     /// The program, for the custom resources and our own manifest.
     pub(crate) program: PathBuf,
-    /// A manifest of the user's, in which only `image:` is changed; without one, ours.
+    /// A user's manifest, in which only `image:` is changed; ours if `None`.
     pub(crate) manifest: Option<PathBuf>,
-    /// The folder of a Helm chart that is installed in the place of a manifest.
+    /// The folder of a Helm chart to install instead of a manifest.
     pub(crate) chart: Option<PathBuf>,
     /// Which of our manifests.
     pub(crate) like: String,
-    /// What it is printed with, as `KEY=VALUE`.
+    /// The settings to generate it with, as `KEY=VALUE`.
     pub(crate) chosen: Vec<String>,
-    /// Whose images are installed.
+    /// The source of the installed images.
     pub(crate) source: Source,
     /// The folder with Calico's own program, for a swap.
     pub(crate) peer: Option<PathBuf>,
@@ -55,9 +55,9 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// From variables, by a function that looks them up.
+    /// Reads the settings from variables, with a function that looks them up.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        // A program is also run where the folder that this one was started in does not count: in a node's namespaces.
+        // The program also runs with another working directory: in a node's namespaces.
         let absolute = |value: String| std::path::absolute(&value).unwrap_or_else(|_| value.into());
         let path = |name: &str| variable(name).filter(|value| !value.is_empty()).map(absolute);
         let proxy = match variable("TORTIE_E2E_PROXY").as_deref() {
@@ -102,7 +102,7 @@ mod tests {
     use super::{Proxy, Settings};
 
     #[test]
-    fn variables_are_read_and_mistakes_are_named() {
+    fn variables_are_read_and_mistakes_are_reported() {
         let given = |proxy: &'static str| {
             Settings::read(move |name| match name {
                 "TORTIE_E2E_PROXY" => Some(proxy.to_owned()),

@@ -1,8 +1,8 @@
-//! Kubernetes' own end-to-end tests on the bed: a chosen part that takes minutes, or all that concern the network, at once or in
-//! pieces. Several of their processes share the cluster, because most of a test is waiting.
+//! Kubernetes' own end-to-end tests on the bed: a chosen part that takes minutes, or all that concern the network, at
+//! once or in pieces. Several of their processes share the cluster, because most of a test is waiting.
 //!
-//! The program in their pods (`agnhost`) is built from the same sources and imported under the names that the tests ask for.
-//! It refuses tests that need images other than that one and what it stands in for.
+//! The program in their pods (`agnhost`) is built from the same sources and imported under the names that the tests
+//! request. Tests that need images other than that one and those it replaces are left out.
 
 mod missing;
 mod results;
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use testkit::kubernetes_program;
 
-/// A few of each kind: policy of both directions, by ports, by address blocks, that changes; pods across nodes; services by address,
-/// by port of a node and by name.
+/// A few of each kind: policy in both directions, by ports, by address blocks, with changes; pods across nodes;
+/// services by address, by node port and by name.
 const CHOSEN: [&str; 9] = [
     "Netpol.*should support a 'default-deny-all' policy",
     "Netpol.*should enforce policy based on PodSelector or NamespaceSelector",
@@ -32,7 +32,7 @@ const CHOSEN: [&str; 9] = [
     "DNS should provide DNS for services",
 ];
 
-/// Everything about policy, pods, services and names: the tests of Kubernetes' group for networks.
+/// All tests of Kubernetes' network group: policy, pods, services and names.
 const ALL: &str = r"\[sig-network\]";
 
 /// Which tests are run.
@@ -40,17 +40,17 @@ const ALL: &str = r"\[sig-network\]";
 pub(crate) enum Choice {
     Part,
     All,
-    /// The tests of this number among all, when they are dealt out to so many pieces.
+    /// The piece with this number, when all tests are divided into this many pieces.
     Piece {
         number: usize,
         of: usize,
     },
-    /// Those whose names match.
+    /// The tests whose names match.
     Named(String),
 }
 
 impl Choice {
-    /// From the words of the command line.
+    /// Parses the arguments of the command line.
     pub(crate) fn read(words: &[&str]) -> Result<Self> {
         match words {
             [] => Ok(Self::Part),
@@ -78,7 +78,7 @@ impl Choice {
         }
     }
 
-    /// What of all matching tests is run. Neighbours in the order of names take about as long.
+    /// The part of all matching tests to run. Neighbours in the order of names take about as long.
     fn of(&self, names: Vec<String>) -> Vec<String> {
         match self {
             Self::Piece { number, of } => names.into_iter().skip(number - 1).step_by(*of).collect(),
@@ -87,10 +87,10 @@ impl Choice {
     }
 }
 
-/// The images that tests ask for and that can be had here, by a part of their names.
+/// The images in tests that are available here, by a part of their names.
 const IMAGES: [&str; 5] = ["/agnhost:", "/busybox:", "/glibc-dns-testing:", "/nginx:", "/pause:"];
 
-/// The names under which the tests' pods ask for their programs.
+/// The image references that the tests' pods use.
 pub(crate) fn images() -> Result<Vec<String>> {
     let program = kubernetes_program("e2e.test")?;
     let output = Command::new(&program).arg("--list-images").output().context("running e2e.test")?;
@@ -105,11 +105,11 @@ pub(crate) fn images() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs them, so many processes at once, and those that want to be alone at the end. What became of each is in the folder's `results.txt`,
-/// and what the tests said beside it.
+/// Runs the tests in this many processes at once, and serial tests at the end. The outcome of each is in the folder's
+/// `results.txt`, with the tests' output beside it.
 pub(crate) fn run(bed: &mut Bed, choice: &Choice, settings: &Settings, report: &Path) -> Result<()> {
     let at_once = settings.at_once;
-    // A report of an earlier run says nothing about this one.
+    // Remove the report of an earlier run.
     let _ = std::fs::remove_dir_all(report);
     std::fs::create_dir_all(report)?;
     bed.lead_to_ranges()?;
@@ -145,11 +145,11 @@ pub(crate) fn run(bed: &mut Bed, choice: &Choice, settings: &Settings, report: &
         of(|outcome| matches!(outcome, Outcome::Skipped { .. })).count(),
         report.join("results.txt").display()
     );
-    ensure!(failed == 0, "{failed} of Kubernetes' tests failed; {} has what they said", report.display());
+    ensure!(failed == 0, "{failed} of Kubernetes' tests failed; {} has their output", report.display());
     Ok(())
 }
 
-/// The tests that match and fit, and those that do not fit with the reason.
+/// The matching tests that can run here, and those that cannot, with the reason.
 type Matching = (Vec<String>, Vec<(String, &'static str)>);
 
 fn matching(bed: &Bed, choice: &Choice, proxy: Proxy, report: &Path) -> Result<Matching> {
@@ -169,7 +169,7 @@ fn matching(bed: &Bed, choice: &Choice, proxy: Proxy, report: &Path) -> Result<M
     Ok((fit, missing))
 }
 
-/// Tests dealt out to so many processes.
+/// The tests divided among processes.
 fn shares(names: Vec<String>, count: usize) -> Vec<Vec<String>> {
     let mut shares = vec![Vec::new(); count.max(1)];
     let all = shares.len();
@@ -180,7 +180,7 @@ fn shares(names: Vec<String>, count: usize) -> Vec<Vec<String>> {
     shares
 }
 
-/// Runs each share in a process of its own, all at once.
+/// Runs each share in its own process, all at once.
 fn run_shares(
     bed: &Bed,
     shares: &[Vec<String>],
@@ -206,14 +206,14 @@ fn run_shares(
         let text = junit(&folder)?;
         let mut found = outcomes_of(&text);
         for name in share {
-            // One that never began is no success.
+            // A test that never began has not succeeded.
             outcomes.insert(name.clone(), found.remove(name).unwrap_or(Outcome::Failed));
         }
     }
     Ok(outcomes)
 }
 
-/// The program for tests that match, with its report in a folder.
+/// The command for tests that match, with its report in a folder.
 fn command(bed: &Bed, report: &Path, expression: &str) -> Result<Command> {
     let mut command = bed.plane.command(&kubernetes_program("e2e.test")?)?;
     command
@@ -230,7 +230,7 @@ fn command(bed: &Bed, report: &Path, expression: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A report. Tests send any bytes to each other, and show them.
+/// Reads a report. Tests send arbitrary bytes to each other, and print them.
 fn junit(folder: &Path) -> Result<String> {
     let path: PathBuf = folder.join("junit_01.xml");
     let bytes = std::fs::read(&path).with_context(|| {

@@ -1,5 +1,5 @@
-//! Calico's programs are swapped for ours and back, node by node by the commands of docs/migrate.md, while pods talk: open connections stay, new
-//! ones come about, what policy denies stays denied, and no pod changes its address.
+//! Calico's programs are replaced with ours and back, node by node with the commands of docs/migrate.md, while pods
+//! talk: open connections stay, new ones are established, denied traffic stays denied, and no pod changes its address.
 
 use crate::bed::{Bed, items, name};
 use crate::documents;
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 
 const NAMESPACE: &str = "e2e-swap";
 const PORT: u16 = 7000;
-/// Open connections of an asking pod to each server.
+/// Open connections from a client pod to each server.
 const OPEN: usize = 25;
-/// Milliseconds between new connections of an asking pod to one server; with two servers, one every 10 ms.
+/// Milliseconds between new connections from a client pod to one server; with two servers, one every 10 ms.
 const EVERY: usize = 20;
-/// Milliseconds between tries of a pod that is not let in.
+/// Milliseconds between attempts of a pod that policy denies.
 const KNOCK: usize = 50;
 /// How long traffic runs before, between and after the swaps.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Swaps there and back.
+/// Replaces Calico with ours and back.
 pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     let (servers, before) = world(bed)?;
     let askers: Vec<String> = (1..=bed.nodes.len()).map(|number| format!("asker{number}")).collect();
     let knockers: Vec<String> = (1..=bed.nodes.len()).map(|number| format!("knocker{number}")).collect();
     let expected = servers.len() * OPEN;
     let mut last = BTreeMap::new();
-    // Nothing yet, then every command of the guide.
+    // First nothing, then every command of the guide.
     let commands = documents::lines("migrate.md", "tortie migrate from-calico")?;
     for command in std::iter::once(None).chain(commands.iter().map(Some)) {
         let what = command.map_or("with Calico", String::as_str);
@@ -71,7 +71,8 @@ pub(crate) fn run(bed: &mut Bed) -> Result<()> {
     bed.remove(&[NAMESPACE])
 }
 
-/// Makes servers, who asks them and who is not let in, and waits until all of them do so; where servers are, and all pods' addresses.
+/// Creates servers, clients, and pods that policy denies, and waits until all of them are active; returns the servers'
+/// places and all pods' addresses.
 fn world(bed: &mut Bed) -> Result<(Vec<String>, BTreeMap<String, String>)> {
     let nodes: Vec<String> = bed.nodes.iter().map(|node| node.name.clone()).collect();
     let pod = |name: String, role: &str, node: &str, arguments: Vec<String>| {
@@ -80,7 +81,8 @@ fn world(bed: &mut Bed) -> Result<(Vec<String>, BTreeMap<String, String>)> {
             "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "enableServiceLinks": false, "restartPolicy": "Never",
                 "automountServiceAccountToken": false, "containers": [{"name": "it", "image": TRAFFIC,
                     "imagePullPolicy": "Never", "command": ["/bin/traffic"], "args": arguments,
-                    // As much as the node's own pod asks for: who has no share of the processors is late whatever the network does.
+                    // The same request as the node's own pod: a process without a share of the processors is late,
+                    // whatever the network.
                     "resources": {"requests": {"cpu": "250m"}}}]}})
     };
     let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -96,7 +98,7 @@ fn world(bed: &mut Bed) -> Result<(Vec<String>, BTreeMap<String, String>)> {
     bed.apply(&objects)?;
     bed.settled(NAMESPACE)?;
     let servers: Vec<String> = places(bed)?.values().map(|address| format!("{address}:{PORT}")).collect();
-    // The policy holds before anybody knocks: its absence would not be the swap's doing.
+    // The policy must be in effect before anything knocks: its absence would not be caused by the swap.
     std::thread::sleep(QUIET);
     let with = |first: Vec<String>| first.into_iter().chain(servers.clone()).collect::<Vec<_>>();
     let ask = with(vec!["ask".to_owned(), OPEN.to_string(), EVERY.to_string()]);
@@ -116,7 +118,7 @@ fn world(bed: &mut Bed) -> Result<(Vec<String>, BTreeMap<String, String>)> {
     Ok((servers, places(bed)?))
 }
 
-/// Pods' addresses, each with how often it was started: one that ended is not the same any more.
+/// Pods' addresses, each with its restart count: a restarted pod is not the same any more.
 fn places(bed: &Bed) -> Result<BTreeMap<String, String>> {
     let pods = bed.plane.get(&["pods", "-n", NAMESPACE])?;
     let place = |pod: &Value| {
@@ -128,7 +130,7 @@ fn places(bed: &Bed) -> Result<BTreeMap<String, String>> {
     items(&pods).iter().map(place).collect()
 }
 
-/// What a pod counted until now.
+/// The current counts of a pod.
 fn counts(bed: &Bed, pod: &str) -> Result<BTreeMap<String, u64>> {
     let said = bed.plane.kubectl(&["logs", "-n", NAMESPACE, pod, "--tail=1"])?;
     let found: BTreeMap<String, u64> = said
@@ -140,7 +142,7 @@ fn counts(bed: &Bed, pod: &str) -> Result<BTreeMap<String, u64>> {
     Ok(found)
 }
 
-/// Runs a command of the guide, with our node and our images in the place of its own.
+/// Runs a command of the guide, with our node and our images instead of its examples.
 fn migrate(bed: &Bed, line: &str) -> Result<()> {
     let line = line.replace("worker-1", &bed.nodes[0].name).replace("registry.example.org/tortie", REGISTRY);
     let mut words: Vec<&str> = line.split_whitespace().skip(1).collect();
@@ -159,7 +161,7 @@ fn migrate(bed: &Bed, line: &str) -> Result<()> {
     Ok(())
 }
 
-/// `calicoctl ipam check`, which must find nothing wrong; its summary.
+/// Runs `calicoctl ipam check`, which must find no problems; returns its summary.
 fn check_addresses(bed: &Bed) -> Result<String> {
     let mut command = bed.plane.command(&bed.program)?;
     command.args(["ctl", "ipam", "check", "--allow-version-mismatch"]);

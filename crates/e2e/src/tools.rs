@@ -1,8 +1,8 @@
-//! What runs in pods besides busybox: `nc`, `curl`, `wget`, `dig` and `getent`, as far as Kubernetes' own tests use them, and the traffic under
-//! which a swap happens.
+//! The programs in pods besides busybox: `nc`, `curl`, `wget`, `dig` and `getent`, as far as Kubernetes' own tests use
+//! them, and the traffic during a swap.
 //!
-//! This program is in the images of those pods under these names. It refuses options that it does not know, so that a test which
-//! needs more fails by name.
+//! This program is in the images of those pods under these names. It rejects unknown options, so that a test which
+//! needs more fails with the option's name.
 
 mod curl;
 mod dig;
@@ -13,10 +13,10 @@ mod traffic;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::process::ExitCode;
 
-/// The names under which this program is something else.
+/// The names under which this program acts as a tool.
 pub(crate) const NAMES: [&str; 6] = ["curl", "dig", "getent", "nc", "traffic", "wget"];
 
-/// Runs as the program of this name; none for a name that is not one of these.
+/// Runs as the program with this name; `None` if the name is not one of these.
 pub(crate) fn by_name(name: &str, arguments: &[String]) -> Option<ExitCode> {
     let code = match name {
         "curl" => curl::run(arguments),
@@ -30,7 +30,7 @@ pub(crate) fn by_name(name: &str, arguments: &[String]) -> Option<ExitCode> {
     Some(ExitCode::from(code))
 }
 
-/// Says what is wrong, as the program of this name; the code that it ends with.
+/// Prints an error of the program with this name; returns its exit code.
 #[expect(clippy::print_stderr, reason = "a program in a pod that talks to a test")]
 fn complain(name: &str, what: &str, code: u8) -> u8 {
     eprintln!("{name}: {what}");
@@ -62,7 +62,7 @@ mod tests {
     use super::{by_name, getent};
 
     #[test]
-    fn names_that_are_not_ours_are_left_to_others() {
+    fn other_names_are_ignored() {
         assert!(by_name("e2e", &[]).is_none());
         assert_eq!(getent(&["hosts".to_owned(), "127.0.0.1".to_owned()]), 0);
         assert_eq!(getent(&["passwd".to_owned(), "root".to_owned()]), 1);

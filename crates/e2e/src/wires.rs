@@ -1,5 +1,5 @@
-//! The network between machines: one switch, which the control plane sits on, and a wire from it to each node. Nothing leads
-//! out of these namespaces.
+//! The network between machines: a switch, which the control plane is on, and a link from it to each node. There is no
+//! route out of these namespaces.
 
 use crate::families::{Families, with_prefix};
 use anyhow::Result;
@@ -13,8 +13,8 @@ pub(crate) fn control_plane(id: &str, families: Families) -> Result<Namespace> {
     Ok(namespace)
 }
 
-/// The namespace of a node, wired to the switch. It sends everything that it does not know to the control plane's machine,
-/// which drops it: addresses of services need some route before they are translated.
+/// The namespace of a node, linked to the switch. Its default route leads to the control plane's machine, which drops
+/// such packets: addresses of services need some route before they are translated.
 pub(crate) fn node(id: &str, number: usize, switch: &Namespace, families: Families) -> Result<Namespace> {
     let namespace = Namespace::new(&format!("{id}-n{number}"))?;
     switch.batch(&format!(

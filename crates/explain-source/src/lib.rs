@@ -1,6 +1,6 @@
-//! The cluster that explanations are about, read from a datastore: every object that decides about packets.
+//! Reads the cluster for explanations from a datastore: every object that decides about packets.
 //!
-//! What cannot be read is a problem of the cluster, and counts with the part that can be. It refuses to keep what it read.
+//! An unreadable object is a problem of the cluster, and counts with its readable part. Nothing is cached.
 
 use api::Kind;
 use client::{Client, ListQuery};
@@ -13,14 +13,14 @@ use model::{KvPair, ListOptions};
 #[error("cannot read every {kind}: {source}")]
 pub struct ReadError {
     kind: Kind,
-    /// What the datastore said.
+    /// The datastore's error.
     pub source: Error,
 }
 
 /// Reads the cluster. [`Cluster::complete`] is left to the caller, who may add to it first.
 ///
 /// # Errors
-/// When the store cannot be asked, or a kind that every store has cannot be read.
+/// When the store cannot be reached, or a kind that every store has cannot be read.
 pub async fn read(client: &Client) -> Result<Cluster, ReadError> {
     let mut cluster = Cluster::new();
     for kind in Cluster::STORED {
@@ -37,9 +37,9 @@ pub async fn read(client: &Client) -> Result<Cluster, ReadError> {
                 resources.for_each(|resource| cluster.add(resource.clone()));
                 add_invalid(&mut cluster, list.invalid);
             }
-            // A cluster without the definition has no objects of it.
+            // A cluster without the definition of a kind has no objects of it.
             Err(Error::DoesNotExist { .. }) => {}
-            // Somebody may be allowed to read policies and not services: say so, and answer what can be answered.
+            // Some users may read policies but not services: report that, and answer what can be answered.
             Err(error @ Error::Unauthorized { .. }) => {
                 cluster.add_problem(format!("{kind} objects cannot be read: {error}"));
             }
@@ -63,7 +63,7 @@ mod tests {
     use std::sync::Arc;
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_a_problem_of_the_cluster() {
+    async fn unreadable_objects_are_problems_of_the_cluster() {
         let folder = testkit::Folder::new("explain-source").unwrap();
         let store = Store::open(folder.path().join("data"), Options::default()).unwrap();
         let set = r#"{"kind":"GlobalNetworkSet","metadata":{"name":"good"},"spec":{"nets":["10.0.0.0/8"]}}"#;

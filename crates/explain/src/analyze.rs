@@ -1,11 +1,11 @@
-//! What a cluster's policies and pools say and cannot mean: rules that never match or are never reached, selectors that
-//! select nobody, policies that only log, pools that cannot serve.
+//! Finds mistakes in a cluster's policies and pools: rules that never match or are never reached, selectors that select
+//! nothing, policies that only log, pools that cannot serve.
 //!
-//! Every finding names its object and the place in it, says what is wrong in one sentence, and what to do. It judges what
-//! is there now: a selector that selects nobody today may be meant for tomorrow, which is why findings are not errors.
+//! Every finding names its object and the path in it, the problem in one sentence, and a remedy. Only the current state
+//! is judged: a selector that selects nothing today may be meant for tomorrow, which is why findings are not errors.
 //!
-//! - [`rules`]: one rule by itself, and one rule after another.
-//! - [`policies`]: whole policies, alone and after others of their tier.
+//! - [`rules`]: each rule by itself, and relative to earlier rules.
+//! - [`policies`]: whole policies, alone and relative to earlier ones in their tier.
 //! - [`pools`]: pools, and how full they are.
 
 mod policies;
@@ -25,14 +25,14 @@ use std::fmt::Write as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It surely does not do what was meant.
+    /// It certainly does not do what was meant.
     Warning,
-    /// It may be meant so.
+    /// It may be intended.
     Note,
 }
 
 impl Severity {
-    /// The word for people.
+    /// The name of the severity in the output.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Severity {
     }
 }
 
-/// Something that cannot mean what it says.
+/// A mistake, or a likely one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
@@ -52,11 +52,11 @@ pub struct Finding {
     pub check: &'static str,
     /// The object's kind.
     pub kind: String,
-    /// Its namespace; empty for objects of the cluster.
+    /// Its namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The place in it: `spec.ingress[1]`.
+    /// The path in it: `spec.ingress[1]`.
     pub path: String,
     /// What is wrong.
     pub message: String,
@@ -86,7 +86,7 @@ impl Finding {
         }
     }
 
-    /// Kind and name, as people write them.
+    /// Kind and name, as users write them.
     #[must_use]
     pub fn object(&self) -> String {
         let Self { kind, namespace, name, .. } = self;
@@ -94,18 +94,18 @@ impl Finding {
     }
 }
 
-/// What an analysis found.
+/// The result of an analysis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Analysis {
-    /// The findings, by object and place.
+    /// The findings, ordered by object and path.
     pub findings: Vec<Finding>,
-    /// What could not be looked at, and why.
+    /// What could not be checked, and why.
     pub notes: Vec<String>,
 }
 
 impl Analysis {
-    /// The findings for a terminal, two lines each. `place` says where an object stands: a file and a line.
+    /// The findings for a terminal, two lines each. `place` returns the file and line of an object.
     #[must_use]
     pub fn to_text(&self, place: impl Fn(&Finding) -> Option<String>) -> String {
         let mut out = String::new();
@@ -135,21 +135,21 @@ impl Analysis {
         out
     }
 
-    /// Whether there is a warning among the findings.
+    /// Whether any finding is a warning.
     #[must_use]
     pub fn has_warnings(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Warning)
     }
 }
 
-/// Looks at everything. Without `addresses`, how full pools are is not known.
+/// Runs all checks. Without `addresses`, the use of pools is not checked.
 #[must_use]
 pub fn analyze(cluster: &Cluster, addresses: Option<&Addresses>) -> Analysis {
     let world = World::new(cluster);
     let mut notes = Vec::new();
     let has_endpoints = world.items.iter().any(|item| item.kind != ItemKind::Set);
     if !has_endpoints && !world.policies.is_empty() {
-        notes.push("no endpoints are known, so nothing is said about whom selectors select".to_owned());
+        notes.push("no endpoints are known, so selectors were not checked".to_owned());
     }
     let mut findings = Vec::new();
     policies::look(&world, has_endpoints, &mut findings);
@@ -164,7 +164,7 @@ pub fn analyze(cluster: &Cluster, addresses: Option<&Addresses>) -> Analysis {
     Analysis { findings, notes }
 }
 
-/// A rule's place in its object: rules of Calico's own kinds stand below `spec`.
+/// A rule's path in its object: rules of Calico's own kinds are below `spec`.
 fn path(place: &str) -> String {
     if place.starts_with("spec.") { place.to_owned() } else { format!("spec.{place}") }
 }

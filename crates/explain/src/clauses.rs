@@ -1,7 +1,7 @@
-//! Whether one rule matches a packet, clause by clause, and which clause says no.
+//! Decides whether one rule matches a packet, clause by clause, and which clauses fail.
 //!
-//! A clause that cannot be read counts as met and turns the rule into one that denies: whatever the user meant, no more is
-//! let through than that. A rule that only logs is left out then.
+//! An unreadable clause counts as met and turns the rule into one that denies: whatever the user meant, no more than
+//! that is allowed. A rule that only logs is skipped in that case.
 
 mod ports;
 
@@ -58,26 +58,26 @@ pub(crate) fn protocol_name(number: u8) -> String {
     }
 }
 
-/// A packet, and who has its addresses.
+/// A packet, and the owners of its addresses.
 pub(crate) struct Owned<'w> {
     pub(crate) packet: Packet,
     pub(crate) source: Vec<&'w Item>,
     pub(crate) destination: Vec<&'w Item>,
 }
 
-/// What a rule does to a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) matches: bool,
-    /// What it does if it matches.
+    /// Its action if it matches.
     pub(crate) action: Action,
-    /// The clauses that failed, if they were asked for.
+    /// The clauses that failed, if requested.
     pub(crate) failed: Vec<String>,
-    /// The clauses that cannot be read.
+    /// The unreadable clauses.
     pub(crate) unreadable: Vec<String>,
 }
 
-/// One end of a packet, and what is known about it.
+/// One end of a packet, and the known facts about it.
 struct End<'a> {
     name: &'static str,
     address: IpAddr,
@@ -103,7 +103,7 @@ impl Clauses {
     }
 }
 
-/// Asks a rule about a packet.
+/// Evaluates a rule for a packet.
 pub(crate) fn ask(world: &World<'_>, rule: &PolicyRule, owned: &Owned<'_>, detail: bool) -> Answer {
     let mut clauses = Clauses { detail, met: true, failed: Vec::new(), unreadable: Vec::new() };
     let (text, packet) = (&rule.rule, &owned.packet);
@@ -142,14 +142,14 @@ pub(crate) fn ask(world: &World<'_>, rule: &PolicyRule, owned: &Owned<'_>, detai
     Answer { matches, action, failed: clauses.failed, unreadable: clauses.unreadable }
 }
 
-/// The clauses about the protocol; returns the rule's own, if it can be read.
+/// Evaluates the protocol clauses; returns the rule's own protocol, if readable.
 fn protocols(rule: &PolicyRule, packet: &Packet, clauses: &mut Clauses) -> Option<Protocol> {
     let rule = &rule.rule;
     if let Some(version) = rule.ip_version {
         match version {
             4 | 6 => clauses
                 .check((version == 6) == packet.is_ipv6(), || format!("the rule is for IPv{version} only")),
-            other => clauses.unreadable.push(format!("ipVersion {other} is none")),
+            other => clauses.unreadable.push(format!("ipVersion {other} does not exist")),
         }
     }
     let readable = |protocol: &Protocol| {
@@ -161,7 +161,7 @@ fn protocols(rule: &PolicyRule, packet: &Packet, clauses: &mut Clauses) -> Optio
         match readable(wanted) {
             None => clauses.unreadable.push(format!("'{wanted}' is not a protocol")),
             Some(wanted) => {
-                // The two names stand for one IP version each.
+                // The two ICMP names each imply one IP version.
                 let version_fits = match wanted {
                     Protocol::Icmp => !packet.is_ipv6(),
                     Protocol::Icmpv6 => packet.is_ipv6(),
@@ -239,11 +239,11 @@ fn end_clauses(
     }
     nets(end, entity, clauses);
     let ports = Ports::read(name, entity, protocol, rule.rule.protocol.is_some(), clauses);
-    // A rule that only names ports asks for somebody who is selected and has the port: one question, not two.
+    // If only port names are given, some endpoint must both be selected and have the port: that is one check, not two.
     if !ports.are_only_named() {
         selected(end, selections, clauses);
     } else if !selections.positive.is_empty() {
-        // Asked together with the port's name, below.
+        // Checked together with the port's name, below.
     } else {
         not_selected(end, &selections.negative, clauses);
     }
@@ -263,7 +263,7 @@ fn nets(end: &End<'_>, entity: &EntityRule, clauses: &mut Clauses) {
         let wrong: Vec<&String> = read.iter().filter_map(|net| net.as_ref().err()).collect();
         let any_wrong = !wrong.is_empty();
         clauses.unreadable.extend(wrong.into_iter().map(|reason| format!("{name}.{field}: {reason}")));
-        // Any address may have been meant; of exceptions, those that can be read still are exceptions.
+        // Any address may have been meant; readable exceptions are still exceptions.
         if any_wrong && wanted {
             continue;
         }
@@ -285,11 +285,11 @@ fn nets(end: &End<'_>, entity: &EntityRule, clauses: &mut Clauses) {
     }
 }
 
-/// The clause about who the address belongs to.
+/// Evaluates the selector clause for an address.
 fn selected(end: &End<'_>, selections: &EndSelections, clauses: &mut Clauses) {
     let EndSelections { positive, negative } = selections;
     if positive.is_empty() {
-        // Only exceptions: the address must belong to nobody whom they select.
+        // Only exceptions: the address must not belong to any endpoint that they select.
         return not_selected(end, negative, clauses);
     }
     let is_meant = |item: &&&Item| {

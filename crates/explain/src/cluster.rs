@@ -1,7 +1,7 @@
 //! A snapshot of everything that decides about packets, as the resources that users and Kubernetes write.
 //!
-//! It keeps objects as they are. Adding an object replaces the one of the same kind and name, which is how a manifest is
-//! tried on top of what is stored.
+//! Objects are kept as they are. Adding an object replaces the one with the same kind and name, which is how a manifest
+//! is tried on top of stored objects.
 
 use crate::kubernetes_policy::RuleOrigins;
 use crate::settings::ToHost;
@@ -15,18 +15,18 @@ pub(crate) type Identity = (Kind, String, String);
 #[derive(Clone, Debug)]
 pub struct Cluster {
     resources: BTreeMap<Identity, Resource>,
-    /// Where the rules of converted Kubernetes policies stand in the user's object.
+    /// Where the rules of converted Kubernetes policies are in the user's object.
     pub(crate) origins: BTreeMap<Identity, RuleOrigins>,
-    /// Pods that use their node's network, by namespace and name: they are their node.
+    /// Pods in their node's network, by namespace and name: they count as the node.
     pub(crate) host_pods: BTreeMap<(String, String), String>,
     /// Ports that the containers of a pod declare, by namespace and name: the protocol's number and the port. A stored
-    /// endpoint keeps only those with a name.
+    /// endpoint keeps only named ports.
     pub(crate) declared_ports: BTreeMap<(String, String), BTreeSet<(u8, u16)>>,
-    /// Endpoints whose address was made up, because they have none yet.
+    /// Endpoints with an assumed address, because they have none yet.
     pub(crate) assumed: BTreeSet<Identity>,
-    /// Namespaces that manifests use, whether or not they hold them.
+    /// Namespaces that manifests use, whether or not they define them.
     pub(crate) used_namespaces: BTreeSet<String>,
-    /// Objects of manifests that say nothing about packets, by kind.
+    /// Objects in manifests that do not affect packets, by kind.
     pub(crate) ignored: BTreeMap<String, usize>,
     problems: Vec<String>,
     notes: Vec<String>,
@@ -40,7 +40,7 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    /// What every datastore stores and decides about packets.
+    /// The kinds in every datastore that decide about packets.
     pub const STORED: [Kind; 14] = [
         Kind::FelixConfiguration,
         Kind::GlobalNetworkPolicy,
@@ -58,7 +58,7 @@ impl Cluster {
         Kind::WorkloadEndpoint,
     ];
 
-    /// What only Kubernetes has and decides about packets.
+    /// The kinds only in Kubernetes that decide about packets.
     pub const OF_KUBERNETES: [Kind; 4] = [
         Kind::KubernetesNetworkPolicy,
         Kind::KubernetesClusterNetworkPolicy,
@@ -66,8 +66,7 @@ impl Cluster {
         Kind::KubernetesEndpointSlice,
     ];
 
-    /// Adds an entry that cannot be read. It counts as Felix counts it: with the part that can be, which restricts at least as
-    /// much.
+    /// Adds an unreadable entry. Like in Felix, its readable part counts, which restricts at least as much.
     pub fn add_unreadable(&mut self, key: &str, reason: &str, readable_part: Option<Resource>) {
         self.add_problem(format!("{key} cannot be read: {reason}"));
         if let Some(resource) = readable_part {
@@ -75,7 +74,7 @@ impl Cluster {
         }
     }
 
-    /// A cluster with what every cluster has: the built-in tiers, and the profile that allows everything.
+    /// A cluster with the objects that every cluster has: the built-in tiers, and the profile that allows everything.
     #[must_use]
     pub fn new() -> Self {
         let mut cluster = Self {
@@ -104,7 +103,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds an object, or replaces the one of the same kind and name.
+    /// Adds an object, or replaces the one with the same kind and name.
     pub fn add(&mut self, resource: Resource) {
         let identity = (resource.kind(), resource.namespace().to_owned(), resource.name().to_owned());
         self.origins.remove(&identity);
@@ -112,7 +111,7 @@ impl Cluster {
         self.resources.insert(identity, resource);
     }
 
-    /// Takes an object out; whether it was there.
+    /// Removes an object; returns whether it existed.
     pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.resources.remove(&(kind, namespace.to_owned(), name.to_owned())).is_some()
     }
@@ -128,7 +127,7 @@ impl Cluster {
         self.resources.values()
     }
 
-    /// The policies, in the order in which they are asked, each with its tier.
+    /// The policies in the order of evaluation, each with its tier.
     #[must_use]
     pub fn policy_names(&self) -> Vec<String> {
         let world = crate::World::new(self);
@@ -149,10 +148,10 @@ impl Cluster {
             .map(|(_, value)| value)
     }
 
-    /// Takes over everything of another cluster, whose objects win: what the cluster would be after an apply.
+    /// Adds all objects of another cluster, which override existing ones: the cluster as it would be after an apply.
     pub fn overlay(&mut self, other: &Self) {
         for (identity, resource) in &other.resources {
-            // The other cluster did not ask for what every cluster has.
+            // The other cluster was not given the built-in objects explicitly.
             let built_in = matches!(identity.0, Kind::Tier | Kind::Profile)
                 && Self::new().resources.get(identity) == Some(resource);
             if !built_in {
@@ -172,7 +171,7 @@ impl Cluster {
         self.endpoint_to_host = other.endpoint_to_host.or(self.endpoint_to_host);
     }
 
-    /// What `DefaultEndpointToHostAction` is on every node, for those who know it better than the datastore.
+    /// Sets `DefaultEndpointToHostAction` for every node, for callers who know it better than the datastore.
     pub fn set_endpoint_to_host_action(&mut self, action: ToHost) {
         self.endpoint_to_host = Some(action);
     }
@@ -181,25 +180,25 @@ impl Cluster {
         self.endpoint_to_host
     }
 
-    /// Mistakes in what was added: fields that are none, rules that had to be left out.
+    /// Mistakes in the added objects: unknown fields, rules that had to be left out.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Notes a mistake, such as an object that could not be read at all.
+    /// Adds a mistake, such as an object that could not be read at all.
     pub fn add_problem(&mut self, problem: impl Into<String>) {
         self.problems.push(problem.into());
     }
 
-    /// What had to be assumed.
+    /// The assumptions that were made.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
         if !self.ignored.is_empty() {
             let kinds: Vec<String> =
                 self.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            notes.push(format!("objects that say nothing about packets were left out: {}", kinds.join(", ")));
+            notes.push(format!("objects that do not affect packets were left out: {}", kinds.join(", ")));
         }
         notes
     }
@@ -215,7 +214,7 @@ mod tests {
     use api::{Action, GlobalNetworkSet, GlobalNetworkSetSpec};
 
     #[test]
-    fn the_later_object_wins_and_the_built_in_ones_do_not() {
+    fn later_objects_win_but_built_in_ones_do_not() {
         let mut stored = Cluster::new();
         let spec = TierSpec { default_action: Some(Action::Pass), ..TierSpec::default() };
         stored.add(Tier::new("", "default", spec.clone()).into());

@@ -1,6 +1,6 @@
-//! Numbers of things, for people.
+//! Formats counts.
 
-/// A number and a noun, in the right number.
+/// A number and a noun, in singular or plural.
 #[must_use]
 pub fn counted(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
@@ -11,7 +11,7 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn one_thing_is_not_several() {
+    fn one_is_singular() {
         assert_eq!([0, 1, 2].map(|number| counted(number, "test")), ["0 tests", "1 test", "2 tests"]);
     }
 }

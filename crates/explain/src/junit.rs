@@ -1,9 +1,9 @@
-//! A test report in the XML that continuous integration reads.
+//! A test report as the XML that continuous integration reads.
 
 use crate::test_file::TestReport;
 use std::fmt::Write as _;
 
-/// The report as JUnit XML. There are no times in it: the same cluster gives the same bytes.
+/// The report as JUnit XML. It contains no times: the same cluster gives the same bytes.
 #[must_use]
 pub fn to_junit(report: &TestReport, suite: &str) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -31,7 +31,7 @@ pub fn to_junit(report: &TestReport, suite: &str) -> String {
     out
 }
 
-/// Text that may be in XML; characters that XML cannot hold at all become a question mark.
+/// Escapes text for XML; characters that XML cannot represent become a question mark.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,9 +1,9 @@
-//! Kubernetes' NetworkPolicy from a manifest: converted as the datastore's are, with two things more. Each converted rule
-//! remembers where it is in the user's object, and fields that are none are reported: `from` under `egress` is a
-//! mistake that people make.
+//! Kubernetes' NetworkPolicy from a manifest: converted like those in the datastore, with two additions. Each converted
+//! rule remembers its place in the user's object, and unknown fields are reported: `from` under `egress` is a common
+//! mistake.
 //!
-//! A rule with such a field is left out. Kubernetes refuses the whole object, so the rule allows nothing either way, and
-//! the explanation can show it in its place with the reason.
+//! A rule with such a field is left out. Kubernetes refuses the whole object, so the rule allows nothing either way,
+//! and the explanation can show it in its place with the reason.
 
 use crate::report::Direction;
 use api::codec::Extra;
@@ -13,7 +13,7 @@ use api::{Kind, KubernetesNetworkPolicy, Resource};
 use model::kubernetes::ConversionError;
 use model::kubernetes::network_policy::kubernetes_network_policy;
 
-/// Where the rules of a converted policy come from, in their order.
+/// The origins of the rules of a converted policy, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleOrigins {
     pub(crate) ingress: Vec<String>,
@@ -21,7 +21,7 @@ pub(crate) struct RuleOrigins {
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// A rule that could not be kept.
+/// A rule that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) direction: Direction,
@@ -29,15 +29,15 @@ pub(crate) struct LeftOut {
     pub(crate) reason: String,
 }
 
-/// What became of a policy.
+/// A converted policy with its problems.
 pub(crate) struct ReadPolicy {
     pub(crate) policy: KubernetesNetworkPolicy,
     pub(crate) origins: RuleOrigins,
     pub(crate) problems: Vec<String>,
 }
 
-/// A policy of Kubernetes as the datastore would have it, and what is wrong with it: a rule with a field that is none is
-/// left out, so that a mistake never allows more than was meant.
+/// Converts a Kubernetes policy like the datastore, and lists its mistakes: a rule with an unknown field is left out,
+/// so that a mistake never allows more than was meant.
 ///
 /// # Errors
 /// When it cannot be converted at all.
@@ -48,7 +48,7 @@ pub fn strict_kubernetes_policy(
     Ok((read.policy, read.problems))
 }
 
-/// Reads a policy as the API server would store it.
+/// Converts a policy, with the defaults of the API server.
 pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionError> {
     let name = format!("NetworkPolicy {}/{}", policy.metadata.namespace, policy.metadata.name);
     let mut problems = Vec::new();
@@ -100,7 +100,7 @@ pub(crate) fn read(mut policy: NetworkPolicy) -> Result<ReadPolicy, ConversionEr
     Ok(ReadPolicy { policy, origins, problems })
 }
 
-/// How many rules a policy of one rule becomes, or why it becomes none.
+/// How many rules a policy with a single rule is converted to, or why to none.
 fn count(
     single: &NetworkPolicy,
     mistakes: &[String],
@@ -120,11 +120,14 @@ fn converted(policy: &NetworkPolicy) -> Result<(KubernetesNetworkPolicy, Vec<Str
     let converted = kubernetes_network_policy(policy)?;
     match converted.pair.as_resource() {
         Some(Resource::KubernetesNetworkPolicy(object)) => Ok(((**object).clone(), converted.problems)),
-        _ => Err(ConversionError::Name(format!("{} became no policy", Kind::KubernetesNetworkPolicy))),
+        _ => Err(ConversionError::Name(format!(
+            "{} was not converted to a policy",
+            Kind::KubernetesNetworkPolicy
+        ))),
     }
 }
 
-/// The directions that the API server fills in: ingress always, egress where there are rules for it.
+/// Sets the directions that the API server defaults to: ingress always, egress if there are rules for it.
 fn default_types(policy: &mut NetworkPolicy, name: &str, problems: &mut Vec<String>) {
     let spec = &mut policy.spec;
     if spec.policy_types.is_empty() {
@@ -158,7 +161,7 @@ fn rule_mistakes(
     let mut mistakes = Vec::new();
     for field in extra.keys() {
         let mut said = meant(field, known);
-        // The usual mistake: too far apart in letters to be a misspelling.
+        // The common mistake: the names are too different to count as a misspelling.
         if matches!(field.as_str(), "from" | "to") {
             said = format!(": did you mean `{}`?", known[1]);
         }
@@ -213,7 +216,7 @@ fn selector_mistakes(place: &str, selector: Option<&LabelSelector>) -> Vec<Strin
     unknown.chain(operators).collect()
 }
 
-/// `: did you mean ...?` where a known name is near.
+/// `: did you mean ...?` if a known name is similar.
 pub(crate) fn meant(field: &str, known: &[&str]) -> String {
     let near = known
         .iter()

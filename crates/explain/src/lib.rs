@@ -1,4 +1,4 @@
-//! Who may talk to whom, and which rule says so: an evaluator that is as obvious as it can be.
+//! Who may talk to whom, and which rule decides: an evaluator that is as simple as possible.
 //!
 //! ```text
 //! resources, manifests ─► Cluster ─► World (labels, owners of addresses, policies in order)
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! It is the oracle for the calculation graph and the rendered rules, so it shares only types and the selector parser
-//! with them: it reads the resources that users write, knows no IP sets, no chains and no marks, and remembers nothing.
+//! with them: it reads the resources that users write, knows no IP sets, no chains and no marks, and has no state.
 //!
-//! What it refuses: IO, clock, async, and guesses. What it has to assume (an address for a pod that has none yet) is said
-//! in the explanation.
+//! It does no IO, has no clock, is not async and does not guess. Assumptions (an address for a pod that has none yet)
+//! are listed in the explanation.
 
 mod analyze;
 mod clauses;
@@ -53,10 +53,10 @@ pub use settings::{NodeSettings, ToHost};
 pub use test_file::{CaseReport, Expectation, ExpectationError, Expectations, TestReport, test_file};
 pub use world::World;
 
-/// Explains what becomes of the packets that a query is about.
+/// Explains what happens to the packets of a query.
 ///
 /// # Errors
-/// When the query names what is not in the cluster.
+/// When the query names something that is not in the cluster.
 pub fn evaluate(cluster: &Cluster, query: &Query) -> Result<Explanation, QueryError> {
     World::new(cluster).explain(query)
 }

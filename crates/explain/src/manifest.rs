@@ -1,7 +1,7 @@
-//! Manifests, as a directory of a repository holds them: Kubernetes' objects and Calico's, as JSON values.
+//! Manifests, as stored in the directories of a repository: Kubernetes' objects and Calico's, as JSON values.
 //!
-//! What says nothing about packets is counted and left out. What does and cannot be read is an error: an explanation that
-//! silently lacks a policy would be worse than none.
+//! Objects that do not affect packets are counted and left out. An unreadable object that does is an error: an
+//! explanation that silently ignores a policy would be worse than none.
 
 use crate::cluster::Cluster;
 use crate::kubernetes_policy;
@@ -17,10 +17,10 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The node of pods that have none yet.
+/// The node of pods that are not scheduled yet.
 pub(crate) const UNSCHEDULED: &str = "unscheduled";
 
-/// Where addresses come from if the manifests hold no pool: Calico's usual one.
+/// The pool for addresses if the manifests contain none: Calico's default.
 const USUAL_POOL: &str = "192.168.0.0/16";
 
 /// An object that cannot be read.
@@ -34,11 +34,11 @@ pub struct ManifestError {
 }
 
 impl Cluster {
-    /// Adds what one document of a manifest says: an object, or a list of objects. When all are added, call
+    /// Adds the contents of one document of a manifest: an object, or a list of objects. When all are added, call
     /// [`Cluster::complete`].
     ///
     /// # Errors
-    /// When the object is about packets and cannot be read.
+    /// When the object affects packets and cannot be read.
     pub fn add_manifest(&mut self, value: Value) -> Result<(), ManifestError> {
         match value {
             Value::Null => Ok(()),
@@ -51,7 +51,7 @@ impl Cluster {
                     let (version, item_kind) =
                         (text(&object, "apiVersion").to_owned(), kind.trim_end_matches("List"));
                     return items.into_iter().try_for_each(|mut item| {
-                        // Items of a typed list may leave out what the list says.
+                        // Items of a typed list may leave out kind and version, which the list implies.
                         if let Value::Object(fields) = &mut item
                             && !item_kind.is_empty()
                         {
@@ -87,7 +87,7 @@ impl Cluster {
             ("", "Namespace") => {
                 let mut namespace: Namespace = read(Value::Object(object))?;
                 let name = namespace.metadata.name.clone();
-                // Every namespace has this label; the API server sees to it.
+                // The API server gives every namespace this label.
                 namespace.metadata.labels.insert("kubernetes.io/metadata.name".to_owned(), name);
                 namespace.metadata.uid.clear();
                 self.add_converted(profile::namespace_profile(&namespace))
@@ -155,8 +155,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Reads the object again as `calicoctl apply` would: for its mistakes (unknown fields, values out of range), and, if it has
-    /// none, to take it as it would be stored (with field names in their own case).
+    /// Parses the object again like `calicoctl apply`: to find its mistakes (unknown fields, values out of range), and,
+    /// if it has none, to use it in its stored form (with the case of field names corrected).
     fn check_strictly(&mut self, resource: &mut Resource, object: &Map<String, Value>) {
         let Ok(bytes) = serde_json::to_vec(object) else { return };
         let found = match api::document::read("", &bytes, api::document::Checks::Everything) {
@@ -196,7 +196,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Reports peers of a ClusterNetworkPolicy that stand under the other direction's name.
+    /// Reports peers of a ClusterNetworkPolicy under the other direction's field name.
     fn swapped_peers(&mut self, object: &Map<String, Value>) {
         let name = object.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
         let mut found = Vec::new();
@@ -205,7 +205,7 @@ impl Cluster {
             for (index, rule) in rules.into_iter().flatten().enumerate() {
                 if rule.get(wrong).is_some() {
                     found.push(format!(
-                        "ClusterNetworkPolicy {name}: spec.{list}[{index}].{wrong} is no field of this rule: did you mean \
+                        "ClusterNetworkPolicy {name}: spec.{list}[{index}].{wrong} is not a field of this rule: did you mean \
                          `{right}`?; Kubernetes refuses the policy"
                     ));
                 }
@@ -217,7 +217,7 @@ impl Cluster {
     fn add_converted(&mut self, converted: Result<Converted, ConversionError>) -> Result<(), String> {
         let converted = converted.map_err(|error| error.to_string())?;
         let Some(resource) = converted.pair.as_resource() else {
-            return Err("became no resource".to_owned());
+            return Err("was not converted to a resource".to_owned());
         };
         for problem in &converted.problems {
             self.add_problem(format!("{} {}: {problem}", resource.kind(), resource.name()));
@@ -226,7 +226,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The pods of a workload are all alike: one stands for them, under the workload's name.
+    /// The pods of a workload are identical: one represents them, under the workload's name.
     fn add_template(&mut self, owner: &Map<String, Value>, path: &[&str]) -> Result<(), String> {
         let mut template = Value::Object(owner.clone());
         for step in path {
@@ -287,7 +287,8 @@ impl Cluster {
         self.add_converted(pod::workload_endpoint(&found, pod::DEFAULT_INTERFACE_PREFIX))
     }
 
-    /// Fills in what a cluster would: namespaces that are used and not among the manifests, addresses for pods without.
+    /// Adds what a cluster would add: namespaces that are used but not defined in the manifests, and addresses for pods
+    /// without.
     pub fn complete(&mut self) {
         let used = std::mem::take(&mut self.used_namespaces);
         let mut missing = Vec::new();
@@ -310,7 +311,7 @@ impl Cluster {
         self.assume_addresses();
     }
 
-    /// A missing profile denies; a service account that no manifest has exists all the same.
+    /// A missing profile denies; but a service account exists even if no manifest defines it.
     fn assume_service_accounts(&mut self, namespaces: &BTreeSet<String>) {
         let mut missing = BTreeSet::new();
         for resource in self.of_kind(Kind::WorkloadEndpoint) {
@@ -325,7 +326,7 @@ impl Cluster {
         }
         for (namespace, name) in missing {
             let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": name, "namespace": namespace}});
-            // Made of names alone, it can be read.
+            // Built from names alone, it is always readable.
             let _ = self.add_manifest(account);
         }
     }
@@ -380,7 +381,7 @@ fn text<'a>(object: &'a Map<String, Value>, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An object of a namespaced kind that names no namespace is one of `default`.
+/// A namespaced object without a namespace belongs to `default`.
 fn with_namespace(mut object: Map<String, Value>) -> Map<String, Value> {
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     if let Value::Object(metadata) = metadata

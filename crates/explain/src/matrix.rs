@@ -1,4 +1,4 @@
-//! Everybody to everybody: which cells are refused, and by what.
+//! All pairs of senders and receivers: which cells are denied, and by what.
 
 mod ports;
 
@@ -16,17 +16,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-/// What a matrix is about.
+/// The scope of a matrix.
 #[derive(Clone, Debug, Default)]
 pub struct MatrixOptions {
-    /// Only workloads of this namespace; of all if none.
+    /// Only workloads of this namespace; all if `None`.
     pub namespace: Option<String>,
     /// Further senders, as in [`Query::from`].
     pub more_senders: Vec<String>,
-    /// The protocol; TCP if none.
+    /// The protocol; TCP if `None`.
     pub protocol: Option<Protocol>,
-    /// The port; if none, each receiver's declared ports and those that policies name for it, else 80. Of many ports that
-    /// policies name some are left out: [`Matrix::not_asked`].
+    /// The port; if `None`, each receiver's declared ports and those that policies name for it, else 80. If policies
+    /// name many, some are left out: [`Matrix::not_asked`].
     pub port: Option<u16>,
 }
 
@@ -34,9 +34,9 @@ pub struct MatrixOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
-    /// What becomes of packets.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What decided, if they are refused.
+    /// What decided, if packets are denied.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub decided_by: String,
 }
@@ -51,12 +51,12 @@ pub struct Matrix {
     pub receivers: Vec<String>,
     /// The cells, row by row.
     pub cells: Vec<Vec<Cell>>,
-    /// Ports that policies name for a receiver and that it was not asked on, because they are many.
+    /// Ports that policies name for a receiver but that were not tested, because there are too many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_asked: Vec<u16>,
 }
 
-/// The port of receivers that declare none and that no policy names a port for.
+/// The port for receivers that declare none and that no policy names a port for.
 const USUAL_PORT: u16 = 80;
 
 /// Computes the matrix.
@@ -68,8 +68,8 @@ pub fn matrix(cluster: &Cluster, options: &MatrixOptions) -> Result<Matrix, Quer
     build(&world, options, &ports::of(&world, options))
 }
 
-/// Computes the matrices of two clusters. Both are asked about the ports that either of them declares or names, so that a
-/// policy about a new port shows what it changes.
+/// Computes the matrices of two clusters. Both cover the ports that either cluster declares or names, so that a policy
+/// about a new port shows what it changes.
 ///
 /// # Errors
 /// When a further sender is in neither cluster.
@@ -175,7 +175,7 @@ fn short(item: &Item) -> String {
 }
 
 impl Matrix {
-    /// The ports of the columns, each once, in order.
+    /// The ports of the columns, deduplicated and in order.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         let port = |name: &String| name.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
@@ -183,15 +183,15 @@ impl Matrix {
         ports.into_iter().collect()
     }
 
-    /// How many ports were not asked, and which.
+    /// How many ports were not tested, and which.
     fn not_asked(&self) -> Option<String> {
         let were = if self.not_asked.len() == 1 { "was" } else { "were" };
         let count = counted(self.not_asked.len(), "more port");
-        let line = || format!("{count} {were} not asked: {}", ports::text(&self.not_asked));
+        let line = || format!("{count} {were} not tested: {}", ports::text(&self.not_asked));
         (!self.not_asked.is_empty()).then(line)
     }
 
-    /// What decides refused cells, each once, in the order in which they come up.
+    /// What decides the denied cells, deduplicated, in order of first appearance.
     fn reasons(&self) -> Vec<&str> {
         let mut order: Vec<&str> = Vec::new();
         let mut known: BTreeSet<&str> = BTreeSet::new();
@@ -209,7 +209,7 @@ impl Matrix {
         self.cells.get(place(&self.senders, sender)?)?.get(place(&self.receivers, receiver)?)
     }
 
-    /// The cells that are in both matrices and differ, in words.
+    /// Descriptions of the cells that are in both matrices and differ.
     #[must_use]
     pub fn changes_from(&self, before: &Self) -> Vec<String> {
         let mut changes = Vec::new();
@@ -226,7 +226,7 @@ impl Matrix {
         changes
     }
 
-    /// The matrix as a page; with an earlier one, what differs from it is marked and listed.
+    /// The matrix as a page; differences from an earlier matrix are marked and listed.
     #[must_use]
     pub fn to_page(&self, before: Option<&Self>) -> Page {
         let reasons = self.reasons();
@@ -266,12 +266,12 @@ impl Matrix {
                     "What would change".to_owned(),
                     before.map(|before| self.changes_from(before)).unwrap_or_default(),
                 ),
-                ("Not asked".to_owned(), self.not_asked().into_iter().collect()),
+                ("Not tested".to_owned(), self.not_asked().into_iter().collect()),
             ],
         }
     }
 
-    /// A grid for a terminal: `+` for allowed, a number for refused, and below it what each number stands for.
+    /// A grid for a terminal: `+` for allowed, a number for denied, followed by the meaning of each number.
     #[must_use]
     pub fn to_text(&self) -> String {
         if self.receivers.is_empty() {

@@ -1,29 +1,30 @@
-//! Who reaches whom as a page: one file, nothing fetched, readable without a script, on a phone, in dark and in light.
+//! Who reaches whom as a page: one file that fetches nothing, readable without scripts, on a phone, in dark and in
+//! light.
 //!
-//! It draws what it is given: [`Page`] says nothing about where verdicts come from, so the lab shows measured connections
-//! with it and `explain matrix` shows computed ones.
+//! [`Page`] does not depend on the origin of the verdicts, so the lab shows measured connections with it and `explain
+//! matrix` shows computed ones.
 
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// What a page shows.
+/// The contents of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The heading.
     pub title: String,
-    /// What was looked at, when and with what: name and value.
+    /// What was tested, when and with what: name and value.
     pub facts: Vec<(String, String)>,
-    /// What the cells are: `Every cell is a real connection`.
+    /// The meaning of the cells: `Every cell is a real connection`.
     pub about: String,
     /// The receivers.
     pub columns: Vec<PageColumn>,
     /// The senders.
     pub rows: Vec<PageRow>,
-    /// What refused connections, in the order of the numbers in the cells.
+    /// The reasons for refused connections, in the order of the numbers in the cells.
     pub reasons: Vec<String>,
-    /// Further lists, each with a heading: changes, policies, what was not as expected.
+    /// Further lists, each with a heading: changes, policies, unexpected results.
     pub lists: Vec<(String, Vec<String>)>,
 }
 
@@ -32,7 +33,7 @@ pub struct Page {
 pub struct PageColumn {
     /// `NAMESPACE/NAME`, or a name.
     pub name: String,
-    /// The port, with protocol or IP version where columns would look the same without them.
+    /// The port, with protocol or IP version if columns would be ambiguous without them.
     pub port: String,
 }
 
@@ -41,41 +42,41 @@ pub struct PageColumn {
 pub struct PageRow {
     /// `NAMESPACE/NAME`, an address, a node.
     pub name: String,
-    /// What stands below it: its node.
+    /// The text below it: its node.
     pub note: String,
-    /// One cell a column.
+    /// One cell per column.
     pub cells: Vec<PageCell>,
 }
 
-/// What a cell shows.
+/// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// Connections are made.
+    /// Connections succeed.
     Allowed,
-    /// They are refused, for the reason with this number, counted from 1.
+    /// Connections are refused, for the reason with this number, counted from 1.
     Refused(usize),
-    /// They are made and should not be, or the other way round.
+    /// Connections succeed but should not, or the reverse.
     Unexpected {
-        /// Whether they are made.
+        /// Whether connections succeed.
         reached: bool,
     },
-    /// Not asked: a pod and itself.
+    /// Not tested: a pod and itself.
     Itself,
 }
 
 /// A cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageCell {
-    /// What it shows.
+    /// The content.
     pub sign: Sign,
-    /// Whether it would change: what the verdict was before, if it was another one.
+    /// The previous verdict, if it would change.
     pub was_allowed: Option<bool>,
-    /// The whole sentence: who, whom, and what decides.
+    /// The full sentence: sender, receiver, and what decides.
     pub detail: String,
 }
 
 impl Page {
-    /// The page.
+    /// Renders the page.
     #[must_use]
     pub fn to_html(&self) -> String {
         let mut out = String::new();
@@ -194,7 +195,7 @@ impl PageCell {
     }
 }
 
-/// Text that means only itself in a page.
+/// Escapes text for HTML.
 #[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -216,7 +217,7 @@ mod tests {
     use super::{Page, PageCell, PageColumn, PageRow, Sign, escaped};
 
     #[test]
-    fn names_cannot_become_markup() {
+    fn names_are_escaped() {
         assert_eq!(escaped("<b a=\"1\">&'"), "&lt;b a=&quot;1&quot;&gt;&amp;&#39;");
     }
 

@@ -1,11 +1,11 @@
-//! Who is meant by `--from` and `--to`: a pod, an address, a node, a service with a port.
+//! Resolves `--from` and `--to`: a pod, an address, a node, a service with a port.
 //!
 //! ```text
 //! web   shop/web   shop/web:8080   10.0.0.1   10.0.0.1:53   [fd00::1]:53   node:n1   service:shop/db:5432   pod:shop/web
 //! ```
 //!
-//! Without a word in front, a name is looked up among pods, then services, then nodes. Nothing is guessed: a name that is
-//! not there is an error that offers the nearest one.
+//! Without a prefix, a name is looked up among pods, then services, then nodes. Nothing is guessed: an unknown name is
+//! an error that suggests the nearest one.
 
 use crate::clauses::{Packet, protocol_name};
 use crate::kubernetes_policy::meant;
@@ -18,7 +18,7 @@ use api::{Kind, KubernetesService, Resource};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The port that packets come from unless the query says: one that clients get.
+/// The source port of packets unless the query sets one: a typical client port.
 const CLIENT_PORT: u16 = 40_000;
 
 /// The protocol of a query.
@@ -26,10 +26,10 @@ const CLIENT_PORT: u16 = 40_000;
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// TCP, what people mean who say nothing.
+    /// TCP, the default.
     pub const TCP: Self = Self(6);
 
-    /// The protocol of this name or number.
+    /// The protocol with this name or number.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         if let Ok(number) = text.parse::<u8>() {
@@ -43,49 +43,49 @@ impl Protocol {
     }
 }
 
-/// A question: may `from` talk to `to`?
+/// A query: may `from` talk to `to`?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Who sends.
+    /// The sender.
     pub from: String,
-    /// Who receives, with a port where the protocol has ports.
+    /// The receiver, with a port if the protocol has ports.
     pub to: String,
     /// The namespace of names without one; `default` if empty.
     pub namespace: String,
-    /// The protocol; TCP (or that of the service's port) if none.
+    /// The protocol; if `None`, TCP or that of the service's port.
     pub protocol: Option<Protocol>,
-    /// The port to talk to, if `to` does not say.
+    /// The destination port, if `to` does not contain it.
     pub port: Option<u16>,
-    /// The port that the sender uses.
+    /// The source port.
     pub source_port: Option<u16>,
-    /// ICMP type and code; an echo request if none.
+    /// ICMP type and code; an echo request if `None`.
     pub icmp: Option<(u8, u8)>,
-    /// 4 or 6, where both ends have addresses of both.
+    /// 4 or 6, if both ends have addresses of both versions.
     pub ip_version: Option<u8>,
 }
 
 /// Why a query cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// A name that is not there.
+    /// An unknown name.
     #[error("pod, service or node '{name}' not found{hint}")]
     Unknown {
         /// The name.
         name: String,
-        /// What may have been meant.
+        /// A suggestion.
         hint: String,
     },
-    /// A name of a kind that is not there.
+    /// An unknown name of a given kind.
     #[error("{kind} '{name}' not found{hint}")]
     UnknownKind {
         /// The kind.
         kind: &'static str,
         /// The name.
         name: String,
-        /// What may have been meant.
+        /// A suggestion.
         hint: String,
     },
-    /// No port was said.
+    /// The port is missing.
     #[error(
         "which port? Write it after the name, as in '{0}:80', or choose a protocol without ports, such as icmp"
     )]
@@ -100,16 +100,16 @@ pub enum QueryError {
         /// Its ports.
         has: String,
     },
-    /// A port by name of something that is not a service.
+    /// A named port of something other than a service.
     #[error("'{0}' is not a port number; only services have ports with names")]
     NamedPort(String),
     /// The service has no endpoints.
-    #[error("service {0} has no endpoints: connections to it fail before any policy is asked")]
+    #[error("service {0} has no endpoints: connections to it fail before any policy is evaluated")]
     NoBackends(String),
-    /// An end without a usable address.
-    #[error("{0} has no address that is known")]
+    /// An end has no usable address.
+    #[error("{0} has no known address")]
     NoAddress(String),
-    /// Addresses of different versions only.
+    /// The ends only have addresses of different versions.
     #[error("{from} and {to} have no addresses of the same IP version")]
     NoCommonVersion {
         /// Sender.
@@ -130,7 +130,7 @@ struct Target<'w> {
     protocol: Option<Protocol>,
 }
 
-/// The parts of what was written.
+/// The parts of an end as written.
 struct Written<'q> {
     kind: &'q str,
     name: &'q str,
@@ -160,10 +160,10 @@ impl Written<'_> {
 }
 
 impl<'a> World<'a> {
-    /// Explains what becomes of the packets that a query is about.
+    /// Explains what happens to the packets of a query.
     ///
     /// # Errors
-    /// When the query names what is not in the cluster.
+    /// When the query names something that is not in the cluster.
     pub fn explain(&self, query: &Query) -> Result<Explanation, QueryError> {
         let flows = self.flows(query)?;
         let reports: Vec<_> = flows.iter().map(|flow| self.report(flow, true)).collect();
@@ -190,10 +190,10 @@ impl<'a> World<'a> {
         Ok(Explanation { from: query.from.clone(), to: query.to.clone(), verdict, flows: reports, notes })
     }
 
-    /// Only the verdict, which is much cheaper.
+    /// Computes only the verdict, which is much cheaper.
     ///
     /// # Errors
-    /// When the query names what is not in the cluster.
+    /// When the query names something that is not in the cluster.
     pub fn verdict(&self, query: &Query) -> Result<Verdict, QueryError> {
         let flows = self.flows(query)?;
         let allowed = flows.iter().filter(|flow| self.allows(flow)).count();
@@ -204,7 +204,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The flows that a query is about: several for a service with several backends.
+    /// The flows of a query: several for a service with several backends.
     pub(crate) fn flows(&self, query: &Query) -> Result<Vec<Flow<'_>>, QueryError> {
         let namespace = if query.namespace.is_empty() { "default" } else { &query.namespace };
         let from_text = Written::read(&query.from);
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
         for receiver in &receivers {
             let (source, destination) = common(query, &sender, receiver)?;
             let protocol = receiver.protocol.or(query.protocol).unwrap_or(Protocol::TCP);
-            // Ping means the one of the addresses' version.
+            // Ping means the ICMP of the addresses' version.
             let protocol = match (protocol.0, destination.is_ipv6()) {
                 (1, true) => Protocol(58),
                 (58, false) => Protocol(1),
@@ -309,7 +309,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// Whose address this is.
+    /// The owner of this address.
     pub(crate) fn whose(&self, address: IpAddr) -> Who<'_> {
         if let Some(item) = self.owners(address).into_iter().find(|item| item.kind == ItemKind::Workload) {
             return Who::Workload(item);
@@ -328,7 +328,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The names of all nodes that something is said about.
+    /// The names of all nodes that any object mentions.
     fn nodes(&self) -> Vec<&str> {
         let mut names: BTreeSet<&str> = self.cluster.of_kind(Kind::Node).map(Resource::name).collect();
         names.extend(self.items.iter().map(|item| item.node.as_str()));
@@ -368,7 +368,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The endpoints of a service's port. Its address is translated before policy is asked, so policy sees these.
+    /// The endpoints of a service's port. Its address is translated before policy applies, so policy sees these.
     fn backends(
         &self,
         service: &KubernetesService,
@@ -417,7 +417,7 @@ impl<'a> World<'a> {
                 found.extend(addresses.map(|address: IpAddr| (address, number)));
             }
         }
-        // Manifests hold no slices; there, the pods that the service selects are its endpoints.
+        // Manifests contain no EndpointSlices; there, the pods that the service selects are its endpoints.
         let selector = &service.spec.0.selector;
         if !has_slices && !selector.is_empty() {
             for item in self.items.iter().filter(|item| item.kind == ItemKind::Workload) {

@@ -1,8 +1,8 @@
-//! What an explanation says, as data. [`crate::text`] writes it for people; serde, for programs.
+//! The contents of an explanation, as data. [`crate::text`] formats it for users; serde, for programs.
 
 use serde::Serialize;
 
-/// Which way packets go, seen from an endpoint.
+/// The direction of packets, seen from an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -23,7 +23,7 @@ impl Direction {
     }
 }
 
-/// What finally becomes of packets.
+/// The final verdict on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -31,12 +31,12 @@ pub enum Verdict {
     Allow,
     /// They are dropped.
     Deny,
-    /// Some of a service's backends can be reached and others not.
+    /// Some backends of a service can be reached, others cannot.
     Partly,
 }
 
 impl Verdict {
-    /// The word that expectations use.
+    /// The word for it in expectations.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,15 +47,15 @@ impl Verdict {
     }
 }
 
-/// What one stage does with packets.
+/// What one stage does to packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// They pass this stage, by decision.
+    /// They pass this stage, by a decision.
     Allow,
     /// They are dropped.
     Deny,
-    /// Nothing was decided here; they go on.
+    /// Nothing was decided here; they continue.
     Through,
 }
 
@@ -73,7 +73,7 @@ pub enum Hook {
     BeforeTranslation,
     /// At a host endpoint, before connections are tracked (`doNotTrack`).
     Untracked,
-    /// What Calico does without asking policy.
+    /// What Calico does without evaluating policy.
     Fixed,
 }
 
@@ -81,20 +81,20 @@ pub enum Hook {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Who asked to talk to whom, in the query's words.
+    /// The sender, as in the query.
     pub from: String,
-    /// The other end.
+    /// The receiver, as in the query.
     pub to: String,
-    /// What becomes of the packets.
+    /// The verdict.
     pub verdict: Verdict,
-    /// One for each way that packets may take: several only for a service with several backends.
+    /// One for each path that packets may take: several only for a service with several backends.
     pub flows: Vec<FlowReport>,
-    /// What had to be assumed, and what to know besides.
+    /// Assumptions, and further notes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What becomes of one flow.
+/// The explanation of one flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FlowReport {
@@ -108,27 +108,27 @@ pub struct FlowReport {
     pub destination_address: String,
     /// The protocol by name, with the port or ICMP type: `TCP port 80`.
     pub traffic: String,
-    /// What becomes of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// The rule, or the lack of one, that decided.
     pub decided_by: String,
-    /// What happens on the way, in order; the last one dropped the packet if it was.
+    /// The stages on the path, in order; if the packet was dropped, the last one dropped it.
     pub stages: Vec<Stage>,
     /// What the staged policies would change, if they change the verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub if_staged: Option<String>,
-    /// What to know about this flow.
+    /// Notes about this flow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// One place on the way where packets can be dropped.
+/// One place on the path where packets can be dropped.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stage {
     /// Where: `egress of pod shop/web`.
     pub place: String,
-    /// What kind of place.
+    /// The kind of place.
     pub hook: Hook,
     /// What happened.
     pub outcome: Outcome,
@@ -137,7 +137,7 @@ pub struct Stage {
     /// The tiers with policies for the endpoint, in order, as far as packets came.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<TierReport>,
-    /// The profiles that were asked, after the tiers.
+    /// The profiles that were evaluated, after the tiers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<PolicyReport>,
     /// Policies of this direction that do not select the endpoint.
@@ -145,26 +145,26 @@ pub struct Stage {
     pub not_selecting: Vec<String>,
 }
 
-/// What a tier says.
+/// The report on a tier.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TierReport {
     /// Its name.
     pub name: String,
-    /// Its policies that select the endpoint, in order, as far as packets came; staged ones among them.
+    /// Its policies that select the endpoint, in order, as far as packets came; including staged ones.
     pub policies: Vec<PolicyReport>,
     /// What its end did, if packets came that far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
 }
 
-/// What a policy or profile says.
+/// The report on a policy or profile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyReport {
     /// Kind and name.
     pub name: String,
-    /// Whether it is only tried.
+    /// Whether it is staged.
     pub staged: bool,
     /// Its rules for the direction, in order, as far as packets came.
     pub rules: Vec<RuleReport>,
@@ -173,17 +173,17 @@ pub struct PolicyReport {
     pub decision: Option<String>,
 }
 
-/// What a rule says.
+/// The report on a rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleReport {
-    /// Where it stands: `ingress[0]`.
+    /// Its place: `ingress[0]`.
     pub place: String,
-    /// What it says: `Allow TCP from app == 'web' to ports 80`.
+    /// Its text: `Allow TCP from app == 'web' to ports 80`.
     pub text: String,
     /// Whether it matches.
     pub matches: bool,
-    /// If not: each clause that failed, in words.
+    /// If not: a description of each clause that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
 }

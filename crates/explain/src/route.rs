@@ -1,4 +1,4 @@
-//! Which endpoints a packet meets on its way, and in which order.
+//! Determines which endpoints a packet passes on its path, and in which order.
 //!
 //! ```text
 //! on each node that forwards:   host endpoint in (doNotTrack, preDNAT, applyOnForward) ─► workload egress ─► workload
@@ -7,8 +7,8 @@
 //! on the node that sends:       host endpoint out (doNotTrack, normal)
 //! ```
 //!
-//! A host endpoint for all interfaces (`*`) also sees packets from and to workloads that its node forwards; one for a
-//! single interface sees what goes over the network, unless a tunnel carries it.
+//! A host endpoint for all interfaces (`*`) also sees packets from and to workloads that its node forwards; a host
+//! endpoint for a single interface sees packets on the network, unless a tunnel carries them.
 
 use crate::clauses::{Owned, Packet};
 use crate::manifest::UNSCHEDULED;
@@ -27,7 +27,7 @@ pub(crate) enum Who<'w> {
     Workload(&'w Item),
     /// A node itself.
     Host(&'w str),
-    /// Somebody outside the cluster.
+    /// Any address outside the cluster.
     Outside,
 }
 
@@ -40,7 +40,7 @@ impl Who<'_> {
         }
     }
 
-    /// For people.
+    /// The name for display.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Workload(item) => item.name.clone(),
@@ -60,7 +60,7 @@ pub(crate) struct Flow<'w> {
 struct Trip {
     stages: Vec<Stage>,
     denied: bool,
-    /// A policy before connection tracking or translation let the packet pass.
+    /// Whether a policy before connection tracking or translation accepted the packet.
     accepted: bool,
     notes: Vec<String>,
 }
@@ -87,7 +87,7 @@ impl Trip {
 }
 
 impl<'a> World<'a> {
-    /// What becomes of a flow.
+    /// Explains what happens to a flow.
     pub(crate) fn report<'w>(&'w self, flow: &Flow<'w>, detail: bool) -> FlowReport
     where
         'a: 'w,
@@ -97,7 +97,7 @@ impl<'a> World<'a> {
         let decided = |trip: &Trip| match trip.stages.iter().rfind(|stage| stage.outcome != Outcome::Through)
         {
             Some(stage) => format!("{}: {}", stage.place, stage.decided_by),
-            None => "no endpoint of the cluster's policy is on the way".to_owned(),
+            None => "no endpoint with policy is on the path".to_owned(),
         };
         let has_staged = self.policies.iter().any(|policy| policy.staged.is_some());
         let if_staged = has_staged.then(|| self.travel(flow, Staged::Enforced, false)).and_then(|other| {
@@ -121,7 +121,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether a flow arrives, without the reasons.
+    /// Whether a flow arrives; does not collect reasons.
     pub(crate) fn allows<'w>(&'w self, flow: &Flow<'w>) -> bool
     where
         'a: 'w,
@@ -159,7 +159,7 @@ impl<'a> World<'a> {
                 trip.fixed(
                     &format!("node {node}"),
                     Outcome::Allow,
-                    "packets of a node to itself meet no policy",
+                    "policy does not apply to packets of a node to itself",
                 );
                 return trip;
             }
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
         trip
     }
 
-    /// Packets that a node forwards: from a workload of it or the network, to a workload of it or the network.
+    /// Packets that a node forwards: from one of its workloads or the network, to one of its workloads or the network.
     fn forward(
         &self,
         walker: &Walker<'_>,
@@ -219,10 +219,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Policy before connection tracking and before translation.
+    /// Evaluates policy before connection tracking and before translation.
     fn early(&self, walker: &Walker<'_>, host: &Item, direction: Direction, trip: &mut Trip) {
         for hook in [Hook::Untracked, Hook::BeforeTranslation] {
-            // There is no untracked policy for all interfaces.
+            // Untracked policy does not apply to host endpoints for all interfaces.
             let possible = hook == Hook::BeforeTranslation || host.interface != "*";
             if possible && !trip.accepted && walker.has_policy(host, hook, direction) {
                 let stage = walker.stage(host, hook, direction);
@@ -283,7 +283,8 @@ impl<'a> World<'a> {
         self.hosts(node).find(|host| host.interface == "*")
     }
 
-    /// The host endpoint where packets between the node and the network pass. One for a single interface goes first.
+    /// The host endpoint that packets between the node and the network pass. A host endpoint for a single interface
+    /// takes precedence.
     fn uplink(&self, node: &str, notes: &mut Vec<String>) -> Option<&Item> {
         let single: Vec<&Item> = self.hosts(node).filter(|host| host.interface != "*").collect();
         match single.as_slice() {
@@ -296,7 +297,7 @@ impl<'a> World<'a> {
                 let chosen = by_address.or(several.first()).copied();
                 if let Some(chosen) = chosen {
                     let note = format!(
-                        "node {node} has {} host endpoints; packets are taken to pass {}",
+                        "node {node} has {} host endpoints; packets are assumed to pass {}",
                         several.len(),
                         chosen.short_name
                     );
@@ -309,7 +310,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The addresses of a node, its tunnels' included, best known first.
+    /// The addresses of a node, including its tunnels', the most reliable first.
     pub(crate) fn node_addresses(&self, node: &str) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
         if let Some(Resource::Node(object)) = self.cluster.get(Kind::Node, "", node) {
@@ -341,7 +342,7 @@ impl<'a> World<'a> {
         addresses
     }
 
-    /// Whether the pool of the receiver has a tunnel carry the packets between the two nodes.
+    /// Whether the receiver's pool uses a tunnel between the two nodes.
     fn is_tunnelled(&self, flow: &Flow<'_>) -> bool {
         let (Who::Workload(_), true) = (flow.to, !flow.from.node().is_empty()) else { return false };
         let pools = self.cluster.of_kind(Kind::IPPool).filter_map(|resource| match resource {

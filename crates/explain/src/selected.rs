@@ -1,5 +1,5 @@
-//! Which endpoints a policy selects, and which policies apply to an endpoint: the same selection as for a packet, asked
-//! without one.
+//! Which endpoints a policy selects, and which policies apply to an endpoint: the same selection as for packets,
+//! without a packet.
 
 use crate::report::Direction;
 use crate::world::{Item, ItemKind, Policy, World};
@@ -8,13 +8,13 @@ use api::{Kind, StagedAction};
 /// A policy that applies to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applying {
-    /// The tier that it is in.
+    /// Its tier.
     pub tier: String,
     /// Its kind and name.
     pub policy: String,
-    /// What it decides about.
+    /// The directions that it applies to.
     pub directions: Vec<Direction>,
-    /// Whether it is only tried.
+    /// Whether it is staged.
     pub staged: bool,
 }
 
@@ -31,7 +31,7 @@ impl World<'_> {
         Some(names)
     }
 
-    /// The policies that apply to an endpoint, in the order in which they are asked; `None` if the endpoint is not in the
+    /// The policies that apply to an endpoint, in the order of evaluation; `None` if the endpoint is not in the
     /// cluster, or has no address.
     #[must_use]
     pub fn policies_of(&self, kind: Kind, namespace: &str, name: &str) -> Option<Vec<Applying>> {
@@ -58,7 +58,7 @@ impl World<'_> {
 }
 
 fn applies(policy: &Policy, item: &Item) -> bool {
-    // Before connection tracking and address translation there are only the host's own endpoints.
+    // Before connection tracking and address translation, only the host's own endpoints have policy.
     let is_here = match item.kind {
         ItemKind::Workload => !policy.do_not_track && !policy.pre_dnat,
         ItemKind::Host => true,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_has_endpoints_and_an_endpoint_has_policies() {
+    fn policies_and_endpoints_find_each_other() {
         let cluster = cluster();
         let world = World::new(&cluster);
         let endpoints = |kind, namespace: &str, name: &str| world.endpoints_of(kind, namespace, name);

@@ -1,8 +1,9 @@
-//! Whom selectors select: labels, and what `all()` and `global()` mean where namespaces and service accounts are selected.
+//! Evaluates selectors: labels, and the meaning of `all()` and `global()` in selectors of namespaces and service
+//! accounts.
 //!
-//! A selector of namespaces is asked about the labels that an endpoint has from its namespace, whose names begin with
-//! `pcns.`; one of service accounts, about those with `pcsa.`. There, `all()` means any namespace, or any account, and an
-//! endpoint without one is not meant. `global()` means everything without a namespace.
+//! A selector of namespaces is applied to the labels that an endpoint inherits from its namespace, whose names begin
+//! with `pcns.`; a selector of service accounts, to those with `pcsa.`. There, `all()` means any namespace, or any
+//! account, and does not match an endpoint without one. `global()` means everything without a namespace.
 
 use api::scalars::SelectorText;
 use api::words::{
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 /// Labels of an endpoint, inherited ones included.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What `all()` means.
+/// The meaning of `all()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum All {
     Everybody,
@@ -67,16 +68,16 @@ fn holds(node: &Node, all: All, labels: &Labels) -> bool {
     }
 }
 
-/// Several conditions that must all hold; or the reason why they cannot be read.
+/// Several conditions that must all hold; or the reasons why some cannot be read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     conditions: Vec<Condition>,
-    /// Parts that cannot be read.
+    /// The unreadable parts.
     pub(crate) faults: Vec<String>,
 }
 
 impl Selection {
-    /// Whom a policy of a namespace is for.
+    /// The selection of a namespaced policy.
     pub(crate) fn of_namespaced(namespace: &str, selector: &SelectorText, accounts: &SelectorText) -> Self {
         let mut selection = Self::default();
         selection.conditions.push(Condition::Namespace(namespace.to_owned()));
@@ -85,13 +86,13 @@ impl Selection {
         selection
     }
 
-    /// Whom a policy of no namespace is for.
+    /// The selection of a global policy.
     pub(crate) fn of_global(
         selector: &SelectorText,
         namespaces: &SelectorText,
         accounts: &SelectorText,
     ) -> Self {
-        // Together with a selector of namespaces or accounts, `all()` is read as one of theirs.
+        // Together with a selector of namespaces or accounts, `all()` is treated as one of theirs.
         let all = match (namespaces.is_empty(), accounts.is_empty()) {
             (false, _) => All::InNamespace,
             (true, false) => All::WithAccount,
@@ -104,7 +105,7 @@ impl Selection {
         selection
     }
 
-    /// Whom one end of a rule is about; nothing is selected by labels if it has no conditions.
+    /// The selection of one end of a rule; it is empty if the end has no label conditions.
     pub(crate) fn of_end(namespace: &str, end: &EntityRule) -> Self {
         let mut selection = Self::default();
         let accounts = end.service_accounts.as_deref();
@@ -120,7 +121,7 @@ impl Selection {
                 All::InNamespace,
             );
         } else if by_labels && !namespace.is_empty() {
-            // A rule of a namespace is about endpoints of this namespace, unless it says otherwise.
+            // A rule of a namespaced policy only matches endpoints in its namespace, unless it specifies otherwise.
             selection.conditions.push(Condition::Namespace(namespace.to_owned()));
         }
         if let Some(ServiceAccountMatch { names, selector, .. }) = accounts {
@@ -133,7 +134,7 @@ impl Selection {
         selection
     }
 
-    /// Whom a `notSelector` is about.
+    /// The selection of a `notSelector`.
     pub(crate) fn of_not_selector(end: &EntityRule) -> Self {
         let mut selection = Self::default();
         selection.add("notSelector", &end.not_selector, "", All::Everybody);
@@ -163,7 +164,7 @@ impl Selection {
         self.conditions.is_empty()
     }
 
-    /// Whether somebody with these labels is selected.
+    /// Whether an endpoint with these labels is selected.
     pub(crate) fn selects(&self, labels: &Labels) -> bool {
         self.conditions.iter().all(|condition| condition.holds(labels))
     }
@@ -173,7 +174,7 @@ impl Selection {
         self.conditions.iter().filter(|condition| !condition.holds(labels)).map(Condition::text).collect()
     }
 
-    /// What the labels say where the conditions that do not hold look at them.
+    /// The labels that the failing conditions depend on, with their values.
     pub(crate) fn looked_at(&self, labels: &Labels) -> String {
         let mut found = BTreeMap::new();
         for condition in self.conditions.iter().filter(|condition| !condition.holds(labels)) {
@@ -200,14 +201,14 @@ impl Selection {
         texts.join(", ")
     }
 
-    /// The conditions in words.
+    /// The conditions as text.
     pub(crate) fn text(&self) -> String {
         let texts: Vec<String> = self.conditions.iter().map(Condition::text).collect();
         texts.join(" and ")
     }
 }
 
-/// A selector as the user wrote it: the part that keeps Kubernetes' policies to Kubernetes' pods is the conversion's.
+/// A selector as the user wrote it: the conversion adds the part that limits Kubernetes' policies to Kubernetes' pods.
 fn without_orchestrator(text: &str) -> String {
     let added = format!("{LABEL_ORCHESTRATOR} == '{KUBERNETES}'");
     match text.strip_prefix(&added) {
@@ -217,7 +218,7 @@ fn without_orchestrator(text: &str) -> String {
     }
 }
 
-/// A label's name as users know it.
+/// A label's name without Calico's prefix.
 fn label_text(label: &str) -> String {
     if let Some(rest) = label.strip_prefix(NAMESPACE_LABEL_PREFIX) {
         return format!("its namespace's {rest}");
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn all_means_who_is_asked_about() {
+    fn all_depends_on_the_kind_of_selector() {
         let pod = labels(&[(LABEL_NAMESPACE, "shop"), ("pcns.team", "a"), (LABEL_SERVICE_ACCOUNT, "web")]);
         let host = labels(&[("role", "node")]);
         let (none, all) = (SelectorText::default(), SelectorText::from("all()"));

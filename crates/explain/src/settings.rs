@@ -1,13 +1,14 @@
-//! The few settings of Felix that decide about packets, for one node: those of the cluster, with the node's own on top.
+//! The few settings of Felix that decide about packets, for one node: those of the cluster, overridden by the node's
+//! own.
 //!
-//! What a node gets through its environment or a file is not in the datastore; callers who know it say so with
+//! Settings from a node's environment or file are not in the datastore; callers who know them use
 //! [`crate::Cluster::set_endpoint_to_host_action`].
 
 use crate::cluster::Cluster;
 use api::{FelixConfigurationSpec, Kind, Resource};
 use ipnet::IpNet;
 
-/// What happens to packets from a workload to its own host once policy let them out.
+/// What happens to packets from a workload to its own host after policy allowed them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToHost {
     /// They are dropped.
@@ -20,7 +21,7 @@ pub enum ToHost {
 }
 
 impl ToHost {
-    /// The action of this name, in any case.
+    /// The action with this name; case is ignored.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
@@ -50,7 +51,7 @@ pub(crate) struct Failsafe {
     pub(crate) net: Option<IpNet>,
 }
 
-/// The settings that count on one node.
+/// The settings that apply to one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSettings {
     /// `DefaultEndpointToHostAction`

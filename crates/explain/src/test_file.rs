@@ -1,4 +1,4 @@
-//! Expectations as data, for people's own continuous integration: who must, and who must not, reach whom.
+//! Expectations as data, for users' own continuous integration: which connections must, and which must not, work.
 //!
 //! ```yaml
 //! namespace: shop            # for names without one; may be left out
@@ -12,8 +12,8 @@
 //!   expect: deny
 //! ```
 //!
-//! `from` and `to` are one end or a list of them, and every pair is tested. A field that is none is an error, with its line
-//! and what was probably meant: a test that silently tests nothing is worse than none.
+//! `from` and `to` are one end or a list of ends, and every pair is tested. An unknown field is an error, with its line
+//! and a suggestion: a test that silently tests nothing is worse than none.
 
 use crate::counted::counted;
 use crate::party::Protocol;
@@ -40,7 +40,7 @@ pub struct Expectations {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Expectation {
-    /// What it is about, for the report.
+    /// Its name in the report.
     #[serde(default)]
     pub name: String,
     /// Who sends.
@@ -60,37 +60,37 @@ pub struct Expectation {
     pub expect: Verdict,
 }
 
-/// A file of expectations that cannot be read.
+/// A file of expectations is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectationError {
     /// Mistakes, each with its place.
     #[error("the expectations have mistakes\n{}", .0.to_string().trim_end())]
     Mistakes(Diagnostics),
-    /// A value that is none.
+    /// An invalid value.
     #[error("{0}: {1}")]
     Value(String, serde_json::Error),
-    /// It expects nothing.
-    #[error("{0}: it holds no tests")]
+    /// There are no expectations.
+    #[error("{0}: it contains no tests")]
     Empty(String),
 }
 
-/// What became of one pair.
+/// The result of one pair.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CaseReport {
-    /// What it is about.
+    /// Its name.
     pub name: String,
-    /// Whether it is as expected.
+    /// Whether the result is as expected.
     pub passed: bool,
-    /// What was expected.
+    /// The expected verdict.
     pub expected: Verdict,
-    /// What was found; none if the question could not be answered.
+    /// The actual verdict; `None` if the query could not be evaluated.
     pub found: Option<Verdict>,
-    /// Why: the rule that decided, or what was wrong with the question.
+    /// The reason: the rule that decided, or what was wrong with the query.
     pub reason: String,
 }
 
-/// What became of all of them.
+/// The results of all pairs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TestReport {
     /// One for each pair, in the order of the file.
@@ -98,7 +98,7 @@ pub struct TestReport {
 }
 
 impl Expectations {
-    /// Reads the documents of a file; `name` is what messages call it.
+    /// Parses the documents of a file; `name` identifies it in messages.
     ///
     /// # Errors
     /// When a field is unknown, missing or wrong, or a document has no tests.
@@ -115,7 +115,7 @@ impl Expectations {
     }
 }
 
-/// What a file may say: the fields of [`Expectations`].
+/// The allowed fields: those of [`Expectations`].
 fn schema() -> &'static Map<String, Value> {
     static SCHEMA: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -175,7 +175,7 @@ pub fn test_file(cluster: &Cluster, expectations: &Expectations) -> TestReport {
 }
 
 impl TestReport {
-    /// How many are not as expected.
+    /// The number of failed cases.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.cases.iter().filter(|case| !case.passed).count()

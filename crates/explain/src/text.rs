@@ -1,10 +1,10 @@
-//! An explanation for a terminal: the verdict and the rule that decided first, then the way of the packet.
+//! Formats an explanation for a terminal: first the verdict and the rule that decided, then the path of the packet.
 
 use crate::report::{Explanation, FlowReport, Outcome, PolicyReport, RuleReport, Stage, Verdict};
 use std::fmt::Write as _;
 
 impl Explanation {
-    /// The text. With `everything`, also the policies that do not select the endpoints.
+    /// Formats the explanation. With `everything`, includes the policies that do not select the endpoints.
     #[must_use]
     pub fn to_text(&self, everything: bool) -> String {
         let mut out = String::new();
@@ -70,7 +70,7 @@ fn stage_text(number: usize, stage: &Stage, everything: bool, out: &mut String) 
     let word = match stage.outcome {
         Outcome::Allow => "allowed",
         Outcome::Deny => "DENIED",
-        Outcome::Through => "goes on",
+        Outcome::Through => "continues",
     };
     line(out, 0, &format!("{number}. {}: {word}", stage.place));
     if stage.tiers.is_empty() && stage.profiles.is_empty() {

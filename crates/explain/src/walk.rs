@@ -1,4 +1,4 @@
-//! One endpoint is asked about one packet: tier by tier, policy by policy, rule by rule, then its profiles.
+//! Evaluates one endpoint's policy for one packet: tier by tier, policy by policy, rule by rule, then its profiles.
 
 use crate::clauses::{Owned, ask, rule_text};
 use crate::manifest::UNSCHEDULED;
@@ -10,22 +10,22 @@ use api::{Action, StagedAction};
 /// Whether staged policies count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Staged {
-    /// They are only looked at.
+    /// They are only reported.
     Tried,
-    /// As if each were enforced, in place of the policy that it is about.
+    /// As if each were enforced, in place of the policy that it stages.
     Enforced,
 }
 
-/// Somebody who walks with a packet.
+/// Evaluates policy for one packet.
 pub(crate) struct Walker<'w> {
     pub(crate) world: &'w World<'w>,
     pub(crate) owned: Owned<'w>,
     pub(crate) staged: Staged,
-    /// Whether to say why rules do not match.
+    /// Whether to record why rules do not match.
     pub(crate) detail: bool,
 }
 
-/// What a list of rules did.
+/// The result of evaluating a list of rules.
 enum Asked {
     Decided(Action, String),
     Nothing,
@@ -35,7 +35,7 @@ const IPIP: u8 = 4;
 const UDP: u8 = 17;
 
 impl<'w> Walker<'w> {
-    /// Asks an endpoint.
+    /// Evaluates an endpoint at a hook.
     pub(crate) fn stage(&self, item: &Item, hook: Hook, direction: Direction) -> Stage {
         let mut stage = Stage {
             place: place(item, hook, direction),
@@ -125,7 +125,7 @@ impl<'w> Walker<'w> {
         self.candidates(hook, direction).any(|policy| selects(policy, item))
     }
 
-    /// What is done before policy is asked.
+    /// Fixed decisions before policy.
     fn before_policy(
         &self,
         settings: &NodeSettings,
@@ -160,15 +160,15 @@ impl<'w> Walker<'w> {
                 && safe.port == port
                 && safe.net.is_none_or(|net| net.contains(&other))
         };
-        // Without connection tracking, replies have to be let through by the port that they come from.
+        // Without connection tracking, replies must be allowed by their source port.
         let reply = || replies.iter().find(|safe| hook == Hook::Untracked && fits(safe, packet.source_port));
         let safe = list.iter().find(|safe| fits(safe, packet.destination_port)).or_else(reply)?;
-        // Only this hook is passed; the next one asks again.
+        // Only this hook is passed; the next one decides again.
         let outcome = if hook == Hook::Host { Outcome::Allow } else { Outcome::Through };
         Some((outcome, format!("port {} is one of {setting}", safe.port)))
     }
 
-    /// The policies that are asked at a hook.
+    /// The policies that apply at a hook.
     fn candidates(&self, hook: Hook, direction: Direction) -> impl Iterator<Item = &'w Policy> {
         self.world.policies.iter().filter(move |policy| {
             let plain = !policy.do_not_track && !policy.pre_dnat;
@@ -286,7 +286,7 @@ impl<'w> Walker<'w> {
     }
 }
 
-/// That these policies select the endpoint and none of their rules match, in words.
+/// States that these policies select the endpoint and none of their rules match.
 fn none_match(policies: &[String]) -> String {
     match policies {
         [one] => format!("{one} selects it, but none of its rules match"),
@@ -297,7 +297,7 @@ fn none_match(policies: &[String]) -> String {
     }
 }
 
-/// Whose profile this is, for people who never wrote one.
+/// The origin of a profile, for users who never wrote one.
 fn owner(profile: &str) -> String {
     use model::kubernetes::profile::{ProfileOwner, profile_owner};
     match profile_owner(profile) {

@@ -1,5 +1,5 @@
-//! The cluster, looked at the way packets meet it: who has which labels and addresses, and which policies there are, in
-//! the order in which they are asked.
+//! The cluster prepared for evaluation: the labels and addresses of endpoints, and the policies in the order of
+//! evaluation.
 
 use crate::cluster::{Cluster, Identity};
 use crate::kubernetes_policy::LeftOut;
@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What somebody with labels and addresses is.
+/// The kinds of objects with labels and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemKind {
     Workload,
@@ -27,14 +27,14 @@ pub(crate) enum ItemKind {
     Set,
 }
 
-/// Somebody with labels and addresses.
+/// An object with labels and addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) identity: Identity,
     pub(crate) kind: ItemKind,
-    /// For people: `pod shop/web`.
+    /// The display name: `pod shop/web`.
     pub(crate) name: String,
-    /// The pod's or workload's name; the host endpoint's own.
+    /// The name of the pod or workload, or of the host endpoint.
     pub(crate) short_name: String,
     pub(crate) labels: Labels,
     pub(crate) nets: Vec<IpNet>,
@@ -51,7 +51,7 @@ pub(crate) struct NamedPort {
     pub(crate) port: u16,
 }
 
-/// A policy, ready to be asked.
+/// A policy, ready for evaluation.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) identity: Identity,
@@ -67,7 +67,7 @@ pub(crate) struct Policy {
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// A rule with its place and its selectors read.
+/// A rule with its place and its parsed selectors.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyRule {
     pub(crate) place: String,
@@ -85,7 +85,7 @@ pub(crate) struct EndSelections {
 }
 
 impl Policy {
-    /// The rules of a direction, if the policy is for it.
+    /// The rules of a direction, if the policy applies to it.
     pub(crate) fn rules(&self, direction: Direction) -> Option<&[PolicyRule]> {
         match direction {
             Direction::Ingress => self.ingress.as_deref(),
@@ -93,7 +93,7 @@ impl Policy {
         }
     }
 
-    /// Kind and name as people write them.
+    /// Kind and name as users write them.
     pub(crate) fn name(&self) -> String {
         let (kind, namespace, name) = &self.identity;
         let kind = match kind {
@@ -104,7 +104,7 @@ impl Policy {
         if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
     }
 
-    /// The enforced policy that a staged one is about.
+    /// The enforced policy that a staged policy refers to.
     pub(crate) fn stands_for(&self) -> Identity {
         let (kind, namespace, name) = self.identity.clone();
         let kind = match kind {
@@ -125,20 +125,20 @@ pub(crate) struct TierEntry {
     pub(crate) exists: bool,
 }
 
-/// A cluster, prepared for questions.
+/// A cluster, prepared for evaluation.
 #[derive(Debug)]
 pub struct World<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) items: Vec<Item>,
     by_address: BTreeMap<IpAddr, Vec<usize>>,
     wide: Vec<usize>,
-    /// In the order in which they are asked.
+    /// In the order of evaluation.
     pub(crate) policies: Vec<Policy>,
     pub(crate) tiers: Vec<TierEntry>,
     pub(crate) profiles: BTreeMap<String, Profile>,
 }
 
-/// A profile, ready to be asked.
+/// A profile, ready for evaluation.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) ingress: Vec<PolicyRule>,
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Everybody who has the address.
+    /// Every item that has the address.
     pub(crate) fn owners(&self, address: IpAddr) -> Vec<&Item> {
         let exact = self.by_address.get(&address).into_iter().flatten();
         let wide = self
@@ -209,7 +209,7 @@ impl<'a> World<'a> {
         NodeSettings::of(self.cluster, node)
     }
 
-    /// Own labels, then those of the profiles for names that are still free.
+    /// Own labels, plus those of the profiles for names that are not set.
     fn labels(&self, own: &Labels, profiles: &[String]) -> Labels {
         let mut labels = own.clone();
         for profile in profiles.iter().filter_map(|name| self.profiles.get(name)) {
@@ -226,12 +226,12 @@ impl<'a> World<'a> {
         Some(match resource {
             Resource::WorkloadEndpoint(object) => {
                 let spec = &object.spec;
-                // An endpoint without addresses cannot send, and nothing reaches it.
+                // An endpoint without addresses cannot send or receive.
                 if spec.ip_networks.is_empty() {
                     return None;
                 }
                 let mut own = object.metadata.labels.clone();
-                // Nobody may give himself the labels of a namespace or of an account.
+                // An endpoint must not set the labels of a namespace or of an account itself.
                 own.retain(|label, _| {
                     !label.starts_with(NAMESPACE_LABEL_PREFIX)
                         && !label.starts_with(SERVICE_ACCOUNT_LABEL_PREFIX)
@@ -373,7 +373,7 @@ fn set_item(identity: Identity, name: String, labels: Labels, nets: &[api::scala
     }
 }
 
-/// Names of protocols count in any case.
+/// Names of protocols are case-insensitive.
 pub(crate) fn known_protocol(protocol: &Protocol) -> Protocol {
     match protocol {
         Protocol::Other(IntOrString::String(name)) => Protocol::from_name(name),
@@ -399,7 +399,7 @@ fn rules(namespace: &str, field: &str, rules: &[Rule]) -> Vec<PolicyRule> {
         .collect()
 }
 
-/// A profile, whose rules may do without an action: they allow.
+/// A profile, whose rules may omit the action: they allow.
 fn profile(spec: &ProfileSpec) -> Profile {
     let allowing = |list: &[Rule]| -> Vec<Rule> {
         let mut list = list.to_vec();
@@ -415,7 +415,7 @@ fn profile(spec: &ProfileSpec) -> Profile {
     }
 }
 
-/// Whether a list of directions holds one; a list without any holds both, and so does one that cannot be read.
+/// Whether a list of directions includes one; an empty or unreadable list includes both.
 fn is_for(types: &[PolicyType], wanted: &PolicyType) -> bool {
     types.is_empty()
         || types.contains(wanted)
@@ -470,7 +470,7 @@ fn tier_name(name: &str) -> String {
     if name.is_empty() { api::words::DEFAULT_TIER.to_owned() } else { name.to_owned() }
 }
 
-/// The tiers that have policies, in order; those that nobody made come last and deny.
+/// The tiers that have policies, in order; tiers that do not exist come last and deny.
 fn tiers(cluster: &Cluster, policies: &[Policy]) -> Vec<TierEntry> {
     let mut entries: Vec<(bool, Option<f64>, TierEntry)> = Vec::new();
     for policy in policies {

@@ -1,32 +1,32 @@
-//! What a new configuration asks of a running Felix. Almost everything is read once, at the start, and asks for a new
-//! one; Felix ends itself with a special exit code and its supervisor starts it again.
+//! What a new configuration requires of a running Felix. Almost everything is read once, at the start, so that a change
+//! requires a restart: Felix exits with a special code, and its supervisor starts it again.
 
 use crate::parameter::Parameter;
 use crate::table::{Config, PARAMETERS};
 
-/// What a new configuration asks for.
+/// What a new configuration requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Nothing: all values are the same.
     None,
-    /// These parameters changed, and a running Felix follows them all.
+    /// These parameters changed, and a running Felix can follow them all.
     Live(Vec<&'static str>),
-    /// These parameters changed that only a new start can follow.
+    /// These parameters changed, and following them takes a restart.
     Restart(Vec<&'static str>),
 }
 
-/// The parameters whose values differ. Texts do not count: `1` and `true` are the same.
+/// The parameters whose values differ. The texts do not matter: `1` and `true` are equal.
 #[must_use]
 pub fn changed(old: &Config, new: &Config) -> Vec<&'static Parameter> {
     PARAMETERS.iter().filter(|parameter| !(parameter.is_equal)(old, new)).collect()
 }
 
 impl Change {
-    /// From one configuration to another.
+    /// What changing from one configuration to another requires.
     #[must_use]
     pub fn between(old: &Config, new: &Config) -> Self {
         let changed = changed(old, new);
-        // Of the cluster's type only the words that Felix looks for ask for a new start.
+        // Of the cluster's type, only the words that Felix looks for require a restart.
         let means_another_cluster =
             old.is_openstack() != new.is_openstack() || old.provider() != new.provider();
         let is_live = |parameter: &Parameter| {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_a_restart() {
+    fn some_changes_require_a_restart() {
         let live = PARAMETERS.iter().filter(|parameter| parameter.is_live).map(|parameter| parameter.name);
         assert_eq!(
             live.collect::<Vec<_>>(),
@@ -70,7 +70,11 @@ mod tests {
         );
         assert_eq!(change(&[], &[]), Change::None);
         assert_eq!(change(&[("BPFEnabled", "false")], &[("BPFEnabled", "no")]), Change::None);
-        assert_eq!(change(&[], &[("LogSeverityScreen", "info")]), Change::None, "the default, said aloud");
+        assert_eq!(
+            change(&[], &[("LogSeverityScreen", "info")]),
+            Change::None,
+            "the default, set explicitly"
+        );
         assert_eq!(change(&[], &[("NoSuchParameter", "x")]), Change::None);
         assert_eq!(change(&[], &[("ClusterType", "k8s")]), Change::Live(vec!["ClusterType"]));
         for (from, to) in [("k8s", "k8s,openstack"), ("k8s", "k8s,EKS"), ("k8s,AKS", "k8s")] {

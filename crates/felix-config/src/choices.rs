@@ -1,9 +1,10 @@
-//! The words that parameters with a closed list of values take.
+//! The words of parameters with a closed list of values.
 //!
-//! A choice is declared where resources and other components find it, too: the types of FelixConfiguration's fields in `api`,
-//! what several components offer in `settings`. Declared here are those that only Felix has. The word `none` is [`None`].
+//! Choices that resources and other components share are declared there: the types of FelixConfiguration's fields in
+//! `api`, and those that several components offer in `settings`. Only Felix's own are declared here. The word `none` is
+//! [`None`].
 //!
-//! Parameters are read in any case, so the resource's words serve; Calico's reference spells some of them in its own way.
+//! Parameters are read in any case, so the resource's words fit; Calico's reference spells some of them differently.
 
 use crate::kinds::scalars::Choices;
 use api::{
@@ -19,11 +20,12 @@ use settings::{ClientAuth, DatastoreType};
 api::choices! {
     /// Whether the connect-time load balancer logs.
     ConnectLogFilter { All = "all" }
-    /// How etcd is spoken to.
+    /// The protocol to etcd.
     EtcdScheme { Http = "http", Https = "https" }
     /// How policies of workloads are programmed.
     PolicyMode { Chains = "Chains", Compiled = "Compiled" }
-    /// Whether packets go straight to the workload's side of its device. The resource's field has no word for the third.
+    /// Whether packets go straight to the workload's side of its device. The resource's field has no word for the third
+    /// value.
     RedirectToPeer { Disabled = "Disabled", Enabled = "Enabled", L2Only = "L2Only" }
 }
 
@@ -72,7 +74,7 @@ spelled! {
         Error = "ERROR",
         Fatal = "FATAL",
     }
-    // Felix knows nothing of the embedded store: a node's program opens it.
+    // Felix does not know the embedded store: the node's program opens it.
     DatastoreType { Kubernetes = "kubernetes", EtcdV3 = "etcdv3" }
 }
 

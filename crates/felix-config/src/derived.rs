@@ -1,4 +1,4 @@
-//! What follows from a configuration: answers that several parts of Felix need and that must be the same everywhere.
+//! Facts derived from a configuration, which several parts of Felix need and which must be the same everywhere.
 
 use crate::choices::{EtcdScheme, PolicyMode};
 use crate::sources::Sources;
@@ -8,13 +8,13 @@ use api::{Allowed, Denied, EnabledOrDisabled, ProgramClusterRoutes};
 use messages::Encapsulation;
 use settings::DatastoreType;
 
-/// The route tables that are ours when nobody says which.
+/// The route tables that are ours by default.
 const DEFAULT_ROUTE_TABLES: RouteTableRange = RouteTableRange { min: 1, max: 250 };
 
 /// The flavours of Kubernetes that Felix treats specially.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provider {
-    /// None that is known.
+    /// No known flavour.
     #[default]
     None,
     /// Amazon's.
@@ -29,14 +29,14 @@ pub enum Provider {
     DockerEnterprise,
 }
 
-/// The parameters that iptables and nftables each have their own of.
+/// The parameters that exist separately for iptables and nftables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSettings {
     /// What allowed packets do in the filter table.
     pub filter_allow: Allowed,
     /// What allowed packets do in the mangle table.
     pub mangle_allow: Allowed,
-    /// What denied packets meet.
+    /// What happens to denied packets.
     pub filter_deny: Denied,
     /// The packet mark bits that are ours.
     pub mark_mask: u32,
@@ -46,12 +46,12 @@ pub struct TableSettings {
     pub policy_mode: Option<PolicyMode>,
 }
 
-/// How the datastore is reached, as far as Felix's own parameters say; what is absent comes from the client's settings.
+/// How to reach the datastore, according to Felix's own parameters; anything absent comes from the client's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatastoreOverrides {
     /// The kind of store.
     pub datastore_type: Option<DatastoreType>,
-    /// The URLs of etcd, with commas.
+    /// The URLs of etcd, separated by commas.
     pub etcd_endpoints: Option<String>,
     /// The private key.
     pub etcd_key_file: Option<String>,
@@ -62,12 +62,12 @@ pub struct DatastoreOverrides {
 }
 
 impl Config {
-    /// The beginnings of the names of workload interfaces.
+    /// The prefixes of the names of workload interfaces.
     pub fn interface_prefixes(&self) -> impl Iterator<Item = &str> {
         self.interface_prefix.split(',')
     }
 
-    /// Whether this is an OpenStack cluster: it says so, or something is set that only OpenStack uses.
+    /// Whether this is an OpenStack cluster: its type says so, or a parameter is set that only OpenStack uses.
     #[must_use]
     pub fn is_openstack(&self) -> bool {
         self.cluster_type.to_lowercase().contains(api::words::OPENSTACK)
@@ -80,7 +80,7 @@ impl Config {
     #[must_use]
     pub fn provider(&self) -> Provider {
         let known = |word: &str| match word.to_lowercase().as_str() {
-            // A type without words names "no provider", too.
+            // A type without words names no provider, either.
             "" => Some(Provider::None),
             "eks" | "ecs" => Some(Provider::Eks),
             "gke" => Some(Provider::Gke),
@@ -92,21 +92,21 @@ impl Config {
         self.cluster_type.split(',').find_map(known).unwrap_or_default()
     }
 
-    /// Whether Felix makes the routes of pools with IP in IP.
+    /// Whether Felix programs the routes of pools with IP in IP.
     #[must_use]
     pub fn programs_ipip_routes(&self) -> bool {
         use ProgramClusterRoutes::{Enabled, EnabledIPIPOnly};
         matches!(self.program_cluster_routes, Some(Enabled | EnabledIPIPOnly))
     }
 
-    /// Whether Felix makes the routes of pools without encapsulation.
+    /// Whether Felix programs the routes of pools without encapsulation.
     #[must_use]
     pub fn programs_no_encap_routes(&self) -> bool {
         use ProgramClusterRoutes::{Enabled, EnabledNoEncapOnly};
         matches!(self.program_cluster_routes, Some(Enabled | EnabledNoEncapOnly))
     }
 
-    /// Whether anything on this host makes use of routes to other nodes, given what the pools ask for.
+    /// Whether anything on this host uses routes to other nodes, given the encapsulation of the pools.
     #[must_use]
     pub fn needs_routes(&self, pools: &Encapsulation) -> bool {
         self.bpf_enabled
@@ -125,13 +125,13 @@ impl Config {
             || self.flow_logs_local_reporter == Some(EnabledOrDisabled::Enabled)
     }
 
-    /// Whether this Felix is the one that enforces policy.
+    /// Whether this Felix enforces policy, rather than another product.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.variant == "Calico"
     }
 
-    /// The parameters of iptables, or of nftables.
+    /// The parameters for iptables or for nftables.
     #[must_use]
     pub fn tables(&self, is_nftables: bool) -> TableSettings {
         if is_nftables {
@@ -155,7 +155,7 @@ impl Config {
         }
     }
 
-    /// The route tables that are ours: the new parameter, otherwise the old one, otherwise 1 to 250.
+    /// The route tables that are ours: those of the new parameter, else of the old one, else 1 to 250.
     #[must_use]
     pub fn route_tables(&self) -> Vec<RouteTableRange> {
         if self.route_table_ranges.is_empty() {
@@ -165,7 +165,7 @@ impl Config {
         }
     }
 
-    /// How the datastore is reached, by the parameters that the file or the environment sets.
+    /// How to reach the datastore, according to the parameters that the file or the environment sets.
     #[must_use]
     pub fn datastore_overrides(&self, sources: &Sources) -> DatastoreOverrides {
         let by_hand = |name: &str| sources.is_set_by_hand(name);
@@ -183,7 +183,7 @@ impl Config {
             let scheme = self.etcd_scheme.map_or("", EtcdScheme::as_str);
             overrides.etcd_endpoints = Some(format!("{scheme}://{}", self.etcd_addr));
         }
-        // Who names an etcd wants etcd.
+        // Setting etcd's endpoints selects etcd.
         if overrides.etcd_endpoints.is_some() {
             overrides.datastore_type = Some(DatastoreType::EtcdV3);
         }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn openstack_and_providers() {
+    fn openstack_and_providers_are_recognised() {
         assert!(!config(|_| {}).is_openstack());
         assert!(config(|config| config.cluster_type = "k8s,OpenStack".into()).is_openstack());
         assert!(config(|config| config.metadata_addr = "10.0.0.1".into()).is_openstack());
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_needed_by_somebody() {
+    fn routes_are_needed_if_something_uses_them() {
         let none = Encapsulation::default();
         let ipip = Encapsulation { ipip: true, ..none };
         assert!(!config(|_| {}).needs_routes(&none));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn route_tables_new_before_old() {
+    fn the_new_route_table_parameter_takes_precedence() {
         let (old, new) = (RouteTableRange { min: 5, max: 9 }, RouteTableRange { min: 10, max: 2000 });
         assert_eq!(config(|_| {}).route_tables(), [DEFAULT_ROUTE_TABLES]);
         assert_eq!(config(|config| config.route_table_range = Some(old)).route_tables(), [old]);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn datastore_by_hand() {
+    fn the_file_and_the_environment_choose_the_datastore() {
         let overrides = |texts: &[(&str, &str)]| {
             let mut sources = Sources::default();
             let texts = texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();

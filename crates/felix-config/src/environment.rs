@@ -5,7 +5,8 @@ use crate::sources::Texts;
 /// The prefix of variables that are parameters.
 const PREFIX: &str = "felix_";
 
-/// The parameters among these variables. Names come out in lower case, which is how they are compared anyway.
+/// The parameters among these variables. Names are returned in lower case, since case does not matter when they are
+/// compared.
 pub fn from_environment<N, V>(variables: impl IntoIterator<Item = (N, V)>) -> Texts
 where
     N: AsRef<str>,
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_case_and_only_ours() {
+    fn only_our_variables_are_taken_in_any_case() {
         let variables = [
             ("FELIX_LogSeverityScreen", "DEBUG"),
             ("felix_FailsafeInboundHostPorts", "tcp:22"),

@@ -1,7 +1,7 @@
-//! The datastore's part of the configuration, taken from a feed: settings for all nodes, for this node, and the
+//! The datastore's part of the configuration, from a feed: settings for all nodes, for this node, and the
 //! FelixConfigurations that select nodes by labels.
 //!
-//! Nothing is handed out before the feed is in sync: half of the settings would look like a change of the other half.
+//! Nothing is handed out before the feed is in sync: half of the settings would look like changes to the other half.
 
 use crate::resource::felix;
 use crate::sources::{Source, Sources, Texts};
@@ -13,21 +13,21 @@ use model::feed::{FeedEntry, Status, TextMap};
 use selector::Selector;
 use std::collections::BTreeMap;
 
-/// What the datastore says.
+/// The settings in the datastore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatastoreSettings {
     /// Whether the datastore may be used.
     pub is_ready: bool,
-    /// For all nodes.
+    /// Settings for all nodes.
     pub global: Texts,
-    /// For the nodes that a selector selects, if this node is one of them.
+    /// Settings for the nodes matched by a selector, if this node is one of them.
     pub selected: Texts,
-    /// For this node.
+    /// Settings for this node.
     pub host: Texts,
 }
 
 impl DatastoreSettings {
-    /// Puts them into the sources.
+    /// Stores the settings in the sources.
     pub fn apply(self, sources: &mut Sources) {
         sources.set(Source::DatastoreGlobal, self.global);
         sources.set(Source::DatastorePerSelector, self.selected);
@@ -57,7 +57,7 @@ struct Scoped {
 }
 
 impl FeedSettings {
-    /// Nothing yet, for this node.
+    /// Starts without any settings, for this node.
     #[must_use]
     pub fn new(host_name: impl Into<String>) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl FeedSettings {
         }
     }
 
-    /// Takes in one entry of the feed. Entries that are not settings are ignored.
+    /// Processes one entry of the feed. Entries that are not settings are ignored.
     pub fn on_entry(&mut self, entry: &FeedEntry) {
         match entry {
             FeedEntry::GlobalConfig(name, text) => {
@@ -97,18 +97,18 @@ impl FeedSettings {
         }
     }
 
-    /// Takes in how far the feed has come.
+    /// Processes the feed's sync status.
     pub fn on_status(&mut self, status: Status) {
         self.is_in_sync |= status == Status::InSync;
     }
 
-    /// Whether the datastore may be used, as far as is known.
+    /// Whether the datastore may be used, according to the feed so far.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// What the datastore says, when that is news and complete.
+    /// Returns the settings if they are complete and have changed since the last call.
     pub fn take_news(&mut self) -> Option<DatastoreSettings> {
         if !self.is_in_sync || !self.is_dirty {
             return None;
@@ -131,7 +131,7 @@ impl FeedSettings {
         }
     }
 
-    /// The texts of the oldest configuration that selects this node; of equally old ones the first by name.
+    /// The settings of the oldest configuration that selects this node; of equally old ones, the first by name.
     fn selected(&self) -> Texts {
         let Some(labels) = &self.node_labels else { return Texts::new() };
         let mut matching: Vec<(&String, &Scoped)> = self
@@ -139,7 +139,7 @@ impl FeedSettings {
             .iter()
             .filter(|(_, scoped)| scoped.selector.as_ref().is_some_and(|selector| selector.evaluate(labels)))
             .collect();
-        // An unknown time counts as the beginning of time.
+        // An unknown time counts as the oldest.
         matching.sort_by_cached_key(|(name, scoped)| {
             (scoped.created.as_ref().and_then(|created| created.parse().ok()), (*name).clone())
         });
@@ -155,7 +155,7 @@ impl FeedSettings {
     }
 }
 
-/// Puts or takes a text; whether that changed anything.
+/// Sets or removes a text. Returns whether anything changed.
 fn put(texts: &mut Texts, name: &str, text: Option<&str>) -> bool {
     match text {
         Some(text) if texts.get(name).is_some_and(|known| known == text) => false,
@@ -167,7 +167,7 @@ fn put(texts: &mut Texts, name: &str, text: Option<&str>) -> bool {
     }
 }
 
-/// A configuration for selected nodes; `None` when its selector cannot be read: then it selects nothing.
+/// A configuration for selected nodes; `None` if its selector cannot be parsed, so that it selects nothing.
 fn scoped(name: &str, configuration: &FelixConfiguration) -> Option<Scoped> {
     let text = configuration.spec.node_selector.as_ref().map(SelectorText::as_str).unwrap_or_default();
     let selector = if text.is_empty() {

@@ -1,10 +1,10 @@
-//! The configuration file: `Name = value` lines in sections, with the habits of the INI library that Calico reads it
-//! with. Sections have no meaning; a later value for a name replaces an earlier one.
+//! The configuration file: `Name = value` lines in sections, with the quirks of the INI library that Calico uses.
+//! Sections have no meaning; a later value for a name replaces an earlier one.
 
 use crate::sources::Texts;
 use thiserror::Error;
 
-/// Why a file cannot be read.
+/// Why a file cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FileError {
     /// A line is neither a section, a comment nor a value.
@@ -23,7 +23,7 @@ pub enum FileError {
         /// The line.
         text: String,
     },
-    /// A section's name has no end.
+    /// The closing bracket of a section's name is missing.
     #[error("line {line}: unclosed section: {text}")]
     OpenSection {
         /// The number of the line, from 1.
@@ -31,7 +31,7 @@ pub enum FileError {
         /// The line.
         text: String,
     },
-    /// A quoted name or value has no end.
+    /// The closing quote of a name or value is missing.
     #[error("line {line}: missing closing quote: {text}")]
     OpenQuote {
         /// The number of the line, from 1.
@@ -41,10 +41,10 @@ pub enum FileError {
     },
 }
 
-/// Reads a file's text.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// The first line that cannot be understood. A file is used whole or not at all.
+/// The first line that cannot be parsed. A file is used whole or not at all.
 pub fn from_file(text: &str) -> Result<Texts, FileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut texts = Texts::new();
@@ -84,7 +84,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The name, which may be quoted, and what follows the delimiter.
+/// Splits a line into its name, which may be quoted, and the text after the delimiter.
 fn split_name(line: &str, number: usize) -> Result<(&str, &str), FileError> {
     let text = || line.to_owned();
     let no_delimiter = || FileError::NoDelimiter { line: number, text: text() };
@@ -132,7 +132,7 @@ fn read_value(rest: &str, number: usize, lines: &mut Lines<'_>) -> Result<String
     Ok(unquoted.unwrap_or(value).to_owned())
 }
 
-/// A value over several lines, up to the quote that ends it.
+/// Reads a value over several lines, up to its closing quote.
 fn read_until(start: &str, quote: &str, lines: &mut Lines<'_>) -> Option<String> {
     let mut value = format!("{start}\n");
     loop {
@@ -146,7 +146,7 @@ fn read_until(start: &str, quote: &str, lines: &mut Lines<'_>) -> Option<String>
     }
 }
 
-/// A value over several lines, each but the last with a backslash at its end.
+/// Reads a value over several lines, each of which except the last ends in a backslash.
 fn read_continuation(start: &str, lines: &mut Lines<'_>) -> String {
     let mut value = start.to_owned();
     while let Some(line) = lines.take().map(str::trim).filter(|line| !line.is_empty()) {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn errors_name_their_line() {
         for (text, expected) in [
             ("A = b\nnonsense", "line 2: key-value delimiter not found: nonsense"),
             ("= b", "line 1: empty key name: = b"),
@@ -209,9 +209,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any text is read or refused, and a value that is read back from plain lines is the one that was written.
+        /// Any text is parsed or rejected, and a value on a plain line is read back unchanged.
         #[test]
-        fn any_text_has_an_answer(text in proptest::prelude::any::<String>(), value in "[a-zA-Z0-9:/., -]{0,20}") {
+        fn any_text_has_a_result(text in proptest::prelude::any::<String>(), value in "[a-zA-Z0-9:/., -]{0,20}") {
             let _ = from_file(&text);
             let read = from_file(&format!("[global]\nName = {value}\n"));
             proptest::prop_assert_eq!(read.map(|texts| texts["Name"].clone()), Ok(value.trim().to_owned()));

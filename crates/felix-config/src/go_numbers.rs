@@ -1,4 +1,4 @@
-//! Numbers as Go reads them: prefixes for the base, a leading zero for octal, underscores between digits.
+//! Parses numbers as Go does: prefixes for the base, a leading zero for octal, underscores between digits.
 
 /// An integer as `strconv.ParseInt(text, 0, 64)` reads it.
 pub(crate) fn int(text: &str) -> Option<i64> {
@@ -66,7 +66,7 @@ fn magnitude(text: &str, may_have_underscores: bool) -> Option<u64> {
     Some(value)
 }
 
-/// Whether each underscore stands between digits, or between the base's prefix and a digit.
+/// Whether each underscore is between digits, or between the base's prefix and a digit.
 fn underscores_fit(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text).as_bytes();
     let (mut after_digit, is_hexadecimal, digits) = match text {
@@ -94,7 +94,7 @@ fn underscores_fit(text: &str) -> bool {
     !after_underscore
 }
 
-/// `digits[.digits]pEXPONENT`, the exponent of two in decimal and never absent.
+/// Parses `digits[.digits]pEXPONENT`; the exponent of two is decimal and mandatory.
 fn hexadecimal_float(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.split_once(['p', 'P'])?;
     let exponent = decimal(exponent)?.clamp(-10_000, 10_000);
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers() {
+    fn integers_are_parsed_like_go() {
         for (text, expected) in [
             ("0", Some(0)),
             ("10", Some(10)),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn floats() {
+    fn floats_are_parsed_like_go() {
         for (text, expected) in [
             ("90", Some(90.0)),
             ("1.5", Some(1.5)),

@@ -1,7 +1,7 @@
-//! How each kind of parameter is read, by the rules and with the messages of Calico.
+//! How each kind of parameter is parsed, with Calico's rules and messages.
 //!
-//! A kind is a small value with limits; it knows how to read a text and what to say about itself in the reference. The
-//! word `none` and empty texts are the resolver's business and never arrive here.
+//! A kind is a small value with limits; it parses texts and describes itself in the reference. The word `none` and
+//! empty texts are handled by the resolver and never arrive here.
 
 pub(crate) mod lists;
 pub(crate) mod patterns;
@@ -15,15 +15,15 @@ use std::fmt;
 
 /// What parsing needs to know about the machine.
 pub trait Surroundings {
-    /// The machine's name.
+    /// The hostname.
     fn hostname(&self) -> String;
-    /// Whether a file can be found at this path.
+    /// Whether a file exists at this path.
     fn file_exists(&self, path: &str) -> bool;
     /// The path of the program of this name: beside our own program, or on the search path.
     fn find_program(&self, name: &str) -> Option<String>;
 }
 
-/// A machine without a name and without files, for values that need neither.
+/// A machine without a name and files, for values that need neither.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSurroundings;
 
@@ -43,39 +43,39 @@ impl Surroundings for NoSurroundings {
 
 /// A kind of parameter.
 pub(crate) trait Kind {
-    /// What a parameter of this kind holds. Its default is what `none` stands for.
+    /// The type of its parameters' values. `none` stands for the default of this type.
     type Value;
 
-    /// Reads a text.
+    /// Parses a text.
     fn parse(&self, text: &str, around: &dyn Surroundings) -> Result<Self::Value, Refusal>;
 
-    /// Reads the default that is in the table, without looking at the machine.
+    /// Parses the default from the table, without looking at the machine.
     fn parse_default(&self, text: &str) -> Result<Self::Value, Refusal> {
         self.parse(text, &NoSurroundings)
     }
 
-    /// What texts are read, for the reference.
+    /// The accepted texts, for the reference.
     fn accepts(&self) -> String;
 }
 
-/// Why a text was refused.
+/// Why a text was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// For this reason; the message names the parameter and its text.
+    /// A reason; the message names the parameter and its text.
     Value(String),
-    /// As above, but the message names only this part of the text.
+    /// A reason; the message names the parameter and only this part of the text.
     Part(String, String),
-    /// With this message, which stands alone.
+    /// The complete message.
     Whole(String),
 }
 
 impl Refusal {
-    /// Refused for this reason.
+    /// Rejects the whole text for this reason.
     pub(crate) fn value(reason: impl Into<String>) -> Self {
         Self::Value(reason.into())
     }
 
-    /// The message of Calico.
+    /// Returns Calico's message.
     pub(crate) fn message(&self, parameter: &str, text: &str) -> String {
         let about = |text: &str, reason: &str| {
             format!("failed to parse config parameter {parameter}; value {}: {reason}", GoQuoted(text))
@@ -88,7 +88,7 @@ impl Refusal {
     }
 }
 
-/// A text in quotes as Go writes them.
+/// A text, displayed in quotes as Go writes them.
 struct GoQuoted<'a>(&'a str);
 
 impl fmt::Display for GoQuoted<'_> {

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! - [`table`]: [`Config`] and [`PARAMETERS`], declared together, row by row.
-//! - [`kinds`]: how each kind of value is read, by the rules and with the messages of Calico.
+//! - [`kinds`]: how each kind of value is parsed, with Calico's rules and messages.
 //! - [`sources`], [`environment`], [`file`]: where texts come from.
-//! - [`resolve`](mod@resolve): the winners, parsed; what was wrong is reported in notices or is an error.
-//! - [`resource`]: the texts that a FelixConfiguration stands for.
+//! - [`resolve`](mod@resolve): picks the winning texts and parses them; a mistake is reported in a notice or is an
+//!   error.
+//! - [`resource`]: the settings in a FelixConfiguration, as texts.
 //! - [`feed`]: the datastore's part, from a feed, with configurations for selected nodes.
 //! - [`change`], [`derived`]: what follows from a configuration.
 //!
-//! It refuses to read files, the environment or the clock by itself: the caller hands them in.
+//! Does not read files, the environment or the clock itself: the caller provides their contents.
 
 pub mod change;
 pub mod choices;

@@ -1,4 +1,4 @@
-//! One row of the table: a parameter's names and rules, and how its field of [`Config`] is written and compared.
+//! One row of the table: a parameter's names and rules, and how its field of [`Config`] is set and compared.
 
 use crate::kinds::{Refusal, Surroundings};
 use crate::resource::Form;
@@ -10,21 +10,21 @@ use std::sync::OnceLock;
 /// What setting a parameter does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// What the description says.
+    /// It does what its description says.
     Works,
-    /// What the description says, in the eBPF dataplane; nothing in the others, and Felix names it in a warning there.
+    /// It does what its description says, but only in the eBPF dataplane; with any other, Felix names it in a warning.
     Bpf,
-    /// Nothing here, yet; Felix names it in a warning.
+    /// It has no effect yet; Felix names it in a warning.
     Idle,
-    /// Nothing by hand: the node or the cluster writes it, and what needs it takes it from there.
+    /// Users do not set it: the node or the cluster writes it, and consumers read it there.
     Elsewhere,
 }
 
 /// A parameter of Felix.
 pub struct Parameter {
-    /// The name, as in the file, and after `FELIX_` in the environment.
+    /// The name: in the file, and after `FELIX_` in the environment.
     pub name: &'static str,
-    /// The heading that it stands under in the reference.
+    /// Its heading in the reference.
     pub group: &'static str,
     /// What it is for.
     pub description: &'static str,
@@ -32,17 +32,17 @@ pub struct Parameter {
     pub default: &'static str,
     /// Whether only this machine decides: values from the datastore are ignored.
     pub is_local: bool,
-    /// Whether a value that cannot be read is an error; otherwise the default takes its place.
+    /// Whether a value that cannot be parsed is an error; otherwise the default is used.
     pub is_fatal: bool,
-    /// Whether `none` is refused.
+    /// Whether `none` is rejected.
     pub is_mandatory: bool,
-    /// Whether a running Felix follows a change; otherwise it asks for a new start.
+    /// Whether a running Felix follows a change; otherwise a change requires a restart.
     pub is_live: bool,
     /// What setting it does.
     pub effect: Effect,
-    /// Its field of [`Config`].
+    /// The name of its field in [`Config`].
     pub field: &'static str,
-    /// The field of a FelixConfiguration that sets it, and how that is written as text.
+    /// The field of a FelixConfiguration that sets it, and how that field is written as text.
     pub(crate) resource: Option<(&'static str, Form)>,
     pub(crate) accepts: fn() -> String,
     pub(crate) check: fn(&str, &dyn Surroundings) -> Result<(), Refusal>,
@@ -53,7 +53,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The parameter of this name, in any case.
+    /// Finds the parameter of this name, in any case.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         static BY_NAME: OnceLock<HashMap<String, &'static Parameter>> = OnceLock::new();
@@ -69,26 +69,26 @@ impl Parameter {
         self.resource.map(|(field, _)| field)
     }
 
-    /// What texts it takes, besides `none`.
+    /// The texts that it accepts besides `none`.
     #[must_use]
     pub fn accepts(&self) -> String {
         (self.accepts)()
     }
 }
 
-/// The parameters that are set to something else than their default and do nothing here.
+/// The parameters without effect here that differ from their default.
 #[must_use]
 pub fn without_effect(config: &Config) -> Vec<&'static str> {
     changed(config, Effect::Idle)
 }
 
-/// The parameters of the eBPF dataplane that are set to something else than their default, while that dataplane is off.
+/// The parameters of the eBPF dataplane that differ from their default while that dataplane is off.
 #[must_use]
 pub fn without_bpf(config: &Config) -> Vec<&'static str> {
     if config.bpf_enabled { Vec::new() } else { changed(config, Effect::Bpf) }
 }
 
-/// On by default: a change only switches off what is not done anyway.
+/// On by default: changing them only switches off something that is not done anyway.
 const SWITCHED_OFF: [&str; 2] = ["UsageReportingEnabled", "XDPEnabled"];
 
 /// The parameters with this effect that differ from their default.

@@ -1,6 +1,7 @@
-//! From the texts of all sources to one configuration.
+//! Resolves the texts of all sources to one configuration.
 //!
-//! Every text is read, also one that a stronger source overrides: a mistake is reported, or is an error, wherever it stands.
+//! Every text is parsed, even one that a stronger source overrides: a mistake is reported, or is an error, wherever it
+//! is.
 
 use crate::kinds::Surroundings;
 use crate::parameter::Parameter;
@@ -13,12 +14,12 @@ use thiserror::Error;
 /// A configuration that must not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// A parameter that must be right is not.
+    /// A parameter marked `fatal` has an invalid value.
     #[error("{message} (from {source_of_text})")]
     Fatal {
         /// The parameter.
         parameter: &'static str,
-        /// Where the text stands.
+        /// The source of the value.
         source_of_text: Source,
         /// What is wrong.
         message: String,
@@ -28,35 +29,35 @@ pub enum ConfigError {
     NoneRefused {
         /// The parameter.
         parameter: &'static str,
-        /// Where the text stands.
+        /// The source of the value.
         source_of_text: Source,
     },
 }
 
-/// Something that is worth a line in the log.
+/// A message for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// No parameter has this name. It may be one of a newer release, or of a plug-in.
+    /// No parameter has this name. It may belong to a newer release or a plug-in.
     Unknown {
         /// The name.
         name: String,
-        /// Where it stands.
+        /// Its source.
         source: Source,
     },
-    /// Only this machine may decide about the parameter.
+    /// The parameter may only be set on this machine.
     LocalOnly {
         /// The parameter.
         parameter: &'static str,
         /// The text that was ignored.
         text: String,
-        /// Where it stands.
+        /// Its source.
         source: Source,
     },
-    /// The text cannot be read; the default takes its place.
+    /// The text cannot be parsed; the default is used instead.
     Replaced {
         /// The parameter.
         parameter: &'static str,
-        /// Where it stands.
+        /// The source of the text.
         source: Source,
         /// What is wrong.
         message: String,
@@ -77,19 +78,19 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A configuration and where it came from.
+/// A configuration and its origin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Effective {
     /// The values.
     pub config: Config,
-    /// The winning texts, by the parameters' names; also those of parameters that we do not know.
+    /// The winning texts, by the parameters' names, including those of unknown parameters.
     pub texts: Texts,
-    /// What is worth a line in the log.
+    /// Messages for the log.
     pub notices: Vec<Notice>,
 }
 
 impl Config {
-    /// What Felix has when nobody says anything.
+    /// The defaults of the table, parsed for this machine.
     #[must_use]
     pub fn with_defaults(around: &dyn Surroundings) -> Self {
         let mut config = Self::default();
@@ -102,10 +103,10 @@ impl Config {
     }
 }
 
-/// The configuration that the sources give together.
+/// Resolves the sources to a configuration.
 ///
 /// # Errors
-/// When a parameter that must be right is not.
+/// When a `fatal` parameter cannot be parsed, or a `mandatory` one is `none`.
 pub fn resolve(sources: &Sources, around: &dyn Surroundings) -> Result<Effective, ConfigError> {
     let mut resolver = Resolver {
         effective: Effective { config: Config::with_defaults(around), ..Effective::default() },
@@ -122,7 +123,7 @@ pub fn resolve(sources: &Sources, around: &dyn Surroundings) -> Result<Effective
 
 struct Resolver<'a> {
     effective: Effective,
-    /// By name in lower case, the source that decided.
+    /// The source that decided, by name in lower case.
     decided: BTreeMap<String, Source>,
     around: &'a dyn Surroundings,
 }
@@ -182,7 +183,7 @@ impl Resolver<'_> {
         if !is_overridden {
             let result = (parameter.set_default)(config);
             debug_assert!(result.is_ok(), "the default of {} cannot be read", parameter.name);
-            // The one default that is not in the table.
+            // The only default that is not in the table.
             if parameter.name == "FelixHostname" {
                 config.felix_hostname = self.around.hostname().trim().to_lowercase();
             }

@@ -1,4 +1,5 @@
-//! The running configuration: local sources and the feed's settings resolved together, and what each change asks for.
+//! The running configuration: resolves local sources and the feed's settings together, and reports what each change
+//! requires.
 
 use crate::change::Change;
 use crate::feed::FeedSettings;
@@ -11,9 +12,9 @@ use model::feed::{FeedEntry, Status};
 /// A configuration that differs from the one before, or a datastore that stopped being ready.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigNews {
-    /// What the change asks for.
+    /// What the change requires.
     pub change: Change,
-    /// Whether the datastore may be used; if not, Felix starts again and waits for it.
+    /// Whether the datastore may be used; if not, Felix restarts and waits for it.
     pub is_datastore_ready: bool,
 }
 
@@ -26,30 +27,30 @@ pub struct ConfigResolver {
 }
 
 impl ConfigResolver {
-    /// From what the machine says by itself.
+    /// Starts with the machine's own sources.
     ///
     /// # Errors
-    /// When a parameter that must be right is not.
+    /// When a `fatal` parameter cannot be parsed, or a `mandatory` one is `none`.
     pub fn new(sources: Sources, around: Box<dyn Surroundings + Send>) -> Result<Self, ConfigError> {
         let effective = resolve(&sources, &*around)?;
         let feed = FeedSettings::new(effective.config.felix_hostname.clone());
         Ok(Self { sources, feed, effective, around })
     }
 
-    /// Takes in one entry of the feed.
+    /// Processes one entry of the feed.
     pub fn on_entry(&mut self, entry: &FeedEntry) {
         self.feed.on_entry(entry);
     }
 
-    /// Takes in how far the feed has come.
+    /// Processes the feed's sync status.
     pub fn on_status(&mut self, status: Status) {
         self.feed.on_status(status);
     }
 
-    /// Resolves again if the feed brought news. After an error the configuration before stays in force.
+    /// Resolves again if the feed has changed anything. After an error the previous configuration stays in force.
     ///
     /// # Errors
-    /// When a parameter that must be right is not.
+    /// When a `fatal` parameter cannot be parsed, or a `mandatory` one is `none`.
     pub fn flush(&mut self) -> Result<Option<ConfigNews>, ConfigError> {
         let Some(settings) = self.feed.take_news() else { return Ok(None) };
         let is_datastore_ready = settings.is_ready;
@@ -62,25 +63,25 @@ impl ConfigResolver {
         Ok(Some(ConfigNews { change, is_datastore_ready }))
     }
 
-    /// Whether the datastore may be used, by what the feed has said so far.
+    /// Whether the datastore may be used, according to the feed so far.
     #[must_use]
     pub fn is_datastore_ready(&self) -> bool {
         self.feed.is_ready()
     }
 
-    /// The configuration now.
+    /// The present configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.effective.config
     }
 
-    /// The configuration now, with its texts and notices.
+    /// The present configuration with its texts and notices.
     #[must_use]
     pub fn effective(&self) -> &Effective {
         &self.effective
     }
 
-    /// Where the values come from.
+    /// The sources of the values.
     #[must_use]
     pub fn sources(&self) -> &Sources {
         &self.sources
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_running_felix() {
+    fn changes_reach_a_running_felix() {
         let mut resolver = resolver(&[("LogPrefix", "mine")]);
         assert_eq!(resolver.flush(), Ok(None), "in sync, and nothing is different");
         resolver.on_entry(&global("LogPrefix", "theirs"));
@@ -162,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_that_is_not_ready_is_told() {
+    fn a_datastore_that_is_not_ready_is_reported() {
         let mut resolver = resolver(&[]);
         resolver.flush().unwrap();
         resolver.on_entry(&FeedEntry::Ready(ReadyFlag, None));
         let news = resolver.flush().unwrap().unwrap();
         assert_eq!((news.change, news.is_datastore_ready), (Change::None, false));
-        // Nothing new is not a sign that it is ready again.
+        // The absence of news does not mean that it is ready again.
         assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), false));
         resolver.on_entry(&ready());
         assert_eq!((resolver.flush(), resolver.is_datastore_ready()), (Ok(None), true));

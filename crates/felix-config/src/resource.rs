@@ -1,8 +1,8 @@
-//! FelixConfiguration and ClusterInformation, one text per setting.
+//! Converts FelixConfiguration and ClusterInformation to texts, one per setting.
 //!
-//! Felix reads its settings as texts under names of its own, which are older than the resource: seconds without a unit,
-//! lists with commas. The rows of [`PARAMETERS`] say for each field what its setting is called and how it is written. An
-//! annotation `config.projectcalico.org/NAME` overrides the field, unchecked, and may name a setting that has no field.
+//! Felix reads its settings as texts under its own names, which are older than the resource: seconds without a unit,
+//! comma-separated lists. The rows of [`PARAMETERS`] define the setting and the format of each field. An annotation
+//! `config.projectcalico.org/NAME` overrides the field, unchecked, and may name a setting that has no field.
 
 use crate::table::{PARAMETERS, is_same};
 use api::scalars::{Duration, IpOrCidr, go_duration};
@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Before the name of a setting, in an annotation.
+/// The prefix of a setting's name in an annotation.
 const ANNOTATION_PREFIX: &str = api::words::PARAMETER_PREFIX;
 
 /// How a field is written as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As it is; lists with commas, maps as `key=value,`.
+    /// Unchanged; lists with commas, maps as `key=value,`.
     Plain,
     /// A duration, in seconds.
     Seconds,
@@ -39,7 +39,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form that a row of the table names. Checked when the table is compiled.
+    /// The form that a row of the table names, checked at compile time.
     pub(crate) const fn named(name: &str) -> Self {
         const FORMS: [(&str, Form); 7] = [
             ("Seconds", Form::Seconds),
@@ -72,7 +72,8 @@ pub struct Field {
     pub form: Form,
 }
 
-/// The fields of FelixConfiguration that set parameters. `nodeSelector` is none: it says which nodes the others are for.
+/// The fields of FelixConfiguration that set parameters. `nodeSelector` is not one of them: it selects the nodes for
+/// the others.
 pub fn fields() -> impl Iterator<Item = Field> {
     PARAMETERS.iter().filter_map(|parameter| {
         let (json, form) = parameter.resource?;
@@ -80,18 +81,18 @@ pub fn fields() -> impl Iterator<Item = Field> {
     })
 }
 
-/// Which nodes a configuration is for, by its name.
+/// The nodes that a configuration is for, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// All: `default`.
+    /// All nodes: `default`.
     Global,
-    /// One: `node.NAME`.
+    /// One node: `node.NAME`.
     Host(&'a str),
-    /// Those that its selector selects: any other name.
+    /// The nodes that its selector matches: any other name.
     Selected,
 }
 
-/// Which nodes a configuration of this name is for.
+/// The nodes that a configuration of this name is for.
 #[must_use]
 pub fn scope(name: &str) -> Scope<'_> {
     match name.strip_prefix("node.") {
@@ -101,7 +102,7 @@ pub fn scope(name: &str) -> Scope<'_> {
     }
 }
 
-/// The settings of Felix that an object holds: those of its fields that are set, and those of its annotations.
+/// Felix's settings in an object: those of its fields that are set, and those in its annotations.
 #[must_use]
 pub fn felix(configuration: &FelixConfiguration, faults: &mut Faults) -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
@@ -127,10 +128,10 @@ fn overrides(metadata: &ObjectMeta) -> impl Iterator<Item = (String, String)> + 
         .filter_map(|(name, value)| Some((name.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), value.clone())))
 }
 
-/// The settings that come from ClusterInformation, apart from the flag whether the datastore is ready.
+/// The settings from ClusterInformation, apart from the flag whether the datastore is ready.
 pub const CLUSTER_SETTINGS: [&str; 4] = ["ClusterGUID", "ClusterType", "CalicoVersion", "Variant"];
 
-/// The values of [`CLUSTER_SETTINGS`], in that order; none where a field is empty.
+/// The values of [`CLUSTER_SETTINGS`], in that order; `None` if a field is empty.
 #[must_use]
 pub fn cluster(information: &ClusterInformation) -> [Option<String>; 4] {
     let spec = &information.spec;
@@ -138,7 +139,7 @@ pub fn cluster(information: &ClusterInformation) -> [Option<String>; 4] {
         .map(|text| Some(text.clone()).filter(|text| !text.is_empty()))
 }
 
-/// A field as text; none for one that counts as not set.
+/// A field as text; `None` if it counts as unset.
 fn text(value: &Value, form: Form) -> Result<Option<String>, String> {
     let wrong = || format!("{value} is not what this field holds");
     let parts = |value: &Value, part: fn(&Value) -> Option<String>| -> Result<String, String> {
@@ -159,8 +160,8 @@ fn text(value: &Value, form: Form) -> Result<Option<String>, String> {
     })
 }
 
-/// Texts, numbers and truth values as they are, lists with commas, maps with a comma after each pair. An empty text
-/// counts as not set, an empty list does not.
+/// Texts, numbers and truth values unchanged, lists with commas, maps with a comma after each pair. An empty text
+/// counts as unset, but an empty list does not.
 fn plain(value: &Value) -> Option<Option<String>> {
     Some(match value {
         Value::Null => None,
@@ -185,7 +186,7 @@ fn duration(value: &Value) -> Result<std::time::Duration, String> {
     Duration::new(text).parse()
 }
 
-/// Whole milliseconds and the rest apart, as Calico adds them, so that the digits agree.
+/// Converts whole milliseconds and the remainder separately and adds them, like Calico, so that the digits agree.
 fn milliseconds(duration: std::time::Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "durations of this table are far below 2^53 milliseconds")]
     let whole = duration.as_millis() as f64;
@@ -214,7 +215,7 @@ fn health_timeout(value: &Value) -> Option<String> {
     Some(format!("{}={}", value.get("name")?.as_str()?, go_duration(timeout)))
 }
 
-/// In the order of Go's fields, and by their names.
+/// In the order of Go's fields and with their names.
 fn conntrack_timeouts(value: &Value) -> Option<String> {
     const FIELDS: [(&str, &str); 8] = [
         ("creationGracePeriod", "CreationGracePeriod"),
@@ -234,7 +235,7 @@ fn conntrack_timeouts(value: &Value) -> Option<String> {
     Some(texts.join(","))
 }
 
-/// A number as Go prints one by default: the shortest digits that say it, with an exponent from a million on.
+/// Formats a number as Go does by default: the shortest exact digits, with an exponent from a million on.
 fn go_float(number: f64) -> String {
     let text = format!("{number:e}");
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));

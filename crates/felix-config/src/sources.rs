@@ -1,4 +1,4 @@
-//! Where values come from, and whose word counts.
+//! The sources of values, and their order of priority.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 /// Texts by parameter name.
 pub type Texts = BTreeMap<String, String>;
 
-/// A source of values. Later ones override earlier ones.
+/// A source of values. Later variants override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The datastore, for all nodes: FelixConfiguration `default`, ClusterInformation.
     DatastoreGlobal,
-    /// The datastore, for nodes that a selector selects.
+    /// The datastore, for nodes matched by a selector.
     DatastorePerSelector,
     /// The datastore, for this node: FelixConfiguration `node.NAME`, Node.
     DatastorePerHost,
@@ -22,7 +22,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// All, the strongest first.
+    /// All sources, the strongest first.
     pub const STRONGEST_FIRST: [Self; 5] = [
         Self::EnvironmentVariable,
         Self::ConfigFile,
@@ -31,7 +31,7 @@ impl Source {
         Self::DatastoreGlobal,
     ];
 
-    /// Whether it belongs to this machine alone.
+    /// Whether it is local to this machine.
     #[must_use]
     pub fn is_local(self) -> bool {
         matches!(self, Self::ConfigFile | Self::EnvironmentVariable)
@@ -57,13 +57,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Replaces what a source says. Empty texts are not values: `none` is the word for "nothing, on purpose".
+    /// Replaces the values of a source. Empty texts are not values: the word for an intentional absence is `none`.
     pub fn set(&mut self, source: Source, texts: Texts) {
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty()).collect();
         self.texts.insert(source, texts);
     }
 
-    /// What a source says, by name.
+    /// The values of a source, by name.
     pub fn get(&self, source: Source) -> impl Iterator<Item = (&str, &str)> {
         self.texts.get(&source).into_iter().flatten().map(|(name, text)| (name.as_str(), text.as_str()))
     }

@@ -1,43 +1,43 @@
-//! The types that parameters have, where Rust has none that fits.
+//! Types of parameters for which Rust has no suitable one.
 
 use ipnet::IpNet;
 use regex::Regex;
 use std::fmt;
 use std::time::Duration;
 
-/// A length of time as Felix counts it: nanoseconds, and negative ones are possible. Most parameters mean "never" by
-/// anything that is not positive.
+/// A duration as Felix counts it: in nanoseconds, and possibly negative. For most parameters a value that is not
+/// positive means "never".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interval {
     nanos: i64,
 }
 
 impl Interval {
-    /// So many nanoseconds.
+    /// From a number of nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: i64) -> Self {
         Self { nanos }
     }
 
-    /// So many seconds.
+    /// From a number of seconds.
     #[must_use]
     pub const fn from_secs(seconds: i32) -> Self {
         Self { nanos: seconds as i64 * 1_000_000_000 }
     }
 
-    /// In nanoseconds.
+    /// Returns the number of nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> i64 {
         self.nanos
     }
 
-    /// The duration; none for zero and less, which most parameters mean as "never".
+    /// The duration; `None` if it is not positive, which means "never" for most parameters.
     #[must_use]
     pub fn positive(self) -> Option<Duration> {
         u64::try_from(self.nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
-    /// The duration; zero for anything negative.
+    /// The duration; zero if it is negative.
     #[must_use]
     pub fn or_zero(self) -> Duration {
         self.positive().unwrap_or_default()
@@ -53,12 +53,12 @@ impl fmt::Display for Interval {
     }
 }
 
-/// A regular expression. Two are the same when their texts are.
+/// A regular expression. Two are equal if their texts are.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// The expression in this text; `None` when it is none.
+    /// Parses an expression; `None` if it is invalid.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         Regex::new(text).ok().map(Self)
@@ -76,7 +76,7 @@ impl Pattern {
         self.0.as_str()
     }
 
-    /// Whether a text has a part that matches.
+    /// Whether any part of a text matches.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.0.is_match(text)
@@ -113,11 +113,11 @@ pub struct ProtoPort {
     pub protocol: PortProtocol,
     /// The port.
     pub port: u16,
-    /// The peers it is open for; all without.
+    /// The peers for which it is open; all if unset.
     pub net: Option<IpNet>,
 }
 
-/// Ports from `min` to `max`, both included.
+/// Ports from `min` to `max`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
     /// The lowest.
@@ -126,7 +126,7 @@ pub struct PortRange {
     pub max: u16,
 }
 
-/// Route tables from `min` to `max`, both included.
+/// Route tables from `min` to `max`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteTableRange {
     /// The lowest.

@@ -1,4 +1,4 @@
-//! Felix as a program of its own, for tests to start, ask and end.
+//! Felix as a separate program, for tests to start, query and end.
 
 use std::process::ExitCode;
 

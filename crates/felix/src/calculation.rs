@@ -1,6 +1,6 @@
-//! The thread between feed and dataplane: it takes in what the feed says, as much as is waiting, flushes the calculation
-//! graph once, and hands the messages on in parts: those of a first flush together are larger than the graph. It also
-//! watches the configuration.
+//! The thread between feed and dataplane: it processes as much of the feed as is waiting, flushes the calculation graph
+//! once, and passes the messages on in parts, because all messages of a first flush together are larger than the graph.
+//! It also watches the configuration.
 
 use crate::figures::figures;
 use crate::{flows, policysync};
@@ -14,38 +14,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use telemetry::{Health, Metrics, Pulse};
 
-/// How many updates are taken in before a flush, even if more are waiting.
+/// The maximum number of updates processed before a flush, even if more are waiting.
 const UPDATES_PER_FLUSH: usize = 100_000;
-/// How many messages make a part.
+/// The number of messages in a part.
 const MESSAGES_PER_PART: usize = 512;
 
 /// Why the thread ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Only a new start can follow this change.
+    /// The change can only be applied by a restart.
     Restart(String),
-    /// Nothing can be done.
+    /// An error that cannot be handled.
     Failed(String),
 }
 
-/// What the thread needs.
+/// The inputs and outputs of the thread.
 pub(crate) struct Calculation {
     pub(crate) graph: GraphConfig,
     pub(crate) resolver: ConfigResolver,
     pub(crate) encapsulation: Encapsulation,
     pub(crate) dataplane: runner::Sender,
-    /// Where messages go as well, when proxies are to know policies.
+    /// The messages are also sent here, if proxies need to know policies.
     pub(crate) policy_sync: Option<policysync::Sender>,
-    /// Where entries and messages go as well, when flows are logged.
+    /// The entries and messages are also sent here, if flows are logged.
     pub(crate) flows: Option<flows::Tap>,
     pub(crate) pulse: Pulse,
-    /// Which parts may take how long: a parameter that is followed at once.
+    /// The time limits of parts: a parameter that is applied at once.
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
 }
 
 impl Calculation {
-    /// Starts the thread. `ended` hears when it ends by itself.
+    /// Starts the thread. `ended` is notified when it ends by itself.
     pub(crate) fn start(
         self,
         feed: Events,
@@ -96,7 +96,7 @@ impl Calculation {
             *stats.lock().unwrap_or_else(PoisonError::into_inner) = graph.stats();
             if let Some(need) = outlet.other_encapsulation {
                 return Some(Verdict::Restart(format!(
-                    "pools ask for other tunnels: {need:?} instead of {:?}",
+                    "pools require other tunnels: {need:?} instead of {:?}",
                     self.encapsulation
                 )));
             }
@@ -111,14 +111,14 @@ impl Calculation {
         }
     }
 
-    /// Follows the configuration, or says why Felix cannot go on with it.
+    /// Applies configuration changes, or returns why Felix cannot continue with them.
     fn follow_configuration(&mut self) -> Result<(), Verdict> {
         let Some(news) = self.resolver.flush().map_err(|error| Verdict::Failed(error.to_string()))? else {
             return Ok(());
         };
         if !news.is_datastore_ready {
-            // What comes from a datastore that is being migrated or filled is not what anybody meant to enforce. What is
-            // programmed stays, and the next start waits.
+            // The content of a datastore that is being migrated or filled is not meant to be enforced. The programmed
+            // state remains, and the next start waits.
             return Err(Verdict::Restart(
                 "the datastore is not ready to be used (datastoreReady of the ClusterInformation)".to_owned(),
             ));
@@ -128,7 +128,10 @@ impl Calculation {
                 Err(Verdict::Restart(format!("configuration changed: {}", names.join(", "))))
             }
             Change::Live(names) => {
-                tracing::info!(parameters = names.join(", "), "configuration changed, and is followed");
+                tracing::info!(
+                    parameters = names.join(", "),
+                    "configuration changed; applied without a restart"
+                );
                 self.health.set_overrides(crate::run::health_overrides(self.resolver.config()));
                 Ok(())
             }
@@ -136,7 +139,7 @@ impl Calculation {
         }
     }
 
-    /// Returns how many entries it was.
+    /// Processes an event; returns its number of entries.
     fn take(&mut self, graph: &mut CalcGraph, event: FeedEvent) -> usize {
         match event {
             FeedEvent::Entries(entries) => {
@@ -185,17 +188,18 @@ impl Calculation {
     }
 }
 
-/// Hands messages on in parts.
+/// Passes messages on in parts.
 struct Outlet {
     dataplane: runner::Sender,
     policy_sync: Option<policysync::Sender>,
     flows: Option<flows::Tap>,
     part: Vec<ToDataplane>,
     count: usize,
-    /// Whether nobody listens any more: Felix is about to end.
+    /// Whether the receiver is gone: Felix is about to end.
     is_gone: bool,
     encapsulation: Encapsulation,
-    /// What pools ask for, if it is not what was made at the start: devices and guard rules for tunnels.
+    /// The encapsulations that pools need, if they differ from those set up at the start: devices and guard rules for
+    /// tunnels.
     other_encapsulation: Option<Encapsulation>,
 }
 
@@ -214,7 +218,7 @@ impl Outlet {
         }
     }
 
-    /// Hands on what is left; returns how many messages it was altogether, or nothing when nobody listens any more.
+    /// Sends the remaining messages; returns the total number of messages, or `None` when the receiver is gone.
     fn finish(&mut self) -> Option<usize> {
         let count = std::mem::take(&mut self.count);
         if count > 0 {
@@ -253,7 +257,7 @@ mod tests {
         FeedEntry::GlobalConfig(name.to_owned(), Some(text.to_owned()))
     }
 
-    /// A calculation that has begun, with a feed that is in sync; its verdict comes over the second channel.
+    /// A started calculation whose feed is in sync; its verdict is sent over the second channel.
     fn running(health: &Health) -> (mpsc::Sender<FeedEvent>, Receiver<Verdict>, Box<dyn Send>) {
         let mut sources = Sources::default();
         sources.set(Source::EnvironmentVariable, [("felixhostname".to_owned(), "n1".to_owned())].into());
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datastore_that_is_locked_asks_for_a_new_start() {
+    fn a_locked_datastore_requires_a_restart() {
         let (feed, verdict, events) = running(&Health::default());
         let tier = FeedEntry::Tier("default".into(), Some(Tier::default()));
         assert!(verdict.recv_timeout(Duration::from_millis(200)).is_err(), "it goes on while it may");
@@ -303,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_health_are_followed_at_once() {
+    fn health_timeouts_are_applied_at_once() {
         let health = Health::default();
         health.register("CalculationGraph", &Pulse::new(), true, true, Duration::from_secs(30));
         let (feed, verdict, _events) = running(&health);
@@ -317,7 +321,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(100));
         }
         assert!(is_followed(), "{}", health.summary(Instant::now()).detail);
-        // Others ask for a new start.
+        // Other parameters require a restart.
         let _ = feed.blocking_send(FeedEvent::Entries(vec![setting("LogPrefix", "mine")]));
         let verdict = verdict.recv_timeout(Duration::from_secs(60)).expect("it ends");
         assert_eq!(verdict, Verdict::Restart("configuration changed: LogPrefix".to_owned()));

@@ -1,4 +1,4 @@
-//! How Felix is started: its few arguments, its log, and the process around it.
+//! Felix's command line: its few arguments, its log, and the process around it.
 
 use crate::run::{Ended, run};
 use clap::Parser;
@@ -21,7 +21,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Nothing is left to report to when the terminal is gone.
+            // If the terminal is gone, there is nowhere left to report to.
             let _ = error.print();
             return ExitCode::from(u8::from(error.use_stderr()));
         }
@@ -29,7 +29,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     telemetry::memory::share_one_heap();
     telemetry::memory::join_small_pieces();
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        // Feeds, probes and reports; the work is done in threads of its own.
+        // Feeds, probes and reports; the main work is done in separate threads.
         .worker_threads(1)
         .max_blocking_threads(4)
         .enable_all()

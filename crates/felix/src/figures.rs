@@ -1,10 +1,10 @@
-//! What the calculation graph counts, under the names that Calico's dashboards know.
+//! The counters of the calculation graph, under the names used by Calico's dashboards.
 
 use calc::Stats;
 use std::sync::{Arc, Mutex, PoisonError};
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// Shows the newest counts whenever somebody asks.
+/// Registers the figures; the newest counts are shown on each request.
 pub(crate) fn figures(metrics: &Metrics, stats: &Arc<Mutex<Stats>>) {
     let stats = Arc::clone(stats);
     metrics.source(move |figures| {
@@ -87,8 +87,8 @@ fn plain(stats: &Stats) -> [Figure; 10] {
     ]
 }
 
-/// The figures of the index from labels to selectors. Strategies go by Calico's names for the nearest of its own; it counts
-/// those of endpoints and of their parents apart, and here both are one index.
+/// The figures of the index from labels to selectors. Strategies use Calico's names for its nearest equivalents. Calico
+/// counts endpoints and their parents separately; here both are in one index.
 fn of_label_index(stats: &Stats) -> [Figure; 3] {
     let labelled = |label: &str, values: &[(&str, f64)]| {
         values.iter().map(|(word, value)| (format!("{label}=\"{word}\""), *value)).collect()
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_counted_is_shown() {
-        // A value of its own for each, so that none can stand in for another.
+    fn all_counters_are_shown() {
+        // A different value for each, so that none can be mistaken for another.
         let stats = Stats {
             active_local_endpoints: 101,
             active_local_policies: 102,

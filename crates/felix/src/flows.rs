@@ -1,14 +1,15 @@
-//! Flow logs: who talked to whom, and which policies decided (`FlowLogsGoldmaneServer`, `FlowLogsLocalReporter`).
+//! Flow logs: who communicated with whom, and which policies decided (`FlowLogsGoldmaneServer`,
+//! `FlowLogsLocalReporter`).
 //!
 //! ```text
 //! feed, calculation ─► Tap ─► directory (names of addresses, policies)
 //!                                  │ asked
 //! rules, programs ─► readers (threads) ─► collector (a thread) ─► sinks ─► Goldmane, each interval
-//!           bounded, shedding                                └──► whoever listens on this node, each second
+//!           bounded, shedding                                └──► listeners on this node, each second
 //! ```
 //!
-//! Nothing here is made, and nothing is asked of the kernel, unless flows are logged. The dataplane never waits for it: what
-//! there is no time for is dropped and counted. It refuses to decide anything about packets.
+//! Unless flows are logged, nothing here is created, and the kernel is not queried. The dataplane never waits for flow
+//! logs: excess reports are dropped and counted. Nothing here decides about packets.
 
 mod collector;
 mod directory;
@@ -42,18 +43,18 @@ use std::time::Duration;
 use telemetry::{Health, Metrics, Pulse};
 use tokio::task::JoinHandle;
 
-/// How many reports of readers may wait for the collector.
+/// How many reports of readers may be queued for the collector.
 const WAITING: usize = 256;
-/// How long the collector may be at one piece of work; as Calico's reporter of this name.
+/// The time limit of the collector for one piece of work, as for Calico's reporter of this name.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How long to wait before the kernel is asked again.
+/// The pause before the kernel is queried again.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The shortest interval of flows.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
-/// Where the kernel is set to count the packets of connections.
+/// The kernel setting that counts the packets of connections.
 const COUNTING: &str = "net/netfilter/nf_conntrack_acct";
 
-/// What the collector is to do.
+/// The collector's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     host: String,
@@ -68,7 +69,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What the configuration asks for; nothing if flows are not logged.
+    /// The settings from the configuration; `None` if flows are not logged.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         if !config.logs_flows() || !config.is_leader() {
             return None;
@@ -82,7 +83,7 @@ impl Settings {
         });
         if tls.is_none() && files.iter().any(|file| !file.is_empty()) {
             tracing::warn!(
-                "flows are sent without TLS: of TyphaCAFile, TyphaCertFile and TyphaKeyFile not all are set"
+                "flows are sent without TLS: TyphaCAFile, TyphaCertFile and TyphaKeyFile are not all set"
             );
         }
         Some(Self {
@@ -104,12 +105,12 @@ impl Settings {
     }
 }
 
-/// Where the feed's entries and the calculation's messages go as well.
+/// Receives the feed's entries and the calculation's messages for flow logs.
 #[derive(Clone)]
 pub(crate) struct Tap(Arc<Mutex<Directory>>);
 
 impl Tap {
-    /// Takes in entries of the feed.
+    /// Processes entries of the feed.
     pub(crate) fn entries(&self, entries: &[FeedEntry]) {
         let mut directory = lock(&self.0);
         for entry in entries {
@@ -117,7 +118,7 @@ impl Tap {
         }
     }
 
-    /// Takes in messages of the calculation.
+    /// Processes messages of the calculation.
     pub(crate) fn messages(&self, messages: &[ToDataplane]) {
         let mut directory = lock(&self.0);
         for message in messages {
@@ -126,7 +127,7 @@ impl Tap {
     }
 }
 
-/// The collector while it runs; dropping it ends that.
+/// A running collector, which ends when this value is dropped.
 pub(crate) struct Running {
     has_ended: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
@@ -144,7 +145,7 @@ impl Drop for Running {
 /// Starts to log flows.
 ///
 /// # Errors
-/// When there can be no thread.
+/// When a thread cannot be started.
 pub(crate) fn start(
     settings: Settings,
     health: &Health,
@@ -154,7 +155,7 @@ pub(crate) fn start(
         goldmane = settings.target.as_ref().map(|target| target.address.as_str()),
         is_local = settings.socket.is_some(),
         interval = ?settings.interval,
-        "flows are logged"
+        "logging flows"
     );
     let directory = Arc::new(Mutex::new(Directory::new(&settings.host, settings.evaluates)));
     let counts = Arc::new(Counts::default());
@@ -171,7 +172,7 @@ pub(crate) fn start(
         let (sender, inputs) = sync_channel(WAITING);
         let shared = Shared { collector: sender, counts, metrics, has_ended: Arc::clone(&has_ended) };
         let heard = listen(&shared, has_programs, untracked);
-        // Readers have their own; the collector ends with the last of them.
+        // Readers have their own clones; the collector ends with the last of them.
         drop(shared);
         let Some(Heard { agree }) = heard else { return };
         if !agree {
@@ -182,16 +183,18 @@ pub(crate) fn start(
     Ok((Tap(directory), running))
 }
 
-/// What the kernel reports.
+/// Properties of the kernel's reports.
 struct Heard {
-    /// Whether reports and counters agree on where a connection was made to. Linux does not see what eBPF programs translate.
+    /// Whether reports and counters agree on the original destination of a connection. Linux does not see translations
+    /// by eBPF programs.
     agree: bool,
 }
 
-/// Has the kernel count and report. Tries again while somebody else reads what is ours; nothing if the end comes first.
+/// Makes the kernel count and report. Retries while another process reads our groups; returns `None` if the end is
+/// requested first.
 fn listen(shared: &Shared, has_programs: bool, untracked: Untracked) -> Option<Heard> {
     if let Err(error) = netlink::sysctl::ensure(COUNTING, "1") {
-        tracing::warn!(%error, "the kernel may not count packets of connections; flows have no figures then");
+        tracing::warn!(%error, "the kernel may not count packets of connections; flows then have no figures");
     }
     loop {
         if shared.has_ended.load(Ordering::Relaxed) {
@@ -205,10 +208,10 @@ fn listen(shared: &Shared, has_programs: bool, untracked: Untracked) -> Option<H
                     false => Ok(()),
                 }) {
                     Ok(()) => return Some(Heard { agree }),
-                    Err(error) => tracing::error!(%error, "there are no threads to read flows with"),
+                    Err(error) => tracing::error!(%error, "cannot start the threads that read flows"),
                 }
             }
-            Err(error) => tracing::error!(%error, "flows cannot be logged; trying again"),
+            Err(error) => tracing::error!(%error, "cannot log flows; retrying"),
         }
         let mut waited = Duration::ZERO;
         while waited < PAUSE && !shared.has_ended.load(Ordering::Relaxed) {

@@ -1,19 +1,19 @@
 //! Felix's log: standard error (`LogSeverityScreen`), a file (`LogFilePath`, `LogSeverityFile`) and syslog
-//! (`LogSeveritySys`), each with the least severe message that it takes. It starts with what environment and file say, and
-//! follows what the datastore says as soon as that is known.
+//! (`LogSeveritySys`), each with the least severe message that it takes. It starts with the settings of environment and
+//! file, and applies those of the datastore as soon as they are known.
 //!
-//! Calico writes to file and syslog by default. Here both are written to only when something asks for them by name: in
-//! the containers of a cluster nobody reads them.
+//! Calico writes to file and syslog by default. Here both are used only if they are configured explicitly: in the
+//! containers of a cluster nobody reads them.
 
 use api::Severity;
 use daemon::log::{LevelFilter, Outlets};
 use felix_config::Config;
 use felix_config::sources::Texts;
 
-/// Who speaks to syslog.
+/// The name that syslog messages carry.
 const SYSLOG_NAME: &str = "calico-felix";
 
-/// Where messages go by the configuration. `texts` are the parameters that are set to anything.
+/// The outlets according to the configuration. `texts` are the explicitly set parameters.
 pub(crate) fn outlets(config: &Config, texts: &Texts) -> Outlets {
     let is_set = |name| texts.contains_key(name);
     let on = |severity| Some(level(severity)).filter(|level| *level != LevelFilter::OFF);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_and_syslog_are_written_to_only_when_asked_for_by_name() {
+    fn file_and_syslog_are_used_only_if_set_explicitly() {
         let texts =
             |names: &[&str]| -> Texts { names.iter().map(|name| ((*name).into(), String::new())).collect() };
         let mut config = Config {

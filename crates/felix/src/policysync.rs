@@ -1,12 +1,12 @@
-//! Policies for proxies inside workloads (`PolicySyncPathPrefix`): each workload that has a proxy gets a socket, and who
-//! connects there learns about that workload and nothing else.
+//! Policies for proxies inside workloads (`PolicySyncPathPrefix`): each workload with a proxy gets a socket. A proxy
+//! that connects there receives information about that workload only.
 //!
 //! ```text
-//! calculation ─► Sender ─► processor (what is known, who knows it) ─► connections ─► gRPC streams
+//! calculation ─► Sender ─► processor (what is known, and who knows it) ─► connections ─► gRPC streams
 //! ```
 //!
-//! A proxy that does not read is cut off when too much waits for it; it comes back and receives everything again. The
-//! calculation never waits for proxies.
+//! A proxy that does not read is cut off when too many messages are queued for it; it then reconnects and receives
+//! everything again. The calculation never waits for proxies.
 
 mod convert;
 mod processor;
@@ -22,15 +22,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How many batches of messages may wait for a proxy.
+/// How many batches of messages may be queued for a proxy.
 const WAITING: usize = 256;
 
-/// Where the calculation's messages go.
+/// Receives the calculation's messages.
 #[derive(Clone)]
 pub(crate) struct Sender(Hub);
 
 impl Sender {
-    /// Takes in messages.
+    /// Processes messages.
     pub(crate) fn tell(&self, messages: &[ToDataplane]) {
         let mut state = self.0.lock();
         for message in messages {
@@ -40,7 +40,7 @@ impl Sender {
     }
 }
 
-/// What is known, and the queues of those who follow it.
+/// The known state, and the queues of the connected proxies.
 #[derive(Clone, Default)]
 pub(crate) struct Hub(Arc<Mutex<State>>);
 
@@ -61,7 +61,7 @@ impl State {
             let Some(queue) = self.queues.get(&connection) else { continue };
             let is_cut_off = !messages.is_empty() && queue.try_send(messages).is_err();
             if is_cut_off {
-                tracing::warn!(connection, "a proxy does not read; it has to connect again");
+                tracing::warn!(connection, "a proxy does not read; it has to reconnect");
             }
             if is_last || is_cut_off {
                 self.queues.remove(&connection);
@@ -75,7 +75,7 @@ impl Hub {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A proxy of this workload joins: its number, and its queue.
+    /// Adds a proxy of this workload; returns its number and its queue.
     pub(crate) fn join(
         &self,
         id: &WorkloadEndpointId,
@@ -90,7 +90,7 @@ impl Hub {
         (connection, receiver)
     }
 
-    /// It is gone.
+    /// Removes a proxy.
     pub(crate) fn leave(&self, id: &WorkloadEndpointId, connection: Connection) {
         let mut state = self.lock();
         state.queues.remove(&connection);
@@ -98,7 +98,7 @@ impl Hub {
     }
 }
 
-/// Starts to serve sockets under this folder.
+/// Starts to serve sockets under this directory.
 pub(crate) fn start(prefix: PathBuf) -> (Sender, JoinHandle<()>) {
     let hub = Hub::default();
     tracing::info!(folder = %prefix.display(), "serving policy to the workloads' proxies");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proxy_is_told_about_its_own_workload() {
+    async fn a_proxy_is_informed_about_its_own_workload() {
         let folder = Folder::new("policysync").unwrap();
         let prefix = folder.path().to_owned();
         let (sender, task) = start(prefix.clone());

@@ -1,8 +1,8 @@
-//! What the dataplane reports, written down where others look: Felix's sign of life and the endpoints' states in the
-//! datastore, and a file per endpoint for the CNI plugin that waits for it.
+//! Writes the dataplane's reports where other programs read them: Felix's sign of life and the endpoints' states into
+//! the datastore, and a file per endpoint for the CNI plugin that waits for it.
 //!
-//! The datastore may be away: what is to be said is kept by endpoint, so that only the newest state is written when it is
-//! back. Files are written by rename.
+//! The datastore may be unreachable: reports are kept by endpoint, so that only the newest state is written when it
+//! returns. Files are written by rename.
 
 use datastore::{Backend, Error};
 use felix_config::Config;
@@ -20,7 +20,7 @@ pub(crate) mod wireguard;
 pub(crate) use files::EndpointFiles;
 pub(crate) use latest::Latest;
 
-/// What a report is about. In this order: being in sync is said after everything that is.
+/// The subject of a report. In this order: being in sync is reported after everything that is in sync.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Workload(WorkloadEndpointId),
@@ -29,7 +29,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// The subject of reports that are written down here; none for others.
+    /// The subject of reports that are written here; `None` for others.
     pub(crate) fn of(report: &FromDataplane) -> Option<Self> {
         match report {
             FromDataplane::WorkloadEndpointStatus { id, .. } => Some(Self::Workload(id.clone())),
@@ -40,20 +40,20 @@ impl Subject {
     }
 }
 
-/// What is written where.
+/// What is written, and where.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportSettings {
     pub(crate) host: String,
     pub(crate) region: String,
-    /// How often Felix says that it lives; never if absent.
+    /// The interval of Felix's sign of life; `None` for never.
     pub(crate) interval: Option<Duration>,
-    /// For how long that holds.
+    /// For how long a sign of life is valid.
     pub(crate) ttl: Duration,
     /// Whether endpoints' states are written to the datastore.
     pub(crate) endpoints: bool,
-    /// How long changes of endpoints are collected.
+    /// How long changes of endpoints are collected before they are written.
     pub(crate) delay: Duration,
-    /// Where the files of endpoints are; none if absent.
+    /// The directory of the endpoints' files; `None` for no files.
     pub(crate) folder: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ impl ReportSettings {
         Self {
             host: config.felix_hostname.clone(),
             region: region_string(&config.openstack_region),
-            // Kubernetes has no place for these reports.
+            // Kubernetes cannot store these reports.
             interval: config.reporting_interval.positive().filter(|_| !kubernetes),
             ttl: config.reporting_ttl.or_zero(),
             endpoints: config.endpoint_reporting_enabled && !kubernetes,
@@ -121,7 +121,7 @@ pub(crate) async fn write(
                 let batch = std::mem::take(&mut pending);
                 for (key, status) in batch {
                     if let Err(error) = write_endpoint(&*backend, &key, status).await {
-                        tracing::warn!(%error, %key, "cannot report an endpoint's state; trying again");
+                        tracing::warn!(%error, %key, "cannot report an endpoint's state; retrying");
                         pending.entry(key).or_insert(status);
                     }
                 }
@@ -132,7 +132,7 @@ pub(crate) async fn write(
             () = tick => {
                 let uptime = begin.elapsed().as_secs_f64();
                 if let Err(error) = write_life(&*backend, &settings, uptime, first).await {
-                    tracing::warn!(%error, "cannot report that Felix lives");
+                    tracing::warn!(%error, "cannot report that Felix is alive");
                 } else {
                     first = false;
                 }

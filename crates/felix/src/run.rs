@@ -1,4 +1,4 @@
-//! All of Felix together.
+//! Runs all parts of Felix together.
 
 use crate::calculation::{Calculation, Verdict};
 use crate::cli::Arguments;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use telemetry::{Health, Metrics, Pulse};
 
-/// How long the graph may be at one piece of work.
+/// The time limit of the graph for one piece of work.
 const GRAPH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The dataplane's limit is never shorter than this.
 const SHORTEST_WATCHDOG: Duration = Duration::from_secs(20);
@@ -31,20 +31,20 @@ const SHORTEST_WATCHDOG: Duration = Duration::from_secs(20);
 /// Why Felix ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was asked to.
+    /// The end was requested by a signal.
     Signal,
-    /// The configuration changed in a way that only a new start can follow.
+    /// The configuration changed in a way that requires a restart.
     Restart,
 }
 
-/// Who delivers the feed; dropping it ends that.
+/// The source of the feed, which ends when this value is dropped.
 #[expect(dead_code, reason = "held for their ends alone")]
 enum Following {
     Datastore(follow::Follower),
     Typha(typha_client::Follower),
 }
 
-/// Runs Felix until it is asked to end, or cannot go on.
+/// Runs Felix until it is asked to end, or cannot continue.
 ///
 /// # Errors
 /// When the configuration cannot be read, or the kernel cannot be reached.
@@ -61,10 +61,10 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     };
     let local = startup::local_settings(&arguments.config_file)?;
     follow(local.config(), &local.effective().texts);
-    // Probes are answered while the datastore is waited for: Felix is alive, and not ready.
+    // Probes are answered while Felix waits for the datastore: it is alive, but not ready.
     let mut servers = Servers::default();
     servers.serve_health(local.config(), &health);
-    // One listener from here to the end: a signal between two of them would be lost.
+    // One listener for the whole run: a signal between two of them would be lost.
     let mut end = std::pin::pin!(daemon::signals::end().context("receiving signals")?);
     let Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation } = tokio::select! {
         started = startup::start(local) => started?,
@@ -133,7 +133,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         config.debug_memory_profile_path.clone(),
         config.debug_cpu_profile_path.clone(),
     ));
-    // Held to the end: dropping it ends the collector.
+    // Held until the end: dropping it ends the collector.
     let (flows, _collector) = match flows::Settings::of(&config) {
         None => (None, None),
         Some(settings) => {
@@ -144,7 +144,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let typha_health = health.clone();
     let calculation = Calculation {
         graph: GraphConfig {
-            // Without Kubernetes there are none.
+            // Without Kubernetes there are no services.
             serves_services: config.bpf_enabled && kubernetes,
             ..graph_config(&config, &encapsulation, running.suppress_overlaps())
         },
@@ -158,7 +158,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         metrics,
     };
     let options = follow::FelixOptions { kubernetes, use_pod_cidr, leader: config.is_leader() };
-    // Configuration alone is little, and every Felix that is not the leader asks for no more.
+    // The configuration alone is small, and a Felix that is not the leader needs no more.
     let (follower, feed) = match typha {
         Some(plan) if config.is_leader() => {
             let (follower, feed) = typha::start(plan, &typha_health);
@@ -179,7 +179,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     let result = tokio::select! {
         verdict = verdict => match verdict {
             Ok(Verdict::Restart(reason)) => {
-                tracing::info!(%reason, "a new start is needed");
+                tracing::info!(%reason, "a restart is needed");
                 Ok(Ended::Restart)
             }
             Ok(Verdict::Failed(reason)) => Err(anyhow::anyhow!(reason)),
@@ -187,7 +187,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
         },
         ended = failed => match ended {
             Ok(Err(error)) if error.is_restart() => {
-                tracing::info!(reason = %error, "a new start is needed");
+                tracing::info!(reason = %error, "a restart is needed");
                 Ok(Ended::Restart)
             }
             Ok(Err(error)) => Err(error.into()),
@@ -195,12 +195,12 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
             Err(error) => Err(error.into()),
         },
         () = &mut end => {
-            tracing::info!("asked to end; what is programmed stays");
+            tracing::info!("asked to end; the programmed state remains");
             Ok(Ended::Signal)
         }
     };
     drop(follower);
-    // If the dataplane is busy it is not waited for: the next Felix repairs whatever is half done.
+    // Does not wait for a busy dataplane: the next Felix repairs whatever is half done.
     let _ = sender.try_send(Event::Stop);
     for task in [reporter, key_writer, owner_writer, dumps].into_iter().chain(proxies) {
         task.abort();
@@ -209,7 +209,7 @@ pub async fn run(arguments: &Arguments) -> Result<Ended> {
     result
 }
 
-/// Other limits for parts of Felix, as the configuration has them.
+/// The configured time limits for parts of Felix.
 pub(crate) fn health_overrides(config: &Config) -> BTreeMap<String, Duration> {
     config.health_timeout_overrides.iter().map(|(name, limit)| (name.clone(), limit.or_zero())).collect()
 }

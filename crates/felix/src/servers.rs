@@ -1,5 +1,4 @@
-//! The pages that others look at: health and figures. They are served beside a working Felix and never keep it from
-//! working: a port that somebody else has is waited for.
+//! Pages for other programs: health and figures. They never keep Felix from working: a port in use is waited for.
 
 use felix_config::Config;
 use telemetry::{Health, Metrics};
@@ -8,7 +7,7 @@ use telemetry_server::{Pages, serve_at};
 use tls::TlsFiles;
 use tokio::task::JoinHandle;
 
-/// What is served; it ends with this value.
+/// The running servers, which end when this value is dropped.
 #[derive(Default)]
 pub(crate) struct Servers {
     health: Option<(Address, JoinHandle<()>)>,
@@ -16,7 +15,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Serves health where the configuration says so now.
+    /// Serves health at the currently configured address.
     pub(crate) fn serve_health(&mut self, config: &Config, health: &Health) {
         let wanted = config
             .health_enabled
@@ -34,7 +33,7 @@ impl Servers {
         });
     }
 
-    /// Serves figures if the configuration says so.
+    /// Serves figures if the configuration enables it.
     pub(crate) fn serve_metrics(&mut self, config: &Config, metrics: &Metrics) {
         if !config.prometheus_metrics_enabled {
             return;
@@ -67,7 +66,7 @@ fn address(what: &'static str, host: &str, port: i64) -> Option<Address> {
     }
 }
 
-/// The files for metrics over TLS; one of certificate and key is enough to ask for it.
+/// The files for metrics over TLS; either of certificate and key enables it.
 fn tls_files(config: &Config) -> Option<TlsFiles> {
     let (certificate, key) = (&config.prometheus_metrics_cert_file, &config.prometheus_metrics_key_file);
     (!certificate.is_empty() || !key.is_empty()).then(|| TlsFiles {
@@ -103,11 +102,11 @@ mod tests {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("nobody answers on port {port}");
+        panic!("no answer on port {port}");
     }
 
     #[tokio::test]
-    async fn ports_that_are_taken_keep_nothing_from_starting() {
+    async fn ports_in_use_do_not_block_the_start() {
         let (one, other) = (TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await);
         let (one, other) = (one.unwrap(), other.unwrap());
         let port = |listener: &TcpListener| i64::from(listener.local_addr().unwrap().port());
@@ -123,7 +122,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.set("felix_resync_state", "State.", 3.0);
         let mut servers = Servers::default();
-        // Neither waits nor fails; and asking again for the same changes nothing.
+        // It neither waits nor fails; and repeating the same request changes nothing.
         servers.serve_health(&config, &Health::default());
         servers.serve_metrics(&config, &metrics);
         servers.serve_health(&config, &Health::default());

@@ -1,5 +1,5 @@
-//! The configuration that Felix starts with: environment and file, then what the datastore says, read once through a small
-//! feed of the kinds that hold settings. The datastore is waited for as long as it takes.
+//! The initial configuration of Felix: environment and file, then the datastore's settings, read once through a small
+//! feed of the kinds that hold settings. Waits for the datastore for as long as it takes.
 
 use anyhow::{Context as _, Result};
 use api::Kind;
@@ -17,17 +17,17 @@ use model::feed::{FeedEntry, Status};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What Felix knows when it starts.
+/// The state of Felix when it starts.
 pub(crate) struct Startup {
     /// The datastore.
     pub(crate) backend: Arc<dyn Backend>,
     /// Whether the datastore is the Kubernetes API.
     pub(crate) kubernetes: bool,
-    /// Whether Kubernetes gives out the addresses.
+    /// Whether Kubernetes assigns the addresses.
     pub(crate) use_pod_cidr: bool,
-    /// The configuration, ready to follow changes.
+    /// The configuration, ready to apply changes.
     pub(crate) resolver: ConfigResolver,
-    /// What the pools ask for.
+    /// The encapsulations of the pools.
     pub(crate) encapsulation: Encapsulation,
 }
 
@@ -55,13 +55,13 @@ pub(crate) fn local_settings(file: &Path) -> Result<ConfigResolver> {
     Ok(ConfigResolver::new(local_sources(file)?, Box::new(Machine))?)
 }
 
-/// What is worth a line in the log about the configuration that Felix starts with.
+/// Messages for the log about the initial configuration.
 pub(crate) fn notices(resolver: &ConfigResolver) -> Vec<String> {
     let mut notices: Vec<String> = resolver.effective().notices.iter().map(ToString::to_string).collect();
     let config = resolver.config();
     for (why, names) in [
         ("without effect in this version", felix_config::without_effect(config)),
-        // Manifests often set these beforehand, so nothing is wrong with that.
+        // Manifests often set these beforehand, so this is not a mistake.
         ("for the eBPF dataplane only, which is off (BPFEnabled)", felix_config::without_bpf(config)),
     ] {
         if !names.is_empty() {
@@ -87,14 +87,14 @@ fn local_sources(file: &Path) -> Result<Sources> {
     Ok(sources)
 }
 
-/// Opens the datastore and reads the settings that are in it.
+/// Opens the datastore and reads its settings.
 pub(crate) async fn start(mut resolver: ConfigResolver) -> Result<Startup> {
     let mut settings = ClientConfig::load(None, &SystemEnvironment)?;
     let overrides = resolver.config().datastore_overrides(resolver.sources());
     apply_overrides(&mut settings, &overrides);
     let kubernetes = settings.datastore_type == DatastoreType::Kubernetes;
     let use_pod_cidr = settings.kubernetes.use_pod_cidr;
-    // Stores that are not there yet are waited for by the feed: a node boots in any order.
+    // The feed waits for stores that are not up yet: nodes boot in any order.
     let backend = client::open_backend(&settings).await?;
     let encapsulation = settle(&backend, &mut resolver, use_pod_cidr).await?;
     Ok(Startup { backend, kubernetes, use_pod_cidr, resolver, encapsulation })
@@ -143,7 +143,7 @@ async fn settle(
                 in_sync = status == Status::InSync;
                 resolver.on_status(status);
             }
-            // The store is waited for as long as it takes; the follower has logged it.
+            // Waits for the store for as long as it takes; the follower has logged it.
             FeedEvent::Away(_) => {}
         }
         if !in_sync {
@@ -192,7 +192,7 @@ fn settings_feed(host: &str, use_pod_cidr: bool) -> Vec<FollowedKind> {
     kinds
 }
 
-/// What the configuration says about tunnels.
+/// The configuration of tunnels.
 pub(crate) fn encapsulation_settings(config: &Config) -> calc::network::EncapsulationSettings {
     calc::network::EncapsulationSettings {
         ipip: config.ipip_enabled,

@@ -1,7 +1,7 @@
-//! Following Typha instead of the datastore, where the configuration names one.
+//! Follows Typha instead of the datastore, if the configuration names one.
 //!
-//! Felix then waits for Typha and never follows the datastore itself. While no Typha can be reached, what is programmed
-//! stays, and health says so.
+//! Felix then waits for Typha and never follows the datastore itself. While no Typha can be reached, the programmed
+//! state remains, and health reports it.
 
 use anyhow::{Context as _, Result, anyhow};
 use daemon::SystemEnvironment;
@@ -51,10 +51,10 @@ fn settings(config: &Config) -> Result<ClientSettings> {
     Ok(settings)
 }
 
-/// How to follow Typha; none where no Typha is named.
+/// How to follow Typha; `None` if no Typha is configured.
 ///
 /// # Errors
-/// When the configuration names a Typha that cannot be looked for: Felix must not go on without it.
+/// When the configured Typha cannot be looked for: Felix must not continue without it.
 pub(crate) async fn plan(config: &Config) -> Result<Option<(Discovery, ClientSettings)>> {
     let discovery = match named(config) {
         None => return Ok(None),
@@ -63,7 +63,7 @@ pub(crate) async fn plan(config: &Config) -> Result<Option<(Discovery, ClientSet
             let access = kube_access::KubeAccess::from_environment(&SystemEnvironment).await?;
             Discovery::Service {
                 access: Box::new(
-                    access.context("TyphaK8sServiceName is set, and there is no access to Kubernetes")?,
+                    access.context("TyphaK8sServiceName is set, but there is no access to Kubernetes")?,
                 ),
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),

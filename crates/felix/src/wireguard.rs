@@ -1,12 +1,12 @@
-//! WireGuard before Felix hears of the cluster: what cannot work is taken away first, because with it in place Felix may
-//! never hear of anything.
+//! WireGuard before Felix learns about the cluster: anything that cannot work is removed first, because otherwise Felix
+//! may never reach the datastore.
 //!
-//! With host encryption the way to the datastore, or to Typha, can itself lead through WireGuard. When this node's device
-//! has another key than the one that it publishes, or no peers, others encrypt to a key that is not there, or drop what is
-//! not encrypted. So the device and the published key go, packets travel in the clear, and Felix makes both again. Where
-//! WireGuard is off, both go as well.
+//! With host encryption the path to the datastore, or to Typha, can itself use WireGuard. When this node's device has
+//! another key than the published one, or no peers, other nodes encrypt to a key that does not exist, or drop
+//! unencrypted packets. So the device and the published key are removed, packets are sent in the clear, and Felix
+//! creates both again. Where WireGuard is disabled, both are removed as well.
 //!
-//! It refuses to keep Felix from starting: what cannot be done is said, and Felix repairs it when it knows the cluster.
+//! Nothing here keeps Felix from starting: failures are logged, and Felix repairs the rest when it knows the cluster.
 
 use api::{NodeSpec, Object};
 use client::Client;
@@ -25,7 +25,7 @@ enum Verdict {
     Remove(&'static str),
 }
 
-/// `found` is the device, where there is one; `published` the key in the node's resource, empty for none.
+/// `found` is the device, if it exists; `published` is the key in the node's resource, empty for none.
 fn decide(enabled: bool, encrypt_hosts: bool, found: Option<&Device>, published: &str) -> Verdict {
     if !enabled {
         return Verdict::Remove("WireGuard is not enabled");
@@ -43,7 +43,7 @@ fn decide(enabled: bool, encrypt_hosts: bool, found: Option<&Device>, published:
     }
 }
 
-/// Looks at both IP versions, and removes what has to go.
+/// Checks both IP versions, and removes what has to be removed.
 pub(crate) async fn prepare(config: &Config, client: &Client) {
     for ipv6 in [false, true] {
         let mut attempt = 1;
@@ -74,7 +74,7 @@ async fn prepare_one(config: &Config, client: &Client, ipv6: bool) -> anyhow::Re
         Err(client::Error::DoesNotExist { .. }) => String::new(),
         Err(error) => return Err(error.into()),
     };
-    // Where the kernel has no WireGuard, it has no device.
+    // Where the kernel has no WireGuard, there is no device.
     let found = match (enabled && encrypt_hosts).then(Wireguard::open) {
         Some(Ok(mut devices)) => devices.device(device).ok().flatten(),
         _ => None,
@@ -84,14 +84,14 @@ async fn prepare_one(config: &Config, client: &Client, ipv6: bool) -> anyhow::Re
     };
     let mut kernel = Handle::open()?;
     if let Some(link) = kernel.link(&device.as_str().into())?.filter(|link| link.kind == KIND) {
-        tracing::info!(device, reason, "the WireGuard device is removed before the start");
+        tracing::info!(device, reason, "removing the WireGuard device before the start");
         match first_failure(kernel.apply(&[Operation::DeleteLink(link.index.into())])) {
             Err(error) if !error.is_missing() => return Err(error.into()),
             _ => {}
         }
     }
     if !published.is_empty() {
-        tracing::info!(ipv6, reason, "this node's published WireGuard key is removed before the start");
+        tracing::info!(ipv6, reason, "removing this node's published WireGuard key before the start");
         nodes.update_with_retry("", &config.felix_hostname, |node| clear(node, ipv6)).await?;
     }
     Ok(())
@@ -118,7 +118,7 @@ mod tests {
     use netlink::wireguard::{Device, Peer, PublicKey};
 
     #[test]
-    fn what_cannot_work_goes() {
+    fn unusable_devices_and_keys_are_removed() {
         let key = |number| PublicKey::from_bytes([number; 32]).expect("a key");
         let lonely = Device { public_key: Some(key(1)), ..Device::default() };
         let whole = Device { peers: [(key(2), Peer::default())].into(), ..lonely.clone() };
@@ -133,7 +133,7 @@ mod tests {
         assert!(!kept(true, true, Some(&lonely), &own));
         assert!(!kept(true, true, Some(&keyless), ""));
         assert!(!kept(true, true, None, &own));
-        // Only host encryption can cut off the way to the datastore.
+        // Only host encryption can cut off the path to the datastore.
         assert!(kept(true, false, None, &other) && kept(true, false, Some(&lonely), &own));
         assert!(!kept(false, false, Some(&whole), &own) && !kept(false, true, Some(&whole), &own));
     }

@@ -1,4 +1,5 @@
-//! Calico's side: pools with flannel's range, Felix's VXLAN settings, blocks and tunnel addresses of nodes.
+//! The Calico part of the migration: pools with flannel's range, Felix's VXLAN settings, blocks and tunnel addresses of
+//! nodes.
 
 use crate::config::{FlannelConfig, FlannelNetwork};
 use crate::facts::{NodeError, NodeFacts, Tunnel};
@@ -8,53 +9,53 @@ use ipam::{AssignIp, Ipam, Owner};
 use ipnet::IpNet;
 use model::{AffinityType, IpVersion};
 
-/// The name of the settings that hold for every node.
+/// The name of the settings that apply to every node.
 const DEFAULT: &str = api::words::GLOBAL_NAME;
-/// The type of tunnel addresses of VXLAN.
+/// The type of VXLAN tunnel addresses.
 const VXLAN_TYPE: &str = "vxlanTunnelAddress";
 
-/// Why Calico's side is not ready.
+/// Why a step on Calico's resources failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CalicoError {
-    /// The datastore said no.
+    /// The datastore returned an error.
     #[error("cannot {what}: {source}")]
     Store {
         /// What was attempted.
         what: String,
-        /// What it said.
+        /// The error.
         #[source]
         source: client::Error,
     },
-    /// Address management said no.
+    /// Address management returned an error.
     #[error("cannot {what}: {source}")]
     Addresses {
         /// What was attempted.
         what: String,
-        /// What it said.
+        /// The error.
         #[source]
         source: ipam::Error,
     },
-    /// A pool is there and is another one.
+    /// A pool exists with different settings.
     #[error(
         "the IP pool {name} is there already with other settings: {is}; flannel's network needs {wanted}"
     )]
     OtherPool {
-        /// The pool.
+        /// The name of the pool.
         name: &'static str,
-        /// What it is.
+        /// Its settings.
         is: String,
-        /// What it should be.
+        /// The required settings.
         wanted: String,
     },
-    /// Blocks of a node's range belong to others.
+    /// Blocks in a node's range belong to other nodes.
     #[error("blocks of node {node} belong to others: {blocks}")]
     Claimed {
         /// The node.
         node: String,
-        /// The blocks.
+        /// The blocks, separated by commas.
         blocks: String,
     },
-    /// The address of flannel's tunnel device is somebody else's.
+    /// The address of flannel's tunnel device is in use by something else.
     #[error("the tunnel address {address} of node {node} is already in use")]
     Occupied {
         /// The node.
@@ -62,30 +63,30 @@ pub enum CalicoError {
         /// The address.
         address: std::net::IpAddr,
     },
-    /// The node cannot be read.
+    /// The node's range or annotations cannot be used.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
 
-/// What is to be done about a default pool.
+/// What to do about a default pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolStep {
-    /// It is made.
+    /// Create it.
     Create,
-    /// It is as it should be.
+    /// Keep it: it matches.
     Use,
-    /// Canal's, without VXLAN, makes room for a new one.
+    /// Replace it: it is Canal's and has no VXLAN.
     Replace,
-    /// It is somebody's own.
+    /// Stop: it has other settings, so the user created it.
     Refuse {
-        /// What it is.
+        /// Its settings.
         is: String,
-        /// What it should be.
+        /// The required settings.
         wanted: String,
     },
 }
 
-/// The pool for a range of flannel's.
+/// The pool for one of flannel's ranges.
 #[must_use]
 pub fn wanted_pool(cidr: IpNet, block_size: u8, masquerades: bool) -> IPPool {
     let name = match IpVersion::of(&cidr) {
@@ -103,7 +104,7 @@ pub fn wanted_pool(cidr: IpNet, block_size: u8, masquerades: bool) -> IPPool {
     Object::new("", name, spec)
 }
 
-/// What to do, given what is there.
+/// Decides what to do, given the existing pool.
 #[must_use]
 pub fn pool_step(wanted: &IPPoolSpec, existing: Option<&IPPoolSpec>, is_canal: bool) -> PoolStep {
     let Some(existing) = existing else { return PoolStep::Create };
@@ -123,9 +124,9 @@ pub fn pool_step(wanted: &IPPoolSpec, existing: Option<&IPPoolSpec>, is_canal: b
     if is == wanted { PoolStep::Use } else { PoolStep::Refuse { is, wanted } }
 }
 
-/// The change to a node that gives it flannel's end of the tunnel. False when it has it.
+/// Sets flannel's end of the tunnel in a node. Returns false if the node has it already.
 pub fn set_tunnel(spec: &mut NodeSpec, tunnel: &Tunnel) -> bool {
-    // The prefix length is needed by whoever reads it later.
+    // Later readers of this address expect a prefix length.
     let public = format!("{}/32", tunnel.public);
     let address = tunnel.address.to_string();
     let is_set = spec.ipv4_vxlan_tunnel_addr.as_str() == address
@@ -140,20 +141,20 @@ pub fn set_tunnel(spec: &mut NodeSpec, tunnel: &Tunnel) -> bool {
     true
 }
 
-/// Calico's side of the migration.
+/// Carries out the migration's steps on Calico's resources.
 #[derive(Clone, Debug)]
 pub struct CalicoSide {
-    /// Resources.
+    /// For resources.
     pub client: Client,
-    /// Addresses.
+    /// For addresses.
     pub ipam: Ipam,
 }
 
 impl CalicoSide {
-    /// Switches VXLAN off for every node, or leaves it to the pools again.
+    /// Switches VXLAN off for every node, or lets the pools decide again.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// When the datastore returns an error.
     pub async fn set_vxlan(&self, enabled: Option<bool>) -> Result<(), CalicoError> {
         self.change_felix("change Felix's VXLAN switch", |spec| {
             let changes = spec.vxlan_enabled != enabled;
@@ -163,13 +164,13 @@ impl CalicoSide {
         .await
     }
 
-    /// Gives Felix flannel's VXLAN identifier, port and MTU.
+    /// Sets flannel's VXLAN identifier, port and MTU in Felix' settings.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// When the datastore returns an error.
     pub async fn set_vxlan_parameters(&self, vni: u32, port: u16, mtu: u32) -> Result<(), CalicoError> {
         let wanted = (Some(i64::from(vni)), Some(i64::from(port)), Some(i64::from(mtu)));
-        self.change_felix("give Felix flannel's VXLAN settings", |spec| {
+        self.change_felix("set flannel's VXLAN settings in Felix", |spec| {
             let changes = (spec.vxlan_vni, spec.vxlan_port, spec.vxlan_mtu) != wanted;
             (spec.vxlan_vni, spec.vxlan_port, spec.vxlan_mtu) = wanted;
             changes
@@ -193,10 +194,10 @@ impl CalicoSide {
         outcome.map_err(|source| CalicoError::Store { what: what.to_owned(), source })
     }
 
-    /// Makes the pools of flannel's network.
+    /// Creates the pools of flannel's network.
     ///
     /// # Errors
-    /// [`CalicoError::OtherPool`] when one is there that does not fit.
+    /// [`CalicoError::OtherPool`] when a pool exists that does not fit.
     pub async fn make_pools(
         &self,
         config: &FlannelConfig,
@@ -212,7 +213,7 @@ impl CalicoSide {
     async fn make_pool(&self, wanted: IPPool, is_canal: bool) -> Result<(), CalicoError> {
         let pools = self.client.resource::<IPPoolSpec>();
         let name = wanted.metadata.name.clone();
-        let failed = |source| CalicoError::Store { what: format!("make the IP pool {name}"), source };
+        let failed = |source| CalicoError::Store { what: format!("create the IP pool {name}"), source };
         let existing = match pools.get("", &name).await {
             Ok(pool) => Some(pool),
             Err(error) if error.is_does_not_exist() => None,
@@ -231,15 +232,15 @@ impl CalicoSide {
             }
             PoolStep::Create => {}
         }
-        tracing::info!(pool = name, cidr = %wanted.spec.cidr, "making a pool of flannel's network");
+        tracing::info!(pool = name, cidr = %wanted.spec.cidr, "creating a pool for flannel's network");
         pools.create(wanted).await.map(drop).map_err(failed)
     }
 
-    /// Gives a node the blocks of its range, and Calico flannel's end of its tunnel. A node on which flannel never ran
-    /// gets its tunnel address from Calico itself.
+    /// Assigns a node the blocks of its range, and takes over flannel's end of its tunnel. A node on which flannel
+    /// never ran gets its tunnel address from Calico itself.
     ///
     /// # Errors
-    /// When the node's range or annotations cannot be used, or the addresses are somebody else's.
+    /// When the node's range or annotations cannot be used, or the addresses are in use.
     pub async fn take_node(&self, node: &NodeFacts, config: &FlannelConfig) -> Result<(), CalicoError> {
         let range = node.range()?.trunc();
         let tunnel = match node.has_flannel(&config.annotation_prefix) {
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_are_made_used_replaced_or_refused() {
+    fn pools_are_created_used_replaced_or_refused() {
         let wanted = wanted_pool(range("10.244.0.0/16"), 26, true);
         assert_eq!(wanted.metadata.name, "default-ipv4-ippool");
         assert_eq!(wanted_pool(range("fd00::/56"), 122, true).metadata.name, "default-ipv6-ippool");

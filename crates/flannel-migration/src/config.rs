@@ -9,58 +9,58 @@ use settings::kinds::{Number, Of, go_bool, text};
 pub const CANAL: &str = "canal";
 
 settings::settings! {
-    /// The variables.
+    /// The migration's variables.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct FlannelVariables, VARIABLES {
         /// The DaemonSet of Calico.
         calico_daemonset: String = text(), "CALICO_DAEMONSET_NAME", "calico-node";
-        /// Its namespace.
+        /// The namespace of Calico's DaemonSet.
         calico_namespace: String = text(), "CALICO_DAEMONSET_NAMESPACE", "kube-system";
-        /// Where CNI configurations are on a node.
+        /// The folder of CNI configurations on a node.
         cni_directory: String = text(), "CNI_CONFIG_DIR", "/etc/cni/net.d";
-        /// Seconds to wait before the end, for debugging.
+        /// How many seconds to wait before the end, for debugging.
         wait_before_exit: u64 = Of(Number::parse), "DEBUG_WAIT_BEFORE_EXIT", "0";
-        /// Seconds to wait before the start, for debugging.
+        /// How many seconds to wait before the start, for debugging.
         wait_before_start: u64 = Of(Number::parse), "DEBUG_WAIT_BEFORE_START", "0";
         /// The prefix length of IPv4 blocks.
         block_size: u8 = Of(Number::parse), "DEFAULT_IPPOOL_SIZE", "26";
         /// The prefix length of IPv6 blocks.
         block_size6: u8 = Of(Number::parse), "DEFAULT_IPPOOL_SIZE_V6", "122";
-        /// What flannel's annotations on nodes begin with.
+        /// The prefix of flannel's annotations on nodes.
         annotation_prefix: String = text(), "FLANNEL_ANNOTATION_PREFIX", "flannel.alpha.coreos.com";
         /// The DaemonSet of flannel; `canal` for Canal.
         flannel_daemonset: String = text(), "FLANNEL_DAEMONSET_NAME", "kube-flannel-ds";
-        /// Its namespace.
+        /// The namespace of flannel's DaemonSet.
         flannel_namespace: String = text(), "FLANNEL_DAEMONSET_NAMESPACE", "kube-flannel";
-        /// The IPv6 range of all pods, beside `FLANNEL_NETWORK`.
+        /// The IPv6 range of all pods, used with `FLANNEL_NETWORK`.
         network6: String = text(), "FLANNEL_IPV6_NETWORK", "";
         /// The prefix length of each node's IPv6 range.
         subnet_length6: u8 = Of(Number::parse), "FLANNEL_IPV6_SUBNET_LEN", "64";
-        /// Whether traffic that leaves the network gets the node's address, beside `FLANNEL_NETWORK`.
+        /// Whether traffic that leaves the network gets the node's address, used with `FLANNEL_NETWORK`.
         masquerades: String = text(), "FLANNEL_IP_MASQ", "true";
-        /// The MTU of the tunnel, beside `FLANNEL_NETWORK`.
+        /// The MTU of the tunnel, used with `FLANNEL_NETWORK`.
         mtu: String = text(), "FLANNEL_MTU", "0";
-        /// The IPv4 range of all pods. With it and `FLANNEL_MTU`, flannel's pods are not asked.
+        /// The IPv4 range of all pods. If this and `FLANNEL_MTU` are set, flannel's pods are not queried.
         network: String = text(), "FLANNEL_NETWORK", "";
         /// flannel's VXLAN port.
         port: u16 = Of(Number::parse), "FLANNEL_PORT", "8472";
-        /// flannel's `subnet.env` on one line, with semicolons; the controller keeps it in its ConfigMap.
+        /// flannel's `subnet.env` on one line, separated by semicolons; the controller keeps it in its ConfigMap.
         subnet_env: String = text(), "FLANNEL_SUBNET_ENV", "";
         /// The prefix length of each node's IPv4 range.
         subnet_length: u8 = Of(Number::parse), "FLANNEL_SUBNET_LEN", "24";
         /// flannel's VXLAN identifier.
         vni: u32 = Of(Number::parse), "FLANNEL_VNI", "1";
-        /// The node that this controller runs on. Needed.
+        /// The node that this controller runs on. Required.
         own_node: String = text(), "POD_NODE_NAME", "";
     }
 }
 
-/// The settings.
+/// The settings of the migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlannelConfig {
-    /// What the variables say.
+    /// The values of the variables.
     pub variables: FlannelVariables,
-    /// What flannel says about its network; `None` until it was asked.
+    /// flannel's own network settings; `None` until they are known.
     pub network: Option<FlannelNetwork>,
 }
 
@@ -72,7 +72,7 @@ impl std::ops::Deref for FlannelConfig {
     }
 }
 
-/// What flannel says about its network.
+/// flannel's own network settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlannelNetwork {
     /// The IPv4 range of all pods.
@@ -88,29 +88,29 @@ pub struct FlannelNetwork {
 /// Why the settings cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlannelConfigError {
-    /// Variables hold what they must not hold.
+    /// Variables have unusable values.
     #[error(transparent)]
     Variables(#[from] settings::Mistakes),
-    /// The node is not named.
+    /// The controller's node is not named.
     #[error("POD_NODE_NAME is not set: it must name the node that this controller runs on")]
     NoNode,
-    /// flannel's file lacks something.
+    /// flannel's file lacks a setting.
     #[error("flannel's subnet.env has no {0}")]
     Missing(&'static str),
-    /// flannel's file holds what it must not hold.
+    /// A setting in flannel's file has an unusable value.
     #[error("flannel's subnet.env: {name}: {reason}: {value:?}")]
     Subnet {
         /// The setting.
         name: &'static str,
         /// What is wrong.
         reason: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
     },
 }
 
 impl FlannelConfig {
-    /// Reads the environment.
+    /// Reads the settings from the environment.
     ///
     /// # Errors
     /// When a variable cannot be used.
@@ -131,13 +131,13 @@ impl FlannelConfig {
         Ok(Self { variables, network })
     }
 
-    /// Whether this is Canal.
+    /// Whether flannel runs as part of Canal.
     #[must_use]
     pub fn is_canal(&self) -> bool {
         self.flannel_daemonset == CANAL
     }
 
-    /// The prefix length of blocks of a pool: never larger than what flannel gave a node.
+    /// The prefix length of a pool's blocks: a block is never larger than the range that flannel gave a node.
     #[must_use]
     pub fn block_size_of(&self, version: IpVersion) -> u8 {
         match version {
@@ -148,7 +148,7 @@ impl FlannelConfig {
 }
 
 impl FlannelVariables {
-    /// The network as variables tell it, for those who cannot let the controller ask flannel.
+    /// The network as given by variables, for users who do not let the controller query flannel.
     fn network(&self) -> Result<Option<FlannelNetwork>, FlannelConfigError> {
         let Self { network, network6, mtu, masquerades, .. } = self;
         if network.is_empty() || mtu == "0" {
@@ -162,10 +162,10 @@ impl FlannelVariables {
 }
 
 impl FlannelNetwork {
-    /// Reads `subnet.env`.
+    /// Parses `subnet.env`.
     ///
     /// # Errors
-    /// When a setting is missing or makes no sense.
+    /// When a setting is missing or invalid.
     pub fn parse(text: &str) -> Result<Self, FlannelConfigError> {
         let value = |name: &str| {
             text.lines().rev().find_map(|line| {

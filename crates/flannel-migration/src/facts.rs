@@ -1,4 +1,5 @@
-//! What Kubernetes' objects say: nodes and flannel's annotations on them, DaemonSets, pods.
+//! The facts that the migration reads from Kubernetes' objects: nodes and flannel's annotations on them, DaemonSets,
+//! pods.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
@@ -6,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// A node, as far as the migration reads it.
+/// The parts of a node that the migration reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Its name.
@@ -19,7 +20,7 @@ pub struct NodeFacts {
     pub pod_cidr: String,
 }
 
-/// What is decoded of a node.
+/// The fields of a node that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WireNode {
@@ -63,22 +64,22 @@ pub struct Tunnel {
     pub address: IpAddr,
     /// The MAC address of the device.
     pub mac: String,
-    /// The node's address for the outer packets.
+    /// The node's address in the outer packets.
     pub public: IpAddr,
 }
 
-/// Why a node cannot be moved.
+/// Why a node cannot be migrated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// It has no range.
+    /// The node has no pod range.
     #[error("node {0} has no pod CIDR")]
     NoRange(String),
-    /// Its range cannot be read.
+    /// The node's pod range cannot be parsed.
     #[error("node {node}: the pod CIDR {cidr:?} is not a range")]
     BadRange {
         /// The node.
         node: String,
-        /// What it says.
+        /// Its value.
         cidr: String,
     },
     /// An annotation is missing.
@@ -89,31 +90,31 @@ pub enum NodeError {
         /// The annotation.
         annotation: String,
     },
-    /// An annotation says something that cannot be used.
-    #[error("node {node}: the annotation {annotation} says {value:?}, which is not {wanted}")]
+    /// An annotation has an unusable value.
+    #[error("node {node}: the annotation {annotation} is {value:?}, which is not {wanted}")]
     Wrong {
         /// The node.
         node: String,
         /// The annotation.
         annotation: String,
-        /// What it says.
+        /// Its value.
         value: String,
-        /// What it should say.
+        /// What its value should be.
         wanted: &'static str,
     },
 }
 
 impl NodeFacts {
-    /// A label.
+    /// The value of a label.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.get(name).map(String::as_str)
     }
 
-    /// The node's range.
+    /// The node's pod range.
     ///
     /// # Errors
-    /// When it has none.
+    /// When it is missing or invalid.
     pub fn range(&self) -> Result<IpNet, NodeError> {
         if self.pod_cidr.is_empty() {
             return Err(NodeError::NoRange(self.name.clone()));
@@ -128,7 +129,7 @@ impl NodeFacts {
         self.annotations.contains_key(&format!("{prefix}/backend-type"))
     }
 
-    /// flannel's end of the tunnel.
+    /// flannel's end of the tunnel on this node.
     ///
     /// # Errors
     /// When flannel's annotations are missing, or are not those of VXLAN.
@@ -165,7 +166,7 @@ impl NodeFacts {
     }
 }
 
-/// A container of a DaemonSet's template, init containers first.
+/// Finds a container in a DaemonSet's template, init containers first.
 #[must_use]
 pub fn container<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
     let spec = &set["spec"]["template"]["spec"];
@@ -173,14 +174,14 @@ pub fn container<'a>(set: &'a Value, name: &str) -> Option<&'a Value> {
     lists.flatten().find(|container| container["name"] == name)
 }
 
-/// The value of a container's variable.
+/// The value of a variable of a container.
 #[must_use]
 pub fn container_variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     let variables = container["env"].as_array()?;
     variables.iter().find(|variable| variable["name"] == name)?["value"].as_str()
 }
 
-/// What is decoded of a pod on a node that is being drained.
+/// The fields of a pod that draining needs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DrainedPod {
@@ -237,8 +238,8 @@ struct Condition {
 }
 
 impl DrainedPod {
-    /// Whether draining makes it leave: not those of DaemonSets, which come back at once, and not those that only mirror
-    /// what kubelet runs by itself.
+    /// Whether draining removes the pod: pods of DaemonSets would come back at once, and mirror pods only show what the
+    /// kubelet runs by itself.
     #[must_use]
     pub fn leaves(&self) -> bool {
         let is_mirror = self.metadata.annotations.contains_key("kubernetes.io/config.mirror");
@@ -247,7 +248,7 @@ impl DrainedPod {
         !is_mirror && !is_daemon
     }
 
-    /// Whether it has an address of its own.
+    /// Whether it has its own network rather than the host's.
     #[must_use]
     pub fn has_own_network(&self) -> bool {
         !self.spec.host_network
@@ -261,7 +262,7 @@ impl DrainedPod {
     }
 }
 
-/// A value that may be null: Go writes empty lists so.
+/// Reads null as the default: Go writes empty lists as null.
 fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn daemons_and_mirrors_stay() {
+    fn daemonset_and_mirror_pods_stay() {
         let pod = |metadata: Value| {
             serde_json::from_value::<DrainedPod>(json!({"metadata": metadata})).expect("a pod")
         };

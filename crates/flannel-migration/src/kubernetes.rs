@@ -1,4 +1,5 @@
-//! Kubernetes' side: labels, DaemonSets, ConfigMaps, draining, and pods that do one thing on a node.
+//! The Kubernetes part of the migration: labels, DaemonSets, ConfigMaps, draining, and pods that run one script on a
+//! node.
 
 use crate::config::FlannelConfig;
 use crate::facts::{DrainedPod, NodeFacts, WireNode};
@@ -13,68 +14,68 @@ const PODS: Collection = Collection { prefix: "/api/v1", plural: "pods" };
 const CONFIG_MAPS: Collection = Collection { prefix: "/api/v1", plural: "configmaps" };
 const DAEMONSETS: Collection = Collection { prefix: "/apis/apps/v1", plural: "daemonsets" };
 
-/// How often things that take time are looked at.
+/// How often the progress of slow operations is checked.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The pause after an eviction that a disruption budget refused.
+/// The pause after a disruption budget blocked an eviction.
 const EVICTION_PAUSE: Duration = Duration::from_secs(5);
-/// How long a pod may take to do its one thing, to become ready, or a DaemonSet to go.
+/// How long a script may run, a pod may take to become ready, or a DaemonSet to go.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Why something in Kubernetes was not done.
+/// Why a step in Kubernetes failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KubernetesError {
-    /// The API said no.
+    /// The API returned an error.
     #[error(transparent)]
     Api(#[from] ClusterError),
     /// It took too long.
     #[error("{what} took longer than {} s", PATIENCE.as_secs())]
     Late {
-        /// What was attempted, and on which object.
+        /// The operation and its object.
         what: String,
     },
-    /// A pod that should do one thing failed.
+    /// A pod with a script failed.
     #[error("pod {pod} on node {node} failed: {message}")]
     PodFailed {
-        /// The pod; it stays, to be looked at.
+        /// The pod; it is kept for inspection.
         pod: String,
         /// The node.
         node: String,
-        /// Its last words.
+        /// The end of its output.
         message: String,
     },
-    /// There are two where there should be one.
+    /// There are several pods where there should be one.
     #[error("node {node} has {count} pods of {label}, and should have one")]
     TooMany {
         /// The node.
         node: String,
-        /// Which pods.
+        /// The label of the pods.
         label: &'static str,
         /// How many.
         count: usize,
     },
-    /// The end was asked for.
+    /// The shutdown was requested.
     #[error("stopped")]
     Stopped,
 }
 
 type Result<T> = std::result::Result<T, KubernetesError>;
 
-/// A pod that does one thing on a node and ends.
+/// A pod that runs one script on a node and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errand {
-    /// What its name begins with.
+    /// The prefix of its name.
     pub name: &'static str,
     /// The node.
     pub node: String,
-    /// A folder of the node, at the same place below `/host`.
+    /// A folder of the node, mounted at the same path below `/host`.
     pub folder: String,
     /// The shell script.
     pub script: String,
 }
 
 impl Errand {
-    /// The pod. It goes around the scheduler, tolerates everything, and tells its last words in its status: for those no
-    /// permission to read logs is needed.
+    /// The pod. It bypasses the scheduler, tolerates every taint, and puts the end of its output into its status, so
+    /// that no permission to read logs is needed.
     #[must_use]
     pub fn pod(&self, image: &str) -> Value {
         json!({
@@ -108,12 +109,12 @@ fn absolute(folder: &str) -> String {
     if folder.starts_with('/') { folder.to_owned() } else { format!("/{folder}") }
 }
 
-/// A text as one word of a shell script.
+/// Quotes a text as one word of a shell script.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Tells what flannel says about its network.
+/// An errand that reads flannel's own network settings.
 #[must_use]
 pub fn read_subnet(config: &FlannelConfig) -> Errand {
     Errand {
@@ -124,8 +125,8 @@ pub fn read_subnet(config: &FlannelConfig) -> Errand {
     }
 }
 
-/// Puts a CNI configuration that refuses in front of flannel's and deletes flannel's devices, with which their routes and
-/// neighbours go. Nothing is done on a node without flannel's tunnel.
+/// An errand that puts a CNI configuration which rejects pods before flannel's, and deletes flannel's devices and with
+/// them their routes and neighbours. Does nothing on a node without flannel's tunnel.
 #[must_use]
 pub fn remove_flannel(config: &FlannelConfig, node: &str, cni_file: &str) -> Errand {
     let refusing = r#"{ "name": "dummy", "plugins": [{ "type": "flannel-migration-in-progress" }]}"#;
@@ -147,7 +148,7 @@ pub fn remove_flannel(config: &FlannelConfig, node: &str, cni_file: &str) -> Err
     }
 }
 
-/// Waits a little for Calico's tunnel device.
+/// An errand that waits a short time for Calico's tunnel device.
 #[must_use]
 pub fn check_tunnel(config: &FlannelConfig, node: &str) -> Errand {
     Errand {
@@ -158,20 +159,20 @@ pub fn check_tunnel(config: &FlannelConfig, node: &str) -> Errand {
     }
 }
 
-/// Kubernetes' side of the migration.
+/// Carries out the migration's steps on Kubernetes' objects.
 #[derive(Clone, Debug)]
 pub struct KubernetesSide {
-    /// The API.
+    /// The Kubernetes API.
     pub cluster: Cluster,
-    /// The wish to end.
+    /// Ends waiting early.
     pub shutdown: Shutdown,
 }
 
 impl KubernetesSide {
-    /// All nodes.
+    /// Lists all nodes.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn nodes(&self) -> Result<Vec<NodeFacts>> {
         let mut nodes = Vec::new();
         let mut token: Option<String> = None;
@@ -185,10 +186,10 @@ impl KubernetesSide {
         }
     }
 
-    /// One node, if it is there.
+    /// Reads a node; `None` if it does not exist.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn node(&self, name: &str) -> Result<Option<NodeFacts>> {
         let found = self.cluster.get::<WireNode>(&format!("read node {name}"), &NODES.object("", name)).await;
         Ok(existing(found)?.map(NodeFacts::from))
@@ -197,19 +198,19 @@ impl KubernetesSide {
     /// Sets a label of a node, or removes it.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn label(&self, node: &str, label: &str, value: Option<&str>) -> Result<()> {
         let patch = json!({"metadata": {"labels": {label: value}}});
         self.patch_node(&format!("label node {node}"), node, &patch).await
     }
 
-    /// Keeps new pods away from a node, or lets them come again.
+    /// Keeps new pods away from a node, or allows them again.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn cordon(&self, node: &str, cordoned: bool) -> Result<()> {
         let what = format!("{} node {node}", if cordoned { "cordon" } else { "uncordon" });
-        // Kubernetes leaves the field out when it is false.
+        // Kubernetes omits the field when it is false.
         let value = if cordoned { json!(true) } else { Value::Null };
         self.patch_node(&what, node, &json!({"spec": {"unschedulable": value}})).await
     }
@@ -220,10 +221,10 @@ impl KubernetesSide {
         Ok(())
     }
 
-    /// A DaemonSet, if it is there.
+    /// Reads a DaemonSet; `None` if it does not exist.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn daemonset(&self, namespace: &str, name: &str) -> Result<Option<Value>> {
         let path = DAEMONSETS.object(namespace, name);
         existing(self.cluster.get(&format!("read DaemonSet {namespace}/{name}"), &path).await)
@@ -232,7 +233,7 @@ impl KubernetesSide {
     /// Adds an entry to a DaemonSet's node selector, or removes it if it has this value.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn select_nodes(
         &self,
         namespace: &str,
@@ -263,7 +264,7 @@ impl KubernetesSide {
         }
     }
 
-    /// Deletes a DaemonSet with its pods, and waits until it is gone.
+    /// Deletes a DaemonSet and its pods, and waits until it is gone.
     ///
     /// # Errors
     /// [`KubernetesError::Late`] after five minutes.
@@ -284,7 +285,7 @@ impl KubernetesSide {
     /// Sets a value of a ConfigMap.
     ///
     /// # Errors
-    /// Those of the API; a ConfigMap that is not there is one of them.
+    /// When the API returns an error, or the ConfigMap does not exist.
     pub async fn set_config(&self, namespace: &str, name: &str, key: &str, value: &str) -> Result<()> {
         let path = CONFIG_MAPS.object(namespace, name);
         loop {
@@ -311,11 +312,11 @@ impl KubernetesSide {
         Ok(page.items)
     }
 
-    /// Makes all pods leave a node but those of DaemonSets, and waits for them. Disruption budgets are respected: the node
-    /// waits for as long as they say.
+    /// Evicts all pods from a node except those of DaemonSets, and waits until they are gone. Disruption budgets are
+    /// respected for as long as they block an eviction.
     ///
     /// # Errors
-    /// Those of the API, and [`KubernetesError::Stopped`].
+    /// When the API returns an error; [`KubernetesError::Stopped`] on shutdown.
     pub async fn drain(&self, node: &str) -> Result<()> {
         let leaving = |pods: Vec<DrainedPod>| pods.into_iter().filter(DrainedPod::leaves).collect::<Vec<_>>();
         loop {
@@ -334,7 +335,7 @@ impl KubernetesSide {
         }
     }
 
-    /// Evicts a pod; false when a disruption budget is against it for now.
+    /// Evicts a pod. Returns false if a disruption budget blocks this for now.
     async fn evict(&self, pod: &DrainedPod) -> Result<bool> {
         let (namespace, name) = (&pod.metadata.namespace, &pod.metadata.name);
         let body = json!({
@@ -348,20 +349,20 @@ impl KubernetesSide {
             self.cluster.create(&format!("evict pod {namespace}/{name}"), &path, &body).await;
         match outcome {
             Ok(_) => Ok(true),
-            // Gone, or another one has its name.
+            // The pod is gone, or another pod has its name.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(true),
             Err(ClusterError::Refused { code: 429, message, .. }) => {
-                tracing::info!(pod = format!("{namespace}/{name}"), message, "a pod may not leave yet");
+                tracing::info!(pod = format!("{namespace}/{name}"), message, "a pod cannot be evicted yet");
                 Ok(false)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Deletes the pods of a node that have an address of their own.
+    /// Deletes the pods on a node that have their own network.
     ///
     /// # Errors
-    /// Those of the API.
+    /// When the API returns an error.
     pub async fn delete_networked_pods(&self, node: &str) -> Result<()> {
         for pod in self.pods_on(node, &PODS.path(), "").await? {
             if pod.has_own_network() {
@@ -406,12 +407,12 @@ impl KubernetesSide {
         }
     }
 
-    /// Runs a pod on a node until it has done its one thing. Returns its last words. A pod that failed stays.
+    /// Runs an errand on a node to its end. Returns the end of its output. A failed pod is kept.
     ///
     /// # Errors
-    /// [`KubernetesError::PodFailed`] with its last words.
+    /// [`KubernetesError::PodFailed`] with the end of its output.
     pub async fn run(&self, errand: &Errand, namespace: &str, image: &str) -> Result<String> {
-        let what = format!("make a pod {} on node {}", errand.name, errand.node);
+        let what = format!("create pod {} on node {}", errand.name, errand.node);
         let path = format!("/api/v1/namespaces/{}/pods", encode(namespace));
         let made: Value = self.cluster.create(&what, &path, &errand.pod(image)).await?;
         let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -434,7 +435,7 @@ impl KubernetesSide {
         }
     }
 
-    /// Sleeps, unless the end is asked for.
+    /// Sleeps, unless the shutdown is requested.
     ///
     /// # Errors
     /// [`KubernetesError::Stopped`].
@@ -456,7 +457,7 @@ fn last_words(pod: &Value) -> String {
     words.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// What may well be missing.
+/// Turns "not found" into `None`.
 fn existing<T>(outcome: std::result::Result<T, ClusterError>) -> Result<Option<T>> {
     match outcome {
         Ok(object) => Ok(Some(object)),
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn flannel_goes_with_its_bridge_and_canal_has_none() {
+    fn flannel_is_removed_with_its_bridge_but_canal_has_none() {
         let mut config = config();
         let errand = remove_flannel(&config, "n1", "10-calico.conflist");
         assert!(errand.script.contains("ip link delete cni0 type bridge"));
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn errands_go_around_the_scheduler() {
+    fn errands_bypass_the_scheduler() {
         let pod = check_tunnel(&config(), "n1").pod("calico/node:v3");
         assert_eq!(pod["spec"]["nodeName"], "n1");
         assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], "/host/etc/cni/net.d");

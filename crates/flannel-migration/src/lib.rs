@@ -1,14 +1,15 @@
-//! The move of a cluster's network from flannel (or Canal) to Calico, node by node, while it runs.
+//! Moves the network of a running cluster from flannel (or Canal) to Calico, node by node.
 //!
 //! - [`config`]: the environment, and flannel's `subnet.env`.
-//! - [`plan`](mod@plan): which nodes come in which order, and the steps of one node; resumed from the node's labels.
-//! - [`facts`]: what Kubernetes' objects say: nodes, flannel's annotations, DaemonSets, pods.
+//! - [`plan`](mod@plan): the order of nodes, and the steps of one node; resumed from the node's labels.
+//! - [`facts`]: what is read from Kubernetes' objects: nodes, flannel's annotations, DaemonSets, pods.
 //! - [`calico`]: pools, Felix's settings, blocks and tunnel addresses.
-//! - [`kubernetes`]: labels, DaemonSets, draining, pods that do one thing on a node.
-//! - [`run`]: all of it, in order.
+//! - [`kubernetes`]: labels, DaemonSets, draining, pods that run one script on a node.
+//! - [`run`]: the whole migration, in order.
 //!
-//! Every step may be done twice: the controller can be stopped anywhere and goes on where the labels say. A node that
-//! fails stops the work before the next node is touched. It refuses to begin while an add-on manager would undo its work.
+//! Every step can be repeated: the controller can be stopped anywhere and resumes according to the labels. A node that
+//! fails stops the migration before the next node is touched. The migration does not begin while an add-on manager
+//! would undo it.
 
 pub mod calico;
 pub mod config;

@@ -1,20 +1,20 @@
-//! Which nodes come in which order, and the steps of one node: functions of the nodes' labels.
+//! The order of nodes, and the steps of one node, as functions of the nodes' labels.
 //!
 //! ```text
 //! no label ─► flannel ─► flannel, in progress ─► none, in progress ─► calico, in progress ─► calico
 //! ```
 //!
-//! The label `none` is set when the node is drained, `calico` when nothing of flannel is left and its pods are gone. So a
-//! controller that is started again knows what is done, and does not drain a node twice.
+//! The label `none` is set when the node has been drained, and `calico` when nothing of flannel is left and its pods
+//! are gone. A restarted controller therefore knows what has been done, and does not drain a node twice.
 
 use crate::facts::NodeFacts;
 use std::fmt;
 
-/// The label that shows whose network a node has; a selector of both DaemonSets.
+/// The label for the network that a node uses; both DaemonSets select by it.
 pub const NETWORK_LABEL: &str = api::words::LABEL_MIGRATION_NETWORK;
-/// The label of the node that is being worked on.
+/// The label of the node that is being migrated.
 pub const PROGRESS_LABEL: &str = api::words::LABEL_MIGRATION_PROGRESS;
-/// The label that holds up the work on a node, for so many seconds or until it is removed.
+/// The label that pauses the work on a node, for its value in seconds or until it is removed.
 pub const PAUSE_LABEL: &str = api::words::LABEL_MIGRATION_PAUSE;
 
 /// Labels of nodes that run the control plane.
@@ -24,14 +24,14 @@ const CONTROL_PLANE_LABELS: [&str; 3] = [
     "node-role.kubernetes.io/control-plane",
 ];
 
-/// How far a node has come.
+/// How far the migration of a node has progressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// flannel runs, and nobody has said so yet.
+    /// flannel runs, but the node has no label yet.
     Unlabelled,
     /// flannel runs.
     Flannel,
-    /// Drained; flannel's pod is gone or going.
+    /// Drained; flannel's pod is gone or terminating.
     Drained,
     /// Nothing of flannel is left; Calico is starting.
     Starting,
@@ -40,7 +40,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage that labels tell.
+    /// Derives the stage from the node's labels.
     #[must_use]
     pub fn of(node: &NodeFacts) -> Self {
         let is_in_progress = node.label(PROGRESS_LABEL) == Some("true");
@@ -54,30 +54,30 @@ impl Stage {
     }
 }
 
-/// One thing that is done to a node.
+/// One step of a node's migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStep {
-    /// The label that the node is being worked on.
+    /// Sets the label that marks the node as in progress.
     MarkInProgress,
-    /// No new pods.
+    /// Keeps new pods away.
     Cordon,
-    /// All pods but those of DaemonSets leave.
+    /// Evicts all pods except those of DaemonSets.
     Drain,
-    /// flannel's pod leaves.
+    /// Sets the label `none`, so that flannel's pod is removed.
     LabelNone,
-    /// flannel's devices are deleted, and a CNI configuration that refuses is put in front of flannel's.
+    /// Deletes flannel's devices, and puts a CNI configuration that rejects pods before flannel's.
     RemoveFlannel,
-    /// Pods with addresses of flannel's are deleted.
+    /// Deletes pods with flannel's addresses.
     DeletePods,
-    /// Calico's pod comes.
+    /// Sets the label `calico`, so that Calico's pod starts.
     LabelCalico,
-    /// Until it is ready.
+    /// Waits until Calico's pod is ready.
     WaitForCalico,
-    /// Its tunnel device is there.
+    /// Checks that Calico's tunnel device exists.
     CheckTunnel,
-    /// New pods again.
+    /// Allows new pods again.
     Uncordon,
-    /// The label goes.
+    /// Removes the label that marks the node as in progress.
     MarkDone,
 }
 
@@ -87,19 +87,19 @@ impl fmt::Display for NodeStep {
             Self::MarkInProgress => "mark the node as in progress",
             Self::Cordon => "keep new pods away",
             Self::Drain => "drain the node",
-            Self::LabelNone => "let flannel's pod leave",
+            Self::LabelNone => "remove flannel's pod",
             Self::RemoveFlannel => "remove flannel's network",
             Self::DeletePods => "delete pods with flannel's addresses",
-            Self::LabelCalico => "let Calico's pod come",
+            Self::LabelCalico => "let Calico's pod start",
             Self::WaitForCalico => "wait for Calico's pod",
             Self::CheckTunnel => "check Calico's tunnel",
-            Self::Uncordon => "let new pods come",
+            Self::Uncordon => "allow new pods",
             Self::MarkDone => "mark the node as done",
         })
     }
 }
 
-/// What is left to do for a node at this stage.
+/// The remaining steps for a node at this stage.
 #[must_use]
 pub fn steps(stage: Stage) -> Vec<NodeStep> {
     use NodeStep as Step;
@@ -116,8 +116,8 @@ pub fn steps(stage: Stage) -> Vec<NodeStep> {
     }
 }
 
-/// The nodes that need work, in the order in which they get it: workers, then the control plane, the controller's own node
-/// last. Always the same order, so that a node that failed is the first one after a restart.
+/// The nodes to migrate, in order: workers, then the control plane, the controller's own node last. The order is
+/// stable, so that a failed node is the first one after a restart.
 #[must_use]
 pub fn order<'a>(nodes: impl IntoIterator<Item = &'a NodeFacts>, own: &str) -> Vec<&'a NodeFacts> {
     let mut nodes: Vec<&NodeFacts> =
@@ -130,7 +130,7 @@ fn is_control_plane(node: &NodeFacts) -> bool {
     CONTROL_PLANE_LABELS.iter().any(|label| node.label(label).is_some())
 }
 
-/// For how many seconds at most the work on a node is held up.
+/// The longest pause, in seconds, that a label requests for the node.
 #[must_use]
 pub fn pause(node: &NodeFacts) -> Option<u64> {
     node.label(PAUSE_LABEL)?.parse().ok().filter(|seconds| *seconds > 0)
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_the_stage() {
+    fn labels_determine_the_stage() {
         for (labels, stage, first) in [
             (vec![], Stage::Unlabelled, Some(NodeStep::MarkInProgress)),
             (vec![(NETWORK_LABEL, "flannel")], Stage::Flannel, Some(NodeStep::MarkInProgress)),
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Whatever the step after which the controller is stopped: going on from the labels does all that is left, and no
+    /// After whichever step the controller is stopped: resuming from the labels does everything that is left, and no
     /// node is drained twice.
     #[test]
     fn a_node_can_be_resumed_anywhere() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_go_first_and_the_own_node_last() {
+    fn workers_come_first_and_the_own_node_last() {
         let nodes = [
             node("w2", &[]),
             node("own", &[]),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_number_holds_up_the_work() {
+    fn only_a_number_pauses_the_work() {
         assert_eq!(pause(&node("n", &[(PAUSE_LABEL, "30")])), Some(30));
         for value in ["0", "-1", "soon"] {
             assert_eq!(pause(&node("n", &[(PAUSE_LABEL, value)])), None);

@@ -1,4 +1,4 @@
-//! The whole migration, in order. Everything may be done twice; what is left to do is read from labels each time.
+//! The whole migration, in order. Every step can be repeated; what is left to do is read from labels each time.
 
 use crate::calico::{CalicoError, CalicoSide};
 use crate::config::{CANAL, FlannelConfig, FlannelConfigError, FlannelNetwork};
@@ -13,31 +13,31 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The label by which an add-on manager knows what it keeps in place.
+/// The label that makes an add-on manager keep an object in place.
 const ADDON_LABEL: &str = "addonmanager.kubernetes.io/mode";
-/// Where flannel's settings are kept for a controller that is started again.
+/// The ConfigMap that keeps flannel's settings for a restarted controller.
 const CONFIG_MAP: &str = "flannel-migration-config";
 const CONFIG_KEY: &str = "flannel_subnet_env";
-/// Where calico-node's MTU is set.
+/// The ConfigMap that sets calico-node's MTU.
 const CALICO_CONFIG_MAP: &str = "calico-config";
 const MTU_KEY: &str = "veth_mtu";
 
-/// How long kubelet takes to see another CNI configuration, twice.
+/// Twice the time that the kubelet takes to notice a changed CNI configuration.
 const KUBELET_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why the migration stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// Kubernetes' side.
+    /// A step in Kubernetes failed.
     #[error(transparent)]
     Kubernetes(#[from] KubernetesError),
-    /// Calico's side.
+    /// A step on Calico's resources failed.
     #[error(transparent)]
     Calico(#[from] CalicoError),
-    /// flannel's settings.
+    /// The settings cannot be used.
     #[error(transparent)]
     Config(#[from] FlannelConfigError),
-    /// calico-node's DaemonSet is not as it should be.
+    /// calico-node's DaemonSet does not meet the requirements.
     #[error("DaemonSet {namespace}/{name} {problem}")]
     DaemonSet {
         /// The namespace.
@@ -62,7 +62,7 @@ pub enum MigrationError {
 
 type Result<T> = std::result::Result<T, MigrationError>;
 
-/// The controller.
+/// The migration controller.
 #[derive(Debug)]
 pub struct FlannelMigration {
     config: FlannelConfig,
@@ -71,7 +71,7 @@ pub struct FlannelMigration {
     kubelet_pause: Duration,
 }
 
-/// What is needed of calico-node's DaemonSet.
+/// The parts of calico-node's DaemonSet that the migration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CalicoNode {
     image: String,
@@ -79,24 +79,24 @@ struct CalicoNode {
 }
 
 impl FlannelMigration {
-    /// Prepares; nothing is touched yet.
+    /// Prepares the migration; changes nothing yet.
     #[must_use]
     pub fn new(client: Client, cluster: Cluster, config: FlannelConfig) -> Self {
         let ipam = Ipam::new(Arc::clone(client.backend()));
         Self { config, calico: CalicoSide { client, ipam }, cluster, kubelet_pause: KUBELET_PAUSE }
     }
 
-    /// The same with another pause for kubelet, for tests.
+    /// Sets another pause for the kubelet, for tests.
     #[must_use]
     pub fn with_kubelet_pause(mut self, pause: Duration) -> Self {
         self.kubelet_pause = pause;
         self
     }
 
-    /// Does everything. False when there is nothing to migrate.
+    /// Migrates the whole cluster. Returns false if there is nothing to migrate.
     ///
     /// # Errors
-    /// Where it stopped, and why. Starting again goes on there.
+    /// When a step failed. A new start resumes there.
     pub async fn migrate(&mut self, kubernetes: &KubernetesSide) -> Result<bool> {
         if !self.is_due(kubernetes).await? {
             return Ok(false);
@@ -106,7 +106,7 @@ impl FlannelMigration {
         let namespace = &self.config.calico_namespace;
         kubernetes.set_config(namespace, CALICO_CONFIG_MAP, MTU_KEY, &network.mtu.to_string()).await?;
 
-        // Felix must not answer flannel's packets before it knows flannel's tunnels.
+        // Felix must not handle flannel's packets before it knows flannel's tunnels.
         self.calico.set_vxlan(Some(false)).await?;
         self.calico.make_pools(&self.config, &network).await?;
         self.calico.set_vxlan_parameters(self.config.vni, self.config.port, network.mtu).await?;
@@ -124,7 +124,7 @@ impl FlannelMigration {
         }
         self.calico.set_vxlan(None).await?;
 
-        // From here on no new node gets flannel.
+        // From here on, new nodes no longer get flannel.
         let (flannel_namespace, flannel) = (&self.config.flannel_namespace, &self.config.flannel_daemonset);
         kubernetes.select_nodes(flannel_namespace, flannel, NETWORK_LABEL, "flannel", true).await?;
         for (place, node) in work.iter().enumerate() {
@@ -137,7 +137,7 @@ impl FlannelMigration {
         Ok(true)
     }
 
-    /// Whether there is anything to migrate, and whether it may be.
+    /// Whether there is anything to migrate. Fails if migrating is not possible now.
     async fn is_due(&mut self, kubernetes: &KubernetesSide) -> Result<bool> {
         let namespace = &self.config.variables.flannel_namespace;
         if kubernetes.daemonset(namespace, CANAL).await?.is_some() {
@@ -180,7 +180,7 @@ impl FlannelMigration {
         Ok(CalicoNode { image: image.to_owned(), cni_file: cni_file.to_owned() })
     }
 
-    /// What flannel says about its network: from an earlier start, or asked now and kept.
+    /// flannel's own network settings: kept from an earlier start, or read now and kept.
     async fn network(
         &mut self,
         kubernetes: &KubernetesSide,
@@ -192,13 +192,13 @@ impl FlannelMigration {
         let namespace = &self.config.calico_namespace;
         let text = kubernetes.run(&read_subnet(&self.config), namespace, &calico_node.image).await?;
         let network = FlannelNetwork::parse(&text)?;
-        // flannel may be gone the next time that anybody asks.
+        // flannel may be gone when the controller is restarted.
         kubernetes.set_config(namespace, CONFIG_MAP, CONFIG_KEY, &text.replace('\n', ";")).await?;
         self.config.network = Some(network.clone());
         Ok(network)
     }
 
-    /// Nodes that joined meanwhile get Calico at once.
+    /// Lets nodes that joined in the meantime use Calico at once.
     async fn welcome_new_nodes(
         &self,
         kubernetes: &KubernetesSide,
@@ -206,7 +206,7 @@ impl FlannelMigration {
     ) -> Result<()> {
         for node in kubernetes.nodes().await? {
             if known.insert(node.name.clone()) && node.label(NETWORK_LABEL).is_none() {
-                tracing::info!(node = node.name, "a new node gets Calico");
+                tracing::info!(node = node.name, "a new node uses Calico");
                 self.calico.take_node(&node, &self.config).await?;
                 kubernetes.label(&node.name, NETWORK_LABEL, Some("calico")).await?;
             }
@@ -238,10 +238,10 @@ impl FlannelMigration {
         Ok(())
     }
 
-    /// Waits while somebody holds up the work on a node.
+    /// Waits while a label pauses the work on a node.
     async fn hold(&self, kubernetes: &KubernetesSide, node: &NodeFacts) -> Result<()> {
         let Some(seconds) = pause(node) else { return Ok(()) };
-        tracing::info!(node = node.name, seconds, "the node has the label {PAUSE_LABEL}");
+        tracing::info!(node = node.name, seconds, "the label {PAUSE_LABEL} pauses the work on the node");
         let end = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < end {
             let is_held =
@@ -285,7 +285,7 @@ impl FlannelMigration {
         Ok(())
     }
 
-    /// flannel goes, and nothing that the migration needed is left.
+    /// Removes flannel and everything that only the migration needed.
     async fn finish(&self, kubernetes: &KubernetesSide) -> Result<()> {
         let config = &self.config;
         kubernetes.delete_daemonset(&config.flannel_namespace, &config.flannel_daemonset).await?;
@@ -301,10 +301,10 @@ impl FlannelMigration {
 }
 
 impl FlannelMigration {
-    /// Does everything once, with the pauses that the settings ask for. Ends early when the end is asked for.
+    /// Runs the migration once, with the pauses that the settings request. Ends early on shutdown.
     ///
     /// # Errors
-    /// Where it stopped, and why.
+    /// When a step failed.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<()> {
         let kubernetes = KubernetesSide { cluster: self.cluster.clone(), shutdown: shutdown.clone() };
         if !shutdown.sleep(Duration::from_secs(self.config.wait_before_start)).await {
@@ -315,7 +315,7 @@ impl FlannelMigration {
             return Ok(());
         }
         match &outcome {
-            Ok(true) => tracing::info!("the whole cluster is Calico's"),
+            Ok(true) => tracing::info!("the whole cluster uses Calico"),
             Ok(false) => tracing::info!("no migration"),
             Err(error) => {
                 tracing::error!(%error, "the migration stopped; start it again to continue");

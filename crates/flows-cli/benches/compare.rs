@@ -1,11 +1,11 @@
-//! Our programs and Calico's with each other: not a measurement, and run only when asked for.
+//! Runs our programs and Calico's against each other: not a measurement, and run only on request.
 //!
 //! ```text
 //! TORTIE_PEER_BIN=/path/to/folder cargo bench -p flows-cli --bench compare -- compare
 //! ```
 //!
-//! The folder has Calico's `calico-goldmane`, `whisker-backend` and `goldmane-flowgen` (its load generator, with the client that
-//! its nodes push with). Fails when one of them is missing, or when anything differs.
+//! The folder contains Calico's `calico-goldmane`, `whisker-backend` and `goldmane-flowgen` (its load generator, with
+//! the client that its nodes push with). Fails when one of them is missing, or when anything differs.
 
 #![expect(clippy::print_stdout, reason = "what was seen is this program's output")]
 
@@ -29,7 +29,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 const INTERVAL: i64 = 15;
-/// Calico's server begins with the next bucket, and its load generator with 250 connections.
+/// Calico's server starts with the next bucket, and its load generator with 250 connections.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -82,7 +82,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> Resul
     }
 }
 
-/// Runs `calicoctl flows` with these words.
+/// Runs `calicoctl flows` with these arguments.
 async fn flows(words: &[&str]) -> Result<String> {
     let name = "flows";
     let command = FlowsArgs::augment_args(Command::new(name));
@@ -103,7 +103,7 @@ async fn flows(words: &[&str]) -> Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// The recorded flows, as if they were some minutes old.
+/// The recorded flows, as if they were a few minutes old.
 fn recorded() -> Result<Vec<Flow>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/shop.jsonl");
     let flows = json::read(&std::fs::read_to_string(file)?).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -113,7 +113,7 @@ fn recorded() -> Result<Vec<Flow>> {
     Ok(flows.into_iter().map(flow).collect())
 }
 
-/// A server of ours.
+/// One of our servers.
 struct Ours {
     address: String,
     aggregator: Arc<Aggregator>,
@@ -129,7 +129,7 @@ async fn ours(certificates: Option<Renewing>) -> Result<Ours> {
     Ok(Ours { address, aggregator, _end: end })
 }
 
-/// What is asked of both servers.
+/// The queries that are sent to both servers.
 const QUESTIONS: [&[&str]; 8] = [
     &["--since", "1h"],
     &["--since", "1h", "-o", "json"],
@@ -141,12 +141,12 @@ const QUESTIONS: [&[&str]; 8] = [
     &["stats"],
 ];
 
-/// Asks both servers everything; how many lines the answers have.
+/// Sends every query to both servers; returns the number of lines in the answers.
 async fn ask_both(theirs: &str, ours: &str) -> Result<usize> {
     let mut lines = 0;
     for words in QUESTIONS {
         let mut last = (String::new(), String::new());
-        // Calico's counts a flow some time after its receipt.
+        // Calico's server includes a flow some time after its receipt.
         let outcome = until("both show the same", async || {
             let ask = async |address: &str| flows(&[words, &["--server", address]].concat()).await;
             let said = |answer: Result<String>| answer.unwrap_or_else(|error| format!("{error:#}"));
@@ -161,8 +161,8 @@ async fn ask_both(theirs: &str, ours: &str) -> Result<usize> {
     Ok(lines)
 }
 
-/// Flows of the client that Felix pushes with, as `calicoctl flows` shows them: the same from both servers, and once when the
-/// server was away.
+/// Flows sent by Felix's client, as `calicoctl flows` shows them: the same from both servers, and once after the server
+/// was away.
 async fn our_node_and_tool_with_calicos_server() -> Result<()> {
     let folder = Folder::new("compare")?;
     let (port, log) = (testkit::free_port()?, folder.path().join("log"));
@@ -188,7 +188,7 @@ async fn our_node_and_tool_with_calicos_server() -> Result<()> {
     }
     let lines = ask_both(&theirs, &ours.address).await?;
     println!("calicoctl flows: {lines} lines are the same from Calico's Goldmane and from ours");
-    // Calico's server is another one now: the node sends its last minutes again.
+    // Calico's server is a new instance now: the node sends its last minutes again.
     drop(calicos);
     let _calicos = start("calico-goldmane", &variables, &log)?;
     until("Calico's server answers again", async || connect(&target).await.ok()).await?;
@@ -198,7 +198,7 @@ async fn our_node_and_tool_with_calicos_server() -> Result<()> {
     Ok(())
 }
 
-/// Calico's load generator has 250 nodes with the client of its Felix.
+/// Calico's load generator simulates 250 nodes with the client of its Felix.
 async fn calicos_nodes_with_our_server() -> Result<()> {
     let folder = Folder::new("compare")?;
     let ours = ours(None).await?;
@@ -217,7 +217,7 @@ async fn calicos_nodes_with_our_server() -> Result<()> {
     Ok(())
 }
 
-/// The back-end of Calico's page asks our server, over TLS of both sides.
+/// The back-end of Calico's page queries our server, with TLS authentication of both sides.
 async fn calicos_page_with_our_server() -> Result<()> {
     let folder = Folder::new("compare")?;
     let authority = Authority::new(folder.path())?;
@@ -274,7 +274,7 @@ async fn calicos_page_with_our_server() -> Result<()> {
     Ok(())
 }
 
-/// The items of an answer, whose document is in one chunk or in none.
+/// The items of an answer, whose document is sent in one chunk or unchunked.
 fn items(answer: &str) -> Result<Vec<serde_json::Value>> {
     let body = answer.split_once("\r\n\r\n").context("a body")?.1;
     let (begin, end) = (body.find('{').context("a document")?, body.rfind('}').context("a document")?);
@@ -282,7 +282,7 @@ fn items(answer: &str) -> Result<Vec<serde_json::Value>> {
     Ok(value["items"].as_array().cloned().unwrap_or_default())
 }
 
-/// One question over TLS.
+/// Sends one query over TLS.
 async fn get(port: u16, authority: &Path, question: &str) -> Result<String> {
     let mut roots = rustls::RootCertStore::empty();
     let pem = std::fs::read(authority)?;
@@ -300,7 +300,7 @@ async fn get(port: u16, authority: &Path, question: &str) -> Result<String> {
     let request = format!("GET {question} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // Go ends without a farewell.
+    // Go closes the connection without a TLS close notification.
     let _ = stream.read_to_end(&mut answer).await;
     Ok(String::from_utf8(answer)?)
 }

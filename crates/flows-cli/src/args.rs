@@ -1,4 +1,4 @@
-//! The flags.
+//! The command-line flags.
 
 mod filters;
 
@@ -13,8 +13,8 @@ use std::path::PathBuf;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Flows come from a Goldmane (--server, GOLDMANE_HOST), this node (--node), or a file that -o json wrote \
-                  (--input-file). Values of one filter are alternatives, different filters must all hold, and --not turns the \
-                  filter behind it around.\n\n\
+                  (--input-file). Values of one filter are alternatives, different filters must all hold, and --not negates the \
+                  filter after it.\n\n\
                   Examples:\n  # What is denied, as it happens?\n  calicoctl flows -f --denied\n\n  \
                   # Who talked to the database in the last ten minutes, other than the shop?\n  \
                   calicoctl flows --since 10m --to-pod shop/db --not --from-namespace shop\n\n  \
@@ -34,29 +34,29 @@ pub struct FlowsArgs {
 /// What to show instead of a list.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FlowsCommand {
-    /// Who talks most.
+    /// Show who talks most.
     Top(Box<TopArgs>),
-    /// What each policy and rule allowed, denied and passed on.
+    /// Show what each policy and rule allowed, denied and passed on.
     Stats(Box<StatsArgs>),
-    /// Policies that allow what was allowed and nothing else, as staged policies to try.
+    /// Recommend policies that allow what was allowed and nothing else, as staged policies to try.
     Recommend(Box<RecommendArgs>),
-    /// Which of the recorded flows would be decided otherwise with a policy.
+    /// Show which recorded flows a policy would decide differently.
     Impact(Box<ImpactArgs>),
 }
 
 /// The list.
 #[derive(Clone, Debug, Args)]
 pub struct ListArgs {
-    /// Show new flows as they come, until interrupted.
+    /// Show new flows as they arrive, until interrupted.
     #[arg(long, short = 'f')]
     pub follow: bool,
-    /// Show the newest N flows; 100 where neither this nor --since nor --input-file is given.
+    /// Show the newest N flows; 100 if neither this nor --since nor --input-file is given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub last: Option<u32>,
-    /// How flows are shown.
+    /// The output format.
     #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value_t = Format::Compact)]
     pub output: Format,
-    /// Show every policy that was asked, not only the one that decided.
+    /// Show every policy that was evaluated, not only the one that decided.
     #[arg(long)]
     pub print_policy_names: bool,
     /// When to use colours.
@@ -73,10 +73,10 @@ pub struct InputArgs {
     /// Where from.
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Flows since then: so long ago (10m), or a time (2026-11-17T14:00:00Z).
+    /// Only flows since this time: relative (10m), or absolute (2026-11-17T14:00:00Z).
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Flows before then.
+    /// Only flows before this time.
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
     /// Which of them.
@@ -87,19 +87,19 @@ pub struct InputArgs {
 /// Where flows come from.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SourceArgs {
-    /// The Goldmane to ask, ours or Calico's: host:port, or unix:// and the path of a socket. Also GOLDMANE_HOST.
+    /// The Goldmane to query, ours or Calico's: host:port, or unix:// and the path of a socket. Also GOLDMANE_HOST.
     #[arg(long, value_name = "ADDRESS", help_heading = SOURCE)]
     pub server: Option<String>,
     /// The authority that signs the server's certificate. Also CA_CERT_PATH.
     #[arg(long, value_name = "FILE", help_heading = SOURCE)]
     pub tls_ca: Option<PathBuf>,
-    /// The certificate to show to the server. Also TLS_CERT_PATH.
+    /// The client certificate. Also TLS_CERT_PATH.
     #[arg(long, value_name = "FILE", help_heading = SOURCE)]
     pub tls_cert: Option<PathBuf>,
     /// Its key. Also TLS_KEY_PATH.
     #[arg(long, value_name = "FILE", help_heading = SOURCE)]
     pub tls_key: Option<PathBuf>,
-    /// The name in the server's certificate, where it is not the one in its address.
+    /// The name in the server's certificate, if it differs from the one in its address.
     #[arg(long, value_name = "NAME", help_heading = SOURCE)]
     pub tls_server_name: Option<String>,
     /// Watch the flows of this node, at the socket that Felix looks for (FlowLogsLocalReporter: Enabled).
@@ -120,7 +120,7 @@ pub struct SourceArgs {
 
 const SOURCE: &str = "Where flows come from";
 
-/// How flows are shown.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// One line each.
@@ -144,7 +144,7 @@ pub enum Colour {
     Never,
 }
 
-/// How figures are shown.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FigureFormat {
     /// In columns.
@@ -159,13 +159,13 @@ pub struct TopArgs {
     /// What to compare.
     #[arg(long, value_name = "FIGURE", value_enum, default_value_t = By::Bytes)]
     pub by: By,
-    /// What to add up.
+    /// How to group flows.
     #[arg(long, value_name = "GROUP", value_enum, default_value_t = Group::Pair)]
     pub group: Group,
     /// How many to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub count: usize,
-    /// How figures are shown.
+    /// The output format.
     #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value_t = FigureFormat::Table)]
     pub output: FigureFormat,
     /// Which flows.
@@ -182,7 +182,7 @@ pub struct StatsArgs {
     /// One line for each policy, not for each rule.
     #[arg(long)]
     pub policies: bool,
-    /// How figures are shown.
+    /// The output format.
     #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value_t = FigureFormat::Table)]
     pub output: FigureFormat,
     /// Which flows.
@@ -219,10 +219,10 @@ pub struct ImpactArgs {
     /// Path to the file containing connection configuration in YAML or JSON format.
     #[arg(long, short = 'c', value_name = "FILE", default_value = "/etc/calico/calicoctl.cfg")]
     pub config: PathBuf,
-    /// How the answer is shown.
+    /// The output format.
     #[arg(long, short = 'o', value_name = "FORMAT", value_enum, default_value_t = FigureFormat::Table)]
     pub output: FigureFormat,
-    /// End with 1 if a flow would be decided otherwise, and with 2 if something failed.
+    /// Exit with 1 if a flow would be decided differently, and with 2 after a failure.
     #[arg(long)]
     pub exit_code: bool,
     /// Which flows.

@@ -1,6 +1,7 @@
-//! Which flows are wanted, as people say it on the command line.
+//! Which flows are selected, as written on the command line.
 //!
-//! Values of one flag are alternatives; different flags must all hold. What follows `--not` must not hold, each for itself.
+//! Values of one flag are alternatives; different flags must all match. A condition after `--not` must not match; each
+//! is negated separately.
 
 use crate::flow::{self, Flow};
 use flows::{Action, Decider, EndpointType, Peer, PolicyHit, Reporter};
@@ -9,42 +10,42 @@ use std::collections::BTreeMap;
 /// Which end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// The one that connects.
+    /// The end that opens the connection.
     Source,
-    /// The one that is connected to.
+    /// The end that accepts the connection.
     Dest,
-    /// One of them.
+    /// Either of them.
     Either,
 }
 
 /// A kind of condition; conditions of one kind are alternatives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
-    /// The name of a pod, or its beginning.
+    /// The name of a pod, or a prefix of it.
     Pod(End),
     /// A namespace.
     Namespace(End),
     /// Labels.
     Label(End),
-    /// The service that was connected to.
+    /// The service that the connection was opened to.
     Service,
-    /// The port that was connected to, after translation.
+    /// The destination port, after translation.
     Port,
     /// The protocol.
     Protocol,
-    /// What was done.
+    /// The action that was taken.
     Verdict,
-    /// What staged policies would do instead.
+    /// The action that staged policies would take instead.
     Would,
-    /// A policy that decided something, or would.
+    /// A policy that decided something, or would have.
     Policy,
-    /// A tier in which something was decided, or would be.
+    /// A tier in which something was decided, or would have been.
     Tier,
-    /// Whose node reports.
+    /// The end whose node reports.
     Reporter,
 }
 
-/// What was done with a flow.
+/// The action that was taken on a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It passed.
@@ -58,7 +59,7 @@ pub enum Verdict {
 /// `[namespace/]name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The namespace, if it was said.
+    /// The namespace, if given.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
@@ -69,9 +70,9 @@ pub struct Name {
 pub enum LabelPart {
     /// The key has this value.
     Is(String, String),
-    /// The key has another value, or is not there.
+    /// The key has another value, or does not exist.
     IsNot(String, String),
-    /// The key is there.
+    /// The key exists.
     Has(String),
 }
 
@@ -88,11 +89,11 @@ pub enum Condition {
     Service(Name),
     /// See [`Field::Port`].
     Port(i64),
-    /// In small letters.
+    /// In lower case.
     Protocol(String),
     /// See [`Field::Verdict`].
     Verdict(Verdict),
-    /// `Deny`: it was allowed, and would not be; `Allow`: the other way round.
+    /// `Deny`: it was allowed, but would be denied; `Allow`: the reverse.
     Would(Action),
     /// See [`Field::Policy`].
     Policy(Name),
@@ -102,17 +103,17 @@ pub enum Condition {
     Reporter(Reporter),
 }
 
-/// Which flows are wanted.
+/// Which flows are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// One of each must hold.
+    /// For each field, one of the conditions must hold.
     pub wanted: BTreeMap<Field, Vec<Condition>>,
-    /// None may hold.
+    /// None of these may hold.
     pub unwanted: Vec<Condition>,
 }
 
 impl Name {
-    /// Reads `[namespace/]name`.
+    /// Parses `[namespace/]name`.
     #[must_use]
     pub fn read(text: &str) -> Self {
         match text.split_once('/') {
@@ -127,10 +128,10 @@ impl Name {
 }
 
 impl Condition {
-    /// Reads the value of a flag.
+    /// Parses the value of a flag.
     ///
     /// # Errors
-    /// When it means nothing.
+    /// When the value is not valid for the field.
     pub fn read(field: Field, value: &str) -> Result<Self, String> {
         let text = || {
             let value = value.trim();
@@ -162,7 +163,7 @@ impl Condition {
         })
     }
 
-    /// Whether it holds for a flow.
+    /// Whether the condition holds for a flow.
     #[must_use]
     pub fn holds(&self, flow: &Flow) -> bool {
         let key = &flow.key;
@@ -201,14 +202,14 @@ impl Filter {
         }
     }
 
-    /// Whether a flow is wanted.
+    /// Whether a flow is selected.
     #[must_use]
     pub fn passes(&self, flow: &Flow) -> bool {
         self.wanted.values().all(|any| any.iter().any(|condition| condition.holds(flow)))
             && !self.unwanted.iter().any(|condition| condition.holds(flow))
     }
 
-    /// Whether every flow is wanted.
+    /// Whether every flow is selected.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty() && self.unwanted.is_empty()
@@ -221,8 +222,8 @@ fn ends(flow: &Flow, end: End) -> impl Iterator<Item = (&Peer, &flows::Labels)> 
     source.into_iter().chain(dest)
 }
 
-/// Whether a pod of this name, or whose name begins so, may be meant by an end. Flows have the common part of the names that a
-/// controller makes, with `*`: `web-5d4f-*` stands for `web-5d4f-x2k9z`.
+/// Whether an end may be a pod with this name or name prefix. Flows contain the common part of the names that a
+/// controller generates, with `*`: `web-5d4f-*` stands for `web-5d4f-x2k9z`.
 fn is_pod(peer: &Peer, wanted: &Name) -> bool {
     let stands_for = || {
         let stem = peer.name.strip_suffix('*').filter(|stem| stem.ends_with('-'));
@@ -233,7 +234,7 @@ fn is_pod(peer: &Peer, wanted: &Name) -> bool {
         && (peer.name.starts_with(&wanted.name) || stands_for())
 }
 
-/// Whether a decision is a policy's; the end of a tier is that of the policy because of which the tier applied.
+/// Whether a decision was made by a policy; the end of a tier counts for the policy that made the tier apply.
 fn names(hit: &PolicyHit, wanted: &Name) -> bool {
     hit.policy().is_some_and(|policy| *policy.name == *wanted.name && wanted.namespace_is(&policy.namespace))
 }

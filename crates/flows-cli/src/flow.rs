@@ -1,17 +1,17 @@
-//! A recorded flow, and what is asked of one everywhere.
+//! A recorded flow, and helpers that all commands use.
 
 use flows::{Action, Counters, Decider, Direction, EndpointType, Labels, Peer, PolicyHit, PolicyKind};
 use goldmane_api::{convert, proto};
 
-/// A flow over some time.
+/// A flow during a period.
 pub type Flow = flows::collector::CollectedFlow;
 
-/// Why a message is not a flow.
+/// The message does not contain a valid flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server sent a flow that cannot be read")]
 pub struct NotAFlow;
 
-/// The flow of a message.
+/// Decodes the flow of a message.
 ///
 /// # Errors
 /// When its key cannot be read.
@@ -66,7 +66,7 @@ pub fn namespace(peer: &Peer) -> Option<&str> {
     Some(&*peer.namespace).filter(|namespace| !matches!(*namespace, "" | "-"))
 }
 
-/// An end, for people.
+/// An end, for display.
 #[must_use]
 pub fn peer_text(peer: &Peer) -> String {
     match (peer.kind, &*peer.name) {
@@ -98,7 +98,7 @@ pub fn connection_text(flow: &Flow) -> String {
     format!("{} -> {}{port} {}", peer_text(&key.source), peer_text(&key.dest), key.protocol)
 }
 
-/// Who decided, for people: `NetworkPolicy shop/db rule 0 (tier default)`.
+/// What decided, for display: `NetworkPolicy shop/db rule 0 (tier default)`.
 #[must_use]
 pub fn hit_text(hit: &PolicyHit) -> String {
     match &hit.by {

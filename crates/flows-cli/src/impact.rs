@@ -1,8 +1,8 @@
-//! Which recorded flows would be decided otherwise with a policy.
+//! Finds the recorded flows that a policy would decide differently.
 //!
-//! Flows have names, not addresses: pods are looked up in the cluster, and one that is gone is put back with the labels that its
-//! flows had. Outside addresses are not recorded, so every network that policies name is tried; where the answer depends on the
-//! address, that is the answer.
+//! Flows have names, not addresses: pods are looked up in the cluster, and a deleted pod is restored with the labels
+//! that its flows had. Outside addresses are not recorded, so one address of every network that policies name is tried;
+//! where the verdict depends on the address, the answer is that it depends.
 
 mod ends;
 mod staged;
@@ -16,7 +16,7 @@ use flows::{Action, Peer, Reporter};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What becomes of a flow.
+/// The verdict on a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fate {
@@ -38,44 +38,45 @@ impl Fate {
     }
 }
 
-/// A flow that would be decided otherwise.
+/// A flow that would be decided differently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The flow.
     pub flow: String,
-    /// Whose node reported it, and so whose policies are asked.
+    /// The end whose node reported it, and whose policies are therefore evaluated.
     pub reporter: &'static str,
-    /// As things are.
+    /// The verdict as the cluster is.
     pub before: Fate,
-    /// With the policy.
+    /// The verdict with the policy.
     pub after: Fate,
-    /// What decides then.
+    /// What decides with the policy.
     pub reason: String,
-    /// How many packets were recorded.
+    /// The number of recorded packets.
     pub packets: u64,
-    /// How many connections.
+    /// The number of recorded connections.
     pub connections: u64,
 }
 
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Impact {
-    /// Flows that would be decided otherwise, denied ones first.
+    /// Flows that would be decided differently, denied flows first.
     pub changes: Vec<Change>,
-    /// How many would be decided as they are.
+    /// The number of flows whose verdict stays the same.
     pub unchanged: usize,
-    /// How many were recorded with another verdict than the cluster gives now: policies changed since.
+    /// The number of flows that were recorded with another verdict than the cluster gives now: policies have changed
+    /// since.
     pub outdated: usize,
-    /// Flows that cannot be asked about, and why.
+    /// Flows that cannot be evaluated, and why.
     pub unknown: Vec<String>,
-    /// What was assumed.
+    /// Assumptions that were made.
     pub notes: Vec<String>,
 }
 
-/// What of a flow decides about it at one end.
+/// The part of a flow that its verdict at one end depends on.
 type Connection = (Reporter, Peer, Peer, String, i64);
 
-/// Asks both clusters about every flow.
+/// Evaluates every flow in both clusters.
 #[must_use]
 pub fn impact(flows: &[Flow], before: &Cluster, after: &Cluster) -> Impact {
     let (mut before, mut after) = (before.clone(), after.clone());
@@ -152,7 +153,7 @@ fn fate(oracle: &Oracle<'_>, flow: &Flow, pairs: &[(String, String)]) -> Result<
     })
 }
 
-/// What decides, for the first pair that has this fate; where it depends, for the first that is denied.
+/// What decides, for the first pair with this fate; if it depends, for the first pair that is denied.
 fn reason(oracle: &Oracle<'_>, flow: &Flow, pairs: &[(String, String)], fate: Fate) -> String {
     let wanted = fate == Fate::Allowed;
     let pair =
@@ -160,7 +161,7 @@ fn reason(oracle: &Oracle<'_>, flow: &Flow, pairs: &[(String, String)], fate: Fa
     pair.and_then(|(from, to)| oracle.reason(flow, from, to).ok()).unwrap_or_default()
 }
 
-/// The answer for people.
+/// The answer as text.
 #[must_use]
 pub fn to_text(impact: &Impact) -> String {
     let mut out = String::new();
@@ -198,7 +199,7 @@ pub fn to_text(impact: &Impact) -> String {
             count(impact.outdated as u64, "flow")
         ));
     }
-    more.extend(impact.unknown.iter().map(|text| format!("Not known: {text}")));
+    more.extend(impact.unknown.iter().map(|text| format!("Unknown: {text}")));
     more.extend(impact.notes.iter().map(|note| format!("Note: {note}")));
     if !more.is_empty() {
         out.push('\n');

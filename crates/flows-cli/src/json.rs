@@ -1,4 +1,5 @@
-//! Flows as lines of JSON, there and back, with the names that Calico's whisker-backend uses and what it leaves out.
+//! Reads and writes flows as lines of JSON, with the field names of Calico's whisker-backend and the
+//! fields that it leaves out.
 //!
 //! A line that a later one corrects (`"corrects": true`) is replaced when a file is read.
 
@@ -53,7 +54,7 @@ struct Line {
     corrects: bool,
 }
 
-/// A list, or one text with bars as Calico's backend writes it.
+/// A list, or one string separated by bars, as Calico's backend writes it.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum LabelList {
@@ -112,7 +113,7 @@ struct Trigger {
     tier: String,
 }
 
-/// The line of a flow, without its end.
+/// The line of a flow, without the line break.
 #[must_use]
 pub fn write(flow: &Flow, corrects: bool) -> String {
     let (key, counters) = (&flow.key, &flow.counters);
@@ -152,7 +153,7 @@ pub fn write(flow: &Flow, corrects: bool) -> String {
         connections_live: counters.live,
         corrects,
     };
-    // Texts and numbers always are JSON.
+    // Serializing strings and numbers cannot fail.
     serde_json::to_string(&line).unwrap_or_default()
 }
 
@@ -185,7 +186,7 @@ fn hit(hit: &PolicyHit) -> Hit {
     }
 }
 
-/// The flows of a file: a line each. Empty lines are left out.
+/// Parses the flows of a file, one per line. Empty lines are skipped.
 ///
 /// # Errors
 /// The first line that is not a flow, with its number.
@@ -193,7 +194,7 @@ pub fn read(text: &str) -> Result<Vec<Flow>, String> {
     let mut flows: Vec<Flow> = Vec::new();
     let mut places: HashMap<(FlowKey, i64), usize> = HashMap::new();
     for (number, line) in (1..).zip(text.lines()) {
-        // As in a stream of Calico's backend.
+        // The prefix of lines in a stream of Calico's backend.
         let line = line.strip_prefix("data:").unwrap_or(line).trim();
         if line.is_empty() {
             continue;
@@ -221,7 +222,7 @@ fn flow(line: Line) -> Result<Flow, String> {
             .map_err(|_| format!("{text:?} is not a time"))
     };
     let peer = |kind: &str, namespace: String, name: String| -> Result<Peer, String> {
-        // Calico's backend does not say what an end is, and writes some names in words.
+        // Calico's backend does not give the type of an end, and writes some names as phrases.
         let (namespace, name) = match (namespace.as_str(), name.as_str()) {
             ("Global", name) => ("-", name),
             other => other,

@@ -4,15 +4,16 @@
 //! Goldmane, a node's socket, a file ─► source ─► filter ─► print │ top │ stats │ recommend │ impact
 //! ```
 //!
-//! - [`args`]: the flags. [`filter`]: which flows are wanted; [`push`]: the part of that which a server can do.
-//! - [`source`]: where flows come from. [`json`]: flows as lines of JSON, there and back.
-//! - [`losses`]: what is missing, said beside it.
-//! - [`print`], [`top`], [`stats`]: what is shown.
-//! - [`recommend`]: policies from recorded flows; [`impact`]: what a policy would change. Both ask `explain`, through
+//! - [`args`]: the flags. [`filter`]: which flows are selected; [`push`]: the part of the filter that a server can
+//!   apply.
+//! - [`source`]: where flows come from. [`json`]: reading and writing flows as lines of JSON.
+//! - [`losses`]: reports what is missing, beside the flows.
+//! - [`print`], [`top`], [`stats`]: the output.
+//! - [`recommend`]: policies from recorded flows; [`impact`]: what a policy would change. Both query `explain`, through
 //!   [`question`].
 //! - [`run`](mod@run): the shell, which only fetches and prints.
 //!
-//! It refuses to change anything: recommendations are text, and the cluster that impact is about comes in as a value.
+//! Never changes anything: recommendations are text, and the cluster for `impact` is passed in as a value.
 
 pub mod args;
 pub mod filter;

@@ -1,17 +1,17 @@
-//! What was lost on the way to a Goldmane, in words: said beside the flows, because a list that lacks something must not look whole.
+//! Reports flows that were lost on the way to a Goldmane, because an incomplete list must not look complete.
 //!
-//! Calico's Goldmane keeps no account of losses; nothing is said then.
+//! Calico's Goldmane does not count losses; nothing is reported then.
 
 use crate::text;
 use goldmane_api::losses::{LossesResult, SILENT};
 use std::collections::BTreeMap;
 
-/// What was said already: each is said again only when there is more of it.
+/// What has been reported: a loss is reported again only when it has grown.
 #[derive(Debug, Default)]
 pub struct Said(BTreeMap<(String, i32), u64>);
 
 impl Said {
-    /// A line for all that was not said yet.
+    /// A line for each loss that has not been reported yet.
     pub fn lines(&mut self, known: &LossesResult) -> Vec<String> {
         let mut lines = Vec::new();
         for node in &known.nodes {
@@ -34,7 +34,7 @@ impl Said {
             let is_silent = !node.node.is_empty() && node.age >= SILENT;
             if is_silent && *said == 0 {
                 lines.push(format!(
-                    "{place} was not heard of for {} seconds: its flows may be missing",
+                    "{place} has not been heard from for {} seconds: its flows may be missing",
                     node.age
                 ));
             }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_said_once_and_again_when_there_are_more() {
+    fn losses_are_reported_once_and_again_when_they_grow() {
         let mut said = Said::default();
         let line = |count| {
             vec![format!(
@@ -75,11 +75,11 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_said_once_for_each_time() {
+    fn silence_is_reported_once_per_occurrence() {
         let mut said = Said::default();
         assert_eq!(
             said.lines(&known("n1", 61, 0, 0)),
-            ["node n1 was not heard of for 61 seconds: its flows may be missing"]
+            ["node n1 has not been heard from for 61 seconds: its flows may be missing"]
         );
         assert!(said.lines(&known("n1", 66, 0, 0)).is_empty());
         assert!(said.lines(&known("n1", 1, 0, 0)).is_empty());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_nodes_are_harmless() {
+    fn node_names_are_sanitised() {
         assert!(!Said::default().lines(&known("n\u{1b}[31m", 3, 1, 1))[0].contains('\u{1b}'));
     }
 }

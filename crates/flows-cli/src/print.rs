@@ -1,4 +1,4 @@
-//! Flows for people: one line each, in columns, or every field on a line.
+//! Prints flows: one line each, in columns, or every field on a line.
 
 use crate::args::Format;
 use crate::flow::{self, Flow};
@@ -9,11 +9,11 @@ use flows::{Action, Counters, PolicyHit};
 /// How to print.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// In which form.
+    /// The output format.
     pub format: Format,
-    /// With every policy that was asked.
+    /// Whether to print every policy that was evaluated.
     pub all_policies: bool,
-    /// With colours.
+    /// Whether to use colours.
     pub colours: bool,
 }
 
@@ -35,13 +35,13 @@ pub fn list(flows: &[Flow], style: Style) -> String {
     flows.iter().map(|flow| one(flow, style, false)).collect()
 }
 
-/// One flow of several that come one after the other.
+/// One flow of a stream.
 #[must_use]
 pub fn one(flow: &Flow, style: Style, corrects: bool) -> String {
     match style.format {
         Format::Json => format!("{}\n", json::write(flow, corrects)),
         Format::Dict => dict(flow, style),
-        // Widths are not known before the last one: a row has the widths of lines that most have.
+        // The final widths are unknown here: a row has widths that fit most lines.
         Format::Table => {
             let cells = row(flow, style);
             let widths = [20, 3, 50, 7, 60, 8, 8];
@@ -172,7 +172,7 @@ fn verdict(action: Action, style: Style) -> String {
     if style.colours { format!("{colour}{word}{RESET}") } else { word.to_owned() }
 }
 
-/// Colours are put in afterwards, so that columns stay in line.
+/// Colours are added afterwards, so that columns stay aligned.
 fn paint_table(text: &str, style: Style) -> String {
     if !style.colours {
         return text.to_owned();

@@ -1,17 +1,17 @@
-//! The part of a filter that a server can do.
+//! The part of a filter that a server can apply.
 //!
-//! What a server keeps is never less than what is wanted; the whole filter is applied to its answer once more. So the result is
-//! the same whatever a server understands, and only the way there is shorter.
+//! The server's filter never drops a selected flow, and the whole filter is applied again to its answer. So the result
+//! does not depend on what a server understands; only less is transferred.
 //!
-//! Policies and tiers stay here: servers do not look at the policy because of which the end of a tier applied, and those of
-//! Calico 3.31 and before expect another form of the message, which they would take for a name that nothing has.
+//! Policies and tiers are filtered here only: servers ignore the policy that made a tier's end apply, and those of
+//! Calico 3.31 and before expect another form of the message, which they would treat as a name that nothing has.
 
 use crate::filter::{Condition, End, Field, Filter, Verdict};
 use flows::Action;
 use flows::query::{Filter as ServerFilter, StringMatch};
 use goldmane_api::proto;
 
-/// What to ask a server for.
+/// The filter to send to a server.
 #[must_use]
 pub fn server_filter(filter: &Filter) -> ServerFilter {
     let wanted = |field: Field| filter.wanted.get(&field).map_or(&[][..], Vec::as_slice);
@@ -46,19 +46,19 @@ fn exact(value: &str) -> StringMatch {
     StringMatch { value: value.to_owned(), is_fuzzy: false }
 }
 
-/// Names and namespaces of one end.
+/// The names and namespaces of one end.
 fn end(filter: &Filter, end: End) -> (Vec<StringMatch>, Vec<StringMatch>) {
     let mut names = Vec::new();
     let mut namespaces: Option<Vec<StringMatch>> = Some(Vec::new());
     for condition in filter.wanted.get(&Field::Pod(end)).into_iter().flatten() {
         let Condition::Pod(_, name) = condition else { continue };
-        // The name may be the beginning of that of a flow, or have that of a flow as its beginning.
+        // The name may be a prefix of the flow's name, or the flow's name without `*` may be a prefix of it.
         names.push(StringMatch { value: name.name.clone(), is_fuzzy: true });
         let places = name.name.match_indices('-').map(|(place, _)| place);
         names.extend(places.map(|place| exact(&format!("{}*", &name.name[..=place]))));
         match (&name.namespace, &mut namespaces) {
             (Some(namespace), Some(known)) => known.push(exact(namespace)),
-            // One of the pods may be anywhere.
+            // One of the pods may be in any namespace.
             _ => namespaces = None,
         }
     }
@@ -72,7 +72,7 @@ fn end(filter: &Filter, end: End) -> (Vec<StringMatch>, Vec<StringMatch>) {
     (names, namespaces.unwrap_or_default())
 }
 
-/// The actions of verdicts; none where one of them is not an action of a flow.
+/// The actions of the verdicts; empty if one of them is not an action of a flow.
 fn actions(verdicts: &[Condition]) -> Vec<Action> {
     let action = |condition: &Condition| match condition {
         Condition::Verdict(Verdict::Allowed) => Some(Action::Allow),
@@ -82,7 +82,7 @@ fn actions(verdicts: &[Condition]) -> Vec<Action> {
     verdicts.iter().map(action).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// The message of a filter that [`server_filter`] made.
+/// Encodes a filter that [`server_filter`] built.
 #[must_use]
 pub fn message(filter: &ServerFilter) -> Option<proto::Filter> {
     if filter.is_empty() {

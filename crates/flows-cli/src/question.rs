@@ -1,6 +1,6 @@
-//! Flows as questions to `explain`: what is decided at the end that reports a flow.
+//! Flows as queries to `explain`: the decision at the end that reports a flow.
 //!
-//! The other end's own policies must not get in the way, so each direction is asked in a copy of the cluster where the other
+//! The other end's policies must not interfere, so each direction is evaluated in a copy of the cluster where the other
 //! direction is open.
 
 use crate::flow::Flow;
@@ -8,10 +8,10 @@ use explain::{Cluster, Protocol, Query, QueryError, Verdict, World};
 use flows::Direction;
 use serde_json::json;
 
-/// A tier before every other, in which everything of a direction is allowed.
+/// A tier before all others that allows everything in one direction.
 const OPEN: &str = "open-for-questions";
 
-/// A cluster, ready to be asked about either direction.
+/// A cluster, prepared for queries about either direction.
 #[derive(Debug)]
 pub struct Views {
     egress: Cluster,
@@ -19,13 +19,13 @@ pub struct Views {
 }
 
 impl Views {
-    /// Both views of a cluster.
+    /// Builds both views of a cluster.
     #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
         Self { egress: with_open(cluster, "Ingress"), ingress: with_open(cluster, "Egress") }
     }
 
-    /// Somebody to ask.
+    /// The evaluator for these views.
     #[must_use]
     pub fn oracle(&self) -> Oracle<'_> {
         Oracle { egress: World::new(&self.egress), ingress: World::new(&self.ingress) }
@@ -47,13 +47,13 @@ fn with_open(cluster: &Cluster, direction: &str) -> Cluster {
         }),
     ];
     for object in objects {
-        // Written here, it can be read; if it could not, answers would be stricter, never laxer.
+        // This manifest is always readable; if it were not, answers would be stricter, never laxer.
         let _ = cluster.add_manifest(object);
     }
     cluster
 }
 
-/// Answers questions about flows.
+/// Evaluates flows.
 pub struct Oracle<'a> {
     egress: World<'a>,
     ingress: World<'a>,
@@ -67,7 +67,7 @@ impl Oracle<'_> {
         }
     }
 
-    /// Whether a flow between these two is allowed at the end that reports it.
+    /// Whether a flow between these ends is allowed at the end that reports it.
     ///
     /// # Errors
     /// When an end is not in the cluster.
@@ -75,7 +75,7 @@ impl Oracle<'_> {
         Ok(self.world(flow).verdict(&query(flow, from, to))? == Verdict::Allow)
     }
 
-    /// Who decides about a flow between these two.
+    /// What decides a flow between these ends.
     ///
     /// # Errors
     /// When an end is not in the cluster.

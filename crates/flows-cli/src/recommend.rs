@@ -1,10 +1,10 @@
-//! Policies that allow what was recorded as allowed, and nothing else.
+//! Recommends policies that allow what was recorded as allowed, and nothing else.
 //!
-//! - [`labels`]: by which labels workloads are selected. [`build`]: rules from flows. [`verify`]: `explain` is asked whether
-//!   every recorded flow is decided as it was. [`yaml`]: the file, with the flows that each rule is for.
+//! - [`labels`]: selects workloads by labels. [`build`]: derives rules from flows. [`verify`]: checks with `explain`
+//!   that every recorded flow is decided as it was. [`yaml`]: the file, with the flows that each rule is for.
 //!
-//! Only what is selected by labels gets policies, and only for directions that were recorded. A connection that was recorded as
-//! allowed and as denied, at the same end or at the other one, is not allowed; the file says so.
+//! Only ends with labels get policies, and only for directions that were recorded. A connection that was recorded both
+//! as allowed and as denied, at either end, is not allowed; the file notes that.
 
 pub mod build;
 pub mod labels;
@@ -16,10 +16,10 @@ use build::Policy;
 use labels::Detail;
 use verify::Difference;
 
-/// What is wanted.
+/// The settings of a recommendation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only for workloads of these namespaces; all of them, if there are none.
+    /// Only workloads of these namespaces get policies; all of them if empty.
     pub namespaces: Vec<String>,
     /// The tier of the policies.
     pub tier: String,
@@ -27,22 +27,22 @@ pub struct Options {
     pub order: u32,
 }
 
-/// What is recommended.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Recommendation {
     /// The policies, by namespace and name.
     pub policies: Vec<Policy>,
-    /// What could not be done, for people.
+    /// Notes for the user about what could not be done.
     pub notes: Vec<String>,
     /// Flows that were recorded as allowed and stay so.
     pub allowed: usize,
     /// Flows that were recorded as denied and stay so.
     pub denied: usize,
-    /// Flows that would be decided otherwise.
+    /// Flows that would be decided differently.
     pub differences: Vec<Difference>,
 }
 
-/// Recommends policies. Selects by few labels first, and by all of them where few would allow what was denied.
+/// Recommends policies. First selects by few labels, then by all labels if few would allow something that was denied.
 #[must_use]
 pub fn recommend(flows: &[Flow], options: &Options) -> Recommendation {
     let mut made = attempt(flows, options, Detail::Usual);

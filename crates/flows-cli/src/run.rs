@@ -1,4 +1,4 @@
-//! The shell: fetches and prints.
+//! The shell: fetches flows and prints them.
 
 use crate::args::{
     Colour, FigureFormat, FlowsArgs, FlowsCommand, ImpactArgs, InputArgs, ListArgs, RecommendArgs,
@@ -17,22 +17,22 @@ use serde::Serialize;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-/// How many flows a list has if nobody says.
+/// The default number of flows in a list.
 const USUAL_LAST: u32 = 100;
-/// How long a Goldmane keeps flows; a stream from before that has no past at all.
+/// How long a Goldmane keeps flows; a stream from before that would have no past at all.
 const HISTORY: i64 = 3600 - 30;
-/// The pauses between attempts to connect again.
+/// The pauses between reconnection attempts.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
-/// How often a stream's reader learns of losses.
+/// How often a stream checks for losses.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What a command works with.
+/// The environment of a command.
 pub struct Shell<'a> {
     /// Standard input.
     pub stdin: &'a mut dyn Read,
     /// Standard output.
     pub stdout: &'a mut dyn Write,
-    /// Says something beside the output.
+    /// Prints a warning beside the output.
     pub warn: &'a mut dyn FnMut(&str),
     /// A variable of the environment.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -42,7 +42,7 @@ pub struct Shell<'a> {
     pub now: i64,
 }
 
-/// The cluster that `impact` is about: as it is, and with the policies that are tried.
+/// The clusters for `impact`: as it is, and with the policies that are tried.
 pub struct Clusters {
     /// As it is.
     pub before: Cluster,
@@ -50,10 +50,10 @@ pub struct Clusters {
     pub after: Cluster,
 }
 
-/// Why a command failed. Without a message there was something to see.
+/// Why a command failed. Without a message, the output already shows the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For people; empty where everything has been said.
+    /// The message; empty if everything has been printed.
     pub message: String,
     /// The exit code.
     pub code: u8,
@@ -74,7 +74,7 @@ impl From<&str> for Failure {
 type Outcome = Result<(), Failure>;
 
 impl Shell<'_> {
-    /// Prints at once; whether anybody still reads.
+    /// Prints and flushes; returns whether the reader is still there.
     fn print(&mut self, text: &str) -> Result<bool, Failure> {
         match self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()) {
             Ok(()) => Ok(true),
@@ -100,10 +100,10 @@ impl Shell<'_> {
     }
 }
 
-/// Runs a command. `impact` needs clusters; the others need none.
+/// Runs a command. Only `impact` needs clusters.
 ///
 /// # Errors
-/// What the command failed with.
+/// The failure of the command.
 pub async fn run(args: &FlowsArgs, shell: &mut Shell<'_>, clusters: Option<Clusters>) -> Outcome {
     match &args.command {
         None => list(&args.list, shell).await,
@@ -146,7 +146,7 @@ async fn recommended(args: &RecommendArgs, shell: &mut Shell<'_>) -> Outcome {
     match made.differences.len() {
         0 => Ok(()),
         number => Err(format!(
-            "{number} of the recorded flows would be decided otherwise; the comments at the beginning name them"
+            "{number} of the recorded flows would be decided differently; the comments at the beginning list them"
         )
         .into()),
     }
@@ -176,7 +176,7 @@ fn range(input: &InputArgs, now: i64) -> Result<Range, Failure> {
     Ok(Range { since: read("--since", &input.since)?, until: read("--until", &input.until)? })
 }
 
-/// All flows of the range that pass, oldest first.
+/// All selected flows of the range, oldest first.
 async fn recorded(input: &InputArgs, shell: &mut Shell<'_>) -> Result<Vec<Flow>, Failure> {
     let source = source::choose(&input.source, shell.variable)?;
     fetch(&source, input, None, shell).await
@@ -191,7 +191,7 @@ async fn fetch(
     let (range, filter) = (range(input, shell.now)?, &input.filters.0);
     let mut flows = match source {
         Source::Node(_) => {
-            return Err("--node shows flows as they come; recorded ones need a Goldmane or a file".into());
+            return Err("--node shows flows as they arrive; recorded ones need a Goldmane or a file".into());
         }
         Source::File(path) => {
             let name =
@@ -205,7 +205,7 @@ async fn fetch(
         }
         Source::Goldmane(server) => {
             let asked = push::message(&push::server_filter(filter));
-            // The newest of all are the newest that pass only where nothing is left out here.
+            // The newest flows are also the newest selected ones only if nothing is filtered here.
             let most = last.filter(|_| filter.is_empty());
             let mut client = server.connect().await?;
             let listed = client.list(range.since.unwrap_or(0), range.until.unwrap_or(0), asked, most).await?;
@@ -216,7 +216,7 @@ async fn fetch(
     flows.retain(|flow| {
         filter.passes(flow)
             && range.until.is_none_or(|until| flow.start < until)
-            // A sum over several buckets began when the first of them did.
+            // A flow summed over several buckets has the start time of the first.
             && range.since.is_none_or(|since| flow.start >= since || flow.end > since)
     });
     flows.sort_by(|one, two| (one.start, &one.key).cmp(&(two.start, &two.key)));
@@ -269,7 +269,7 @@ async fn watch_node(path: &std::path::Path, args: &ListArgs, style: Style, shell
     while left != Some(0) {
         let heard = tokio::select! {
             heard = listening.next() => heard,
-            // The socket has to go before the process does.
+            // The socket must be removed before the process ends.
             _ = tokio::signal::ctrl_c() => None,
         };
         let flow = match heard {
@@ -289,7 +289,7 @@ async fn watch_node(path: &std::path::Path, args: &ListArgs, style: Style, shell
     Ok(())
 }
 
-/// Prints a flow that is wanted and new; whether it was printed for somebody.
+/// Prints a flow if it is selected and new; returns whether it was printed to a reader that is still there.
 fn show(
     flow: &Flow,
     seen: &mut Seen,
@@ -310,7 +310,7 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
         return Err("--follow has no end: leave --until out".into());
     }
     let filter = push::message(&push::server_filter(&args.input.filters.0));
-    // The first connection must work; later ones are tried again.
+    // The first connection must succeed; later ones are retried.
     let mut client = server.connect().await?;
     if let (Some(_), None) = (args.last, range.since) {
         let flows = fetch(&Source::Goldmane(server.clone()), &args.input, args.last, shell).await?;
@@ -322,7 +322,7 @@ async fn follow(server: &goldmane::Server, args: &ListArgs, style: Style, shell:
     let mut since = range.since.unwrap_or(0);
     if since != 0 && since < oldest {
         (shell.warn)(
-            "Note: a stream has no more than an hour of past; without -f, --since asks for what there is",
+            "Note: a stream reaches back at most an hour; without -f, --since returns everything available",
         );
         since = oldest;
     }

@@ -1,4 +1,4 @@
-//! Where flows come from: a Goldmane, the socket of this node, a file.
+//! Sources of flows: a Goldmane, the socket of this node, a file.
 
 pub mod goldmane;
 pub mod node;
@@ -7,26 +7,26 @@ pub mod seen;
 use crate::args::SourceArgs;
 use std::path::PathBuf;
 
-/// Where flows come from.
+/// A source of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A server of Goldmane's API.
+    /// A server with Goldmane's API.
     Goldmane(goldmane::Server),
     /// The node, which connects to this socket.
     Node(PathBuf),
-    /// A file; none is standard input.
+    /// A file; `None` is standard input.
     File(Option<PathBuf>),
 }
 
-const WHICH: &str = "where are the flows? Name a Goldmane with --server or GOLDMANE_HOST, this node with --node, or a file with \
+const WHICH: &str = "no source of flows: name a Goldmane with --server or GOLDMANE_HOST, this node with --node, or a file with \
                      --input-file.\nA cluster's Goldmane can be reached by `kubectl port-forward -n calico-system service/goldmane 7443` \
                      and --server localhost:7443 --tls-server-name goldmane.calico-system.svc, with the files of the secret \
                      goldmane-key-pair";
 
-/// The source that flags and variables mean. A flag goes before its variable.
+/// The source that flags and variables select. A flag takes precedence over its variable.
 ///
 /// # Errors
-/// When they mean none, or half of one.
+/// When they select none, or are incomplete.
 pub fn choose(args: &SourceArgs, variable: &dyn Fn(&str) -> Option<String>) -> Result<Source, String> {
     if let Some(path) = &args.input_file {
         return Ok(Source::File(Some(path.clone()).filter(|path| path.as_os_str() != "-")));
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_go_before_variables() {
+    fn flags_take_precedence_over_variables() {
         let variables = |name: &str| match name {
             "GOLDMANE_HOST" => Some("goldmane:7443".to_owned()),
             "TLS_KEY_PATH" => Some(String::new()),
@@ -80,6 +80,6 @@ mod tests {
         assert_eq!(choose(&args, &variables), Ok(Source::File(None)));
         let args = SourceArgs { tls_ca: Some("ca.crt".into()), ..SourceArgs::default() };
         assert!(choose(&args, &variables).unwrap_err().contains("belong together"));
-        assert!(choose(&SourceArgs::default(), &|_| None).unwrap_err().starts_with("where are the flows?"));
+        assert!(choose(&SourceArgs::default(), &|_| None).unwrap_err().starts_with("no source of flows"));
     }
 }

@@ -1,4 +1,4 @@
-//! What each policy and rule did: allowed, denied, passed on.
+//! Counts what each policy and rule did: allowed, denied, passed on.
 
 use crate::flow::{self, Flow};
 use crate::text::{clean, table};
@@ -14,10 +14,10 @@ pub struct Row {
     pub policy: String,
     /// Its tier.
     pub tier: String,
-    /// The direction and place of the rule; -1 is the end of the tier.
+    /// The direction and index of the rule; -1 is the end of the tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<(&'static str, i64)>,
-    /// Whether it is only tried: what it would have done.
+    /// Whether it is staged: the figures are what it would have done.
     pub staged: bool,
     /// Allowed.
     pub allowed: u64,
@@ -27,10 +27,10 @@ pub struct Row {
     pub passed: u64,
 }
 
-/// A rule's direction and place, where rules are counted.
+/// A rule's direction and index, if rules are counted.
 type RulePlace = Option<(Direction, i64)>;
 
-/// The figures of all policies, by tier, policy and rule. A decision of both traces counts once.
+/// The figures of all policies, by tier, policy and rule. A decision in both traces counts once.
 #[must_use]
 pub fn stats(flows: &[Flow], by: By, only_policies: bool) -> Vec<Row> {
     let mut rows: BTreeMap<(PolicyName, RulePlace), Row> = BTreeMap::new();
@@ -41,7 +41,7 @@ pub fn stats(flows: &[Flow], by: By, only_policies: bool) -> Vec<Row> {
             By::Connections => flow.counters.started,
         };
         let direction = flow.key.reporter.direction();
-        // A policy counts a flow once for each action, and a rule does.
+        // Each policy or rule counts a flow once per action.
         let mut seen: BTreeSet<(&PolicyName, RulePlace, Action)> = BTreeSet::new();
         for hit in flow.key.trace.enforced.iter().chain(&flow.key.trace.pending) {
             let Some(policy) = hit.policy() else { continue };
@@ -77,7 +77,7 @@ fn new_row(policy: &PolicyName, rule: RulePlace, hit: &PolicyHit) -> Row {
     }
 }
 
-/// A table of them.
+/// The figures as a table.
 #[must_use]
 pub fn to_text(rows: &[Row], by: By, only_policies: bool) -> String {
     let rule = |row: &Row| match row.rule {

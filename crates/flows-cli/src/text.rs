@@ -1,6 +1,6 @@
-//! Text for terminals and comments.
+//! Formats text for terminals and comments.
 
-/// The text with nothing in it that a terminal would obey: names come from elsewhere.
+/// The text without terminal control characters: names come from other systems.
 #[must_use]
 pub fn clean(text: &str) -> String {
     if text.chars().all(is_harmless) {
@@ -9,7 +9,7 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|letter| if is_harmless(letter) { letter } else { '\u{fffd}' }).collect()
 }
 
-/// Control characters move the cursor; those of direction change the order of what is read.
+/// Control characters move the cursor; those for text direction reorder what is displayed.
 fn is_harmless(letter: char) -> bool {
     !letter.is_control()
         && !matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
@@ -36,7 +36,7 @@ pub fn count(number: u64, word: &str) -> String {
     if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }
 
-/// Columns, as wide as they must be; the last one is not filled up.
+/// A table with columns as wide as necessary; the last one is not padded.
 #[must_use]
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(ToString::to_string).collect();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_obeys_no_name() {
+    fn names_cannot_control_the_terminal() {
         assert_eq!(clean("web-\u{1b}[2Jx\n"), "web-\u{fffd}[2Jx\u{fffd}");
         assert_eq!(clean("a\u{202e}b"), "a\u{fffd}b");
         assert_eq!(clean("größe"), "größe");

@@ -1,6 +1,6 @@
-//! Times of flags: so long ago, or a moment.
+//! Times in flags: relative, or a point in time.
 
-/// The moment that a text means: `5m`, `1h30m` ago, or as in `2026-11-17T14:00:00Z`.
+/// Parses a time: `5m` or `1h30m` ago, or one like `2026-11-17T14:00:00Z`.
 ///
 /// # Errors
 /// When it is neither.
@@ -14,7 +14,7 @@ pub fn moment(text: &str, now: i64) -> Result<i64, String> {
     })
 }
 
-/// Whole units, largest first, as people write them.
+/// Whole units, largest first.
 fn seconds(text: &str) -> Option<i64> {
     let mut rest = text;
     let mut total: i64 = 0;
@@ -39,7 +39,7 @@ fn seconds(text: &str) -> Option<i64> {
     Some(total)
 }
 
-/// A moment for people and programs.
+/// A point in time in the form that [`moment`] accepts.
 #[must_use]
 pub fn show(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())

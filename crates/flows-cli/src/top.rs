@@ -1,4 +1,4 @@
-//! Who talks most.
+//! Ranks the largest flows.
 
 use crate::flow::{self, Flow};
 use crate::text::{bytes, clean, table};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is compared.
+/// The figure to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Bytes, both ways.
@@ -19,14 +19,14 @@ pub enum By {
     Connections,
 }
 
-/// What is added up.
+/// How flows are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Group {
     /// Source and destination.
     Pair,
-    /// Who connects.
+    /// The end that opens connections.
     Source,
-    /// Who is connected to.
+    /// The end that accepts connections.
     Destination,
     /// Namespaces, from and to.
     Namespace,
@@ -37,7 +37,7 @@ pub enum Group {
 /// The figures of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Talker {
-    /// Who.
+    /// The name of the group.
     pub name: String,
     /// Bytes, both ways.
     pub bytes: u64,
@@ -55,7 +55,7 @@ pub fn top(flows: &[Flow], by: By, group: Group, count: usize) -> Vec<Talker> {
     let mut talkers: BTreeMap<String, Talker> = BTreeMap::new();
     let twice = reported_twice(flows);
     for flow in flows {
-        // Both ends report a connection; it is one. Policies are each end's own.
+        // Both ends may report the same connection; it counts once. Policies are counted at each end.
         if group != Group::Policy && flow.key.reporter == Reporter::Dst && twice.contains(&connection(flow)) {
             continue;
         }
@@ -82,14 +82,15 @@ pub fn top(flows: &[Flow], by: By, group: Group, count: usize) -> Vec<Talker> {
     talkers
 }
 
-/// What both ends of a connection report alike. What the source's node drops, the destination's never sees.
+/// The part of a connection that both ends report identically. What the source's node drops, the destination's node
+/// never sees.
 type Connection<'a> = (&'a flows::Peer, &'a flows::Peer, i64, &'a str);
 
 fn connection(flow: &Flow) -> Connection<'_> {
     (&flow.key.source, &flow.key.dest, flow.key.dest_port, &flow.key.protocol)
 }
 
-/// Connections that the source's node reports as let through, and that the destination's may report once more.
+/// Connections that the source's node reports as allowed, and that the destination's node may report again.
 fn reported_twice(flows: &[Flow]) -> BTreeSet<Connection<'_>> {
     let of = |reporter: Reporter| {
         flows
@@ -118,7 +119,7 @@ fn name(flow: &Flow, group: Group) -> String {
     }
 }
 
-/// A table of them.
+/// The groups as a table.
 #[must_use]
 pub fn to_text(talkers: &[Talker], group: Group) -> String {
     let word = match group {

@@ -15,12 +15,12 @@ const PIECE: usize = 8192;
 pub struct Admitted<S> {
     stream: S,
     frames: Frames,
-    /// What the server has not read yet, from this place on.
+    /// Bytes for the server; those before `read` have been delivered.
     waiting: Vec<u8>,
     read: usize,
 }
 
-/// Makes names that clients give the server ones that HTTP takes.
+/// Wraps a connection so that authorities which HTTP does not allow are replaced.
 pub fn admit<S>(stream: S) -> Admitted<S> {
     Admitted { stream, frames: Frames::default(), waiting: Vec::new(), read: 0 }
 }
@@ -95,7 +95,7 @@ mod tests {
     use http::{Request, Response};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// The client's side of a request as gRPC in Go sends it: a preface, settings, and a name that is a path.
+    /// The client's side of a request as sent by gRPC in Go: a preface, settings, and an authority that is a path.
     const REQUEST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
         \0\0\x15\x01\x05\0\0\0\x01\x83\x86\x44\x02/p\x41\x0d/csi/csi.sock";
 
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_it_the_request_is_refused() {
+    async fn without_the_wrapper_the_request_is_refused() {
         let (mut client, server) = tokio::io::duplex(64 * 1024);
         client.write_all(REQUEST).await.unwrap();
         let mut connection = h2::server::handshake(server).await.unwrap();
         let serving = tokio::spawn(async move { while connection.accept().await.is_some() {} });
-        // Frames until the one that ends the stream.
+        // Reads frames up to the one that ends the stream.
         loop {
             let mut head = [0; 9];
             client.read_exact(&mut head).await.expect("delete this crate if the request is answered");

@@ -1,13 +1,13 @@
-//! The frames of one connection of HTTP/2 (RFC 9113), on their way from a client: blocks of header fields are looked at whole, everything
-//! else is passed on as it comes. Pure: bytes in, bytes out.
+//! Rewrites the frames of an HTTP/2 connection (RFC 9113) coming from a client: blocks of header fields are inspected
+//! as a whole, everything else is passed on unchanged. Pure: bytes in, bytes out.
 
 use crate::fields;
 
-/// What every connection begins with.
+/// The preface of every connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The length of a frame's head.
+/// The length of a frame's header.
 const HEAD: usize = 9;
-/// The longest frame that a server takes unless it says otherwise, and the most that is kept here.
+/// The maximum frame size that a server accepts by default, and the most that is buffered here.
 const LONGEST: usize = 16_384;
 
 const HEADERS: u8 = 1;
@@ -15,20 +15,20 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// What was read of the frames so far.
+/// The state of parsing.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     is_begun: bool,
-    /// How many bytes of a frame are still to be passed on.
+    /// How many bytes of the current frame are still to be passed on.
     passing: usize,
-    /// The beginning of something that is looked at whole.
+    /// The beginning of a part that is inspected as a whole.
     kept: Vec<u8>,
-    /// It cannot be read: everything is passed on, and the server says what is wrong.
+    /// The input cannot be parsed: everything is passed on, and the server reports the error.
     is_over: bool,
 }
 
 impl Frames {
-    /// Takes bytes of the client, and writes what the server gets.
+    /// Takes bytes from the client, and appends the bytes for the server.
     pub(crate) fn take(&mut self, mut bytes: &[u8], to: &mut Vec<u8>) {
         while !bytes.is_empty() {
             if self.is_over {
@@ -52,7 +52,7 @@ impl Frames {
         }
     }
 
-    /// How many bytes are needed to go on.
+    /// How many bytes are needed to continue.
     fn wanted(&self) -> usize {
         match self.is_begun {
             false => PREFACE.len(),
@@ -62,7 +62,7 @@ impl Frames {
         }
     }
 
-    /// Goes on with what was kept, which is as long as wanted.
+    /// Continues with the buffered bytes, which are as many as wanted.
     fn decide(&mut self, to: &mut Vec<u8>) {
         let kept = std::mem::take(&mut self.kept);
         if !self.is_begun {
@@ -72,7 +72,7 @@ impl Frames {
         }
         if !has_fields(&kept) {
             self.passing = length(&kept);
-            // A block that goes on was passed on as it is, and so is its rest.
+            // A block that continues in another frame is passed on unchanged, and so is its rest.
             return to.extend_from_slice(&kept);
         }
         match admitted(&kept) {
@@ -82,18 +82,18 @@ impl Frames {
     }
 }
 
-/// Whether a frame's head announces a whole block of header fields. Clients that give names send a few hundred bytes: nobody who has
-/// to be admitted needs a second frame.
+/// Whether a frame's header announces a complete block of header fields. Clients that need this rewriting send a few
+/// hundred bytes and so never need a second frame.
 fn has_fields(head: &[u8]) -> bool {
     head[3] == HEADERS && head[4] & END_HEADERS != 0 && length(head) <= LONGEST
 }
 
-/// The length of the frame behind its head.
+/// The length of the frame's payload.
 fn length(head: &[u8]) -> usize {
     head[..3].iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
-/// The frame with a name that HTTP takes; nothing if there is nothing to change.
+/// The frame with an authority that HTTP allows; `None` if nothing needs to change.
 fn admitted(frame: &[u8]) -> Option<Vec<u8>> {
     let (head, mut rest) = frame.split_at_checked(HEAD)?;
     let flags = head[4];
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_changed_whatever_surrounds_them() {
+    fn authorities_are_changed_whatever_surrounds_them() {
         let (bad, good) = (b"\x83\x41\x02/a".as_slice(), b"\x83\x41\x02-a".as_slice());
         let data = frame(0, 1, &[7; 40_000]);
         let settings = frame(4, 0, &[]);
@@ -153,7 +153,8 @@ mod tests {
             (frame(1, 4 | 8, &padded), frame(1, 4, good)),
             (frame(1, 4 | 0x20, &priority), frame(1, 4 | 0x20, &[b"\0\0\0\0\x10", good].concat())),
             (frame(1, 4, good), frame(1, 4, good)),
-            // A padding longer than the frame is the server's to refuse, and a block in two frames goes as it is.
+            // Padding longer than the frame is for the server to refuse, and a block in two frames is passed on
+            // unchanged.
             (frame(1, 4 | 8, b"\x09\x83"), frame(1, 4 | 8, b"\x09\x83")),
             (frame(1, 0, bad), frame(1, 0, bad)),
         ] {

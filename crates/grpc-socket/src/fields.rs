@@ -1,16 +1,16 @@
-//! Blocks of header fields (RFC 7541), walked without knowing what tables hold: names that clients give a server are
-//! found where they are written out, and the rest is passed on as it is. Pure.
+//! Walks blocks of header fields (RFC 7541) without knowing the contents of the tables: authorities that are spelled
+//! out are found, and the rest is passed on unchanged. Pure.
 
 use crate::huffman;
 use http::uri::Authority;
 
-/// The field's name, and its place in the table that every connection begins with.
+/// The field's name, and its index in the static table.
 const NAME: &[u8] = b":authority";
 const PLACE: usize = 1;
 
-/// The block with a name that HTTP takes; nothing if the block cannot be read, or has no other name.
+/// The block with an authority that HTTP allows; `None` if the block cannot be parsed, or nothing needs to change.
 ///
-/// A changed name is as long as it was: both sides' tables count lengths, and have to agree on what fits.
+/// A changed authority keeps its length: both sides' tables count lengths, and must agree on what fits.
 pub(crate) fn admit(block: &[u8]) -> Option<Vec<u8>> {
     let mut admitted = Vec::with_capacity(block.len() + 64);
     let mut is_changed = false;
@@ -33,7 +33,7 @@ pub(crate) fn admit(block: &[u8]) -> Option<Vec<u8>> {
         let head = begin.len() - rest.0.len();
         if is_literal {
             let value = rest.text();
-            // Other fields may hold what they want.
+            // Other fields may contain anything.
             let value = if is_name { value? } else { Vec::new() };
             if is_name && Authority::try_from(value.as_slice()).is_err() && !value.is_empty() {
                 admitted.extend_from_slice(&begin[..head]);
@@ -49,12 +49,12 @@ pub(crate) fn admit(block: &[u8]) -> Option<Vec<u8>> {
     is_changed.then_some(admitted)
 }
 
-/// A byte that a host may have, in the place of one that it may not.
+/// Replaces a byte that is not allowed in a host by one that is.
 fn admitted_byte(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() || byte == b'.' { byte } else { b'-' }
 }
 
-/// The length of a text that is not in Huffman's code.
+/// Writes the length of a text without Huffman coding.
 fn write_number(to: &mut Vec<u8>, mut number: usize) {
     const LIMIT: usize = 0x7f;
     let byte = |number: usize| u8::try_from(number & 0xff).unwrap_or(u8::MAX);
@@ -79,7 +79,7 @@ impl Cursor<'_> {
         Some(*first)
     }
 
-    /// A number whose first bits share a byte with something else.
+    /// A number whose first bits share a byte with other data.
     fn number(&mut self, prefix: u32) -> Option<usize> {
         let limit = (1 << prefix) - 1;
         let mut number = usize::from(self.byte()?) & limit;
@@ -97,7 +97,7 @@ impl Cursor<'_> {
         None
     }
 
-    /// A text; the cursor is behind it also where it is in no code that is known.
+    /// A text; the cursor moves behind it even if it cannot be decoded.
     fn text(&mut self) -> Option<Vec<u8>> {
         let is_coded = self.0.first()? & 0x80 != 0;
         let length = self.number(7)?;
@@ -124,7 +124,7 @@ mod tests {
         let path = b"/var/lib/kubelet/plugins_registry/csi.tigera.io-reg.sock";
         let host = b"-var-lib-kubelet-plugins-registry-csi.tigera.io-reg.sock";
         let escaped = b"%2Fcsi%2Fcsi.sock";
-        // `:method: POST`, `:scheme: http`, a path, then the name by its place, by its own text, never to be remembered.
+        // `:method: POST`, `:scheme: http`, a path, then the authority by index, as a literal, and never indexed.
         for (head, name, expected) in [
             (&[0x41][..], &path[..], Some(&host[..])),
             (&[0x01], path, Some(host)),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_huffmans_code_are_read() {
+    fn huffman_coded_authorities_are_read() {
         // "/a": 011000 00011, padded with ones.
         let block = [0x41, 0x82, 0b0110_0000, 0b0111_1111];
         assert_eq!(admit(&block).as_deref(), Some(&[0x41, 0x02, b'-', b'a'][..]));
@@ -160,7 +160,7 @@ mod tests {
         #[test]
         fn no_block_makes_it_fall(block in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Some(admitted) = admit(&block) {
-                // A second look finds nothing to do.
+                // A second pass finds nothing to change.
                 prop_assert_eq!(admit(&admitted), None);
             }
         }

@@ -1,9 +1,9 @@
-//! Texts of HTTP/2's header fields, which may be written in its Huffman code (RFC 7541, appendix B).
+//! Decodes texts of HTTP/2's header fields, which may be Huffman-coded (RFC 7541, appendix B).
 //!
-//! The code is canonical: lengths say everything, and shorter codes and smaller symbols come first. Written by hand because crates
-//! that read it hide it.
+//! The code is canonical: the lengths define it completely, as shorter codes and smaller symbols come first. Written by
+//! hand because the crates that implement it do not expose it.
 
-/// How many bits each byte has.
+/// The code length of each byte in bits.
 const BITS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28,
     28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6,
@@ -17,10 +17,10 @@ const BITS: [u8; 256] = [
     27, 27, 26,
 ];
 
-/// The longest code.
+/// The length of the longest code.
 const LONGEST: u8 = 30;
 
-/// Reads a text; nothing if it is not in this code.
+/// Decodes a text; `None` if it is not valid.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len() * 2);
     let (mut code, mut length) = (0_u32, 0_u8);
@@ -35,7 +35,7 @@ pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
             (code, length) = (0, 0);
         }
     }
-    // What is left are less than eight bits of the end's code, which is all ones.
+    // The rest is less than eight bits of the end-of-string code, which is all ones.
     (length < 8 && code == (1 << length) - 1).then_some(decoded)
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::decode;
 
     #[test]
-    fn examples_of_the_standard_and_what_is_not_in_the_code() {
+    fn examples_of_the_standard_and_invalid_codes() {
         // RFC 7541, C.4.1 to C.4.3, C.6.1.
         for (text, expected) in [
             (
@@ -68,7 +68,7 @@ mod tests {
         ] {
             assert_eq!(decode(text).as_deref(), Some(expected.as_bytes()));
         }
-        // A padding of zeros, a padding of a whole byte, the code of the end.
+        // A padding of zeros, a padding of a whole byte, the end-of-string code.
         for text in [&[0x60][..], &[0x64, 0x02, 0xff], &[0xff, 0xff, 0xff, 0xff]] {
             assert_eq!(decode(text), None, "{text:x?}");
         }

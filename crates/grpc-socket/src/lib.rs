@@ -1,14 +1,14 @@
-//! gRPC servers on Unix sockets that programs in Go call: kubelets, sidecars, proxies.
+//! gRPC servers on Unix sockets for clients written in Go: kubelets, sidecars, proxies.
 //!
-//! - [`listen`]: a socket that appears under its name when it already listens, with its mode, over one that a killed process
-//!   left; removed with the value, if it is still ours.
-//! - [`admit`]: a connection whose client may name the server by the path of its socket.
+//! - [`listen`]: creates a socket that appears under its name, with its mode, only when it already listens. It replaces
+//!   a socket left by a killed process, and is removed with the value, if it is still ours.
+//! - [`admit`]: accepts a client that uses the path of its socket as the server's name.
 //!
-//! gRPC in Go puts the path of a socket, escaped or not, into `:authority`, where HTTP/2 wants a host. Servers in Go do not look at
-//! it; ours refuse the request. [`Admitted`] changes the characters that no host has, and nothing else: every byte
-//! that is not part of such a name is passed on as it came.
+//! gRPC in Go puts the path of a socket, escaped or not, into `:authority`, where HTTP/2 requires a host. Servers in Go
+//! ignore it; ours refuse the request. [`Admitted`] replaces the characters that are not allowed in a host, and nothing
+//! else: every byte that is not part of such an authority is passed on unchanged.
 //!
-//! It refuses to replace anything that is not a socket.
+//! Does not replace anything that is not a socket.
 
 mod admitted;
 mod authority;

@@ -1,4 +1,4 @@
-//! A socket that appears when it listens, and goes with the value.
+//! A socket that appears when it is listening, and is removed with its value.
 
 use crate::admitted::{Admitted, admit};
 use std::io;
@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::Stream;
 
-/// Connections to a socket, for as long as it is polled. Dropping it removes the socket, unless another process has taken its place.
+/// Connections to a socket, accepted while it is polled. Dropping it removes the socket, unless another process has
+/// replaced it.
 #[derive(Debug)]
 pub struct Listening {
     listener: UnixListener,
@@ -17,11 +18,11 @@ pub struct Listening {
     number: u64,
 }
 
-/// Listens at a path, whose socket has this mode. What a killed process left there is replaced, in one step: whoever looks
-/// finds a socket that answers.
+/// Listens at a path; the socket gets this mode. A socket left by a killed process is replaced in one step, so that
+/// clients always find a socket that answers.
 ///
 /// # Errors
-/// When nothing can listen there, or something else than a socket is in the way.
+/// When nothing can listen there, or a file that is not a socket is in the way.
 pub fn listen(path: &Path, mode: u32) -> io::Result<Listening> {
     is_socket_or_nothing(path)?;
     let listener = daemon::sockets::take_over(path, mode)?;
@@ -29,7 +30,7 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<Listening> {
     Ok(Listening { listener, path: path.to_owned(), number })
 }
 
-/// Anything but a socket that is there is an error.
+/// Checks that the path is a socket or does not exist.
 fn is_socket_or_nothing(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
@@ -64,14 +65,14 @@ mod tests {
     use testkit::Folder;
 
     #[tokio::test]
-    async fn sockets_appear_whole_and_go_with_their_owner() {
+    async fn sockets_appear_listening_and_are_removed_with_their_owner() {
         let folder = Folder::new("grpc-socket").unwrap();
         let path = folder.path().join("csi.sock");
         let names = || {
             let names = std::fs::read_dir(folder.path()).unwrap();
             names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
         };
-        // What two killed processes left: one that served, and one that did not get to it.
+        // Left by two killed processes: one that was serving, and one that had not started to.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(std::os::unix::net::UnixListener::bind(folder.path().join(".csi.sock")).unwrap());
         let first = listen(&path, 0o600).unwrap();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_a_socket_stays() {
+    async fn files_that_are_not_sockets_stay() {
         let folder = Folder::new("grpc-socket-file").unwrap();
         let path = folder.path().join("csi.sock");
         std::fs::write(&path, "precious").unwrap();

@@ -1,9 +1,9 @@
-//! Addresses as numbers: ordinals in a block, sizes of ranges.
+//! Addresses as numbers: ordinals within a block, sizes of ranges.
 
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Into how many parts a range is split at most: each part becomes an object in a datastore.
+/// The maximum number of parts of a split range: each part becomes an object in a datastore.
 const MAX_PARTS: usize = 1 << 16;
 
 /// The address as a number. IPv4 and IPv6 numbers are not comparable with each other.
@@ -15,14 +15,14 @@ pub fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// How many addresses a range has; one less than the truth for all of IPv6.
+/// The number of addresses of a range; one too low for the range of all IPv6 addresses.
 #[must_use]
 pub fn size(range: &IpNet) -> u128 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len());
     1_u128.checked_shl(bits).unwrap_or(u128::MAX)
 }
 
-/// The place of an address in a range; `None` when it is outside.
+/// The ordinal of an address in a range; `None` when it is outside.
 #[must_use]
 pub fn ordinal(range: &IpNet, address: IpAddr) -> Option<usize> {
     if !range.contains(&address) {
@@ -31,7 +31,7 @@ pub fn ordinal(range: &IpNet, address: IpAddr) -> Option<usize> {
     usize::try_from(number(address) - number(range.network())).ok()
 }
 
-/// The address at a place in a range; `None` when the range is shorter.
+/// The address at an ordinal of a range; `None` when the range is shorter.
 #[must_use]
 pub fn at(range: &IpNet, ordinal: usize) -> Option<IpAddr> {
     let offset = ordinal as u128;
@@ -41,7 +41,7 @@ pub fn at(range: &IpNet, ordinal: usize) -> Option<IpAddr> {
     from_number(number(range.network()) + offset, range)
 }
 
-/// The address of a number, of the IP version of `like`; `None` when there is none.
+/// The address with a number, of the IP version of `like`; `None` when the number is too large.
 #[must_use]
 pub fn from_number(number: u128, like: &IpNet) -> Option<IpAddr> {
     Some(match like {
@@ -50,7 +50,7 @@ pub fn from_number(number: u128, like: &IpNet) -> Option<IpAddr> {
     })
 }
 
-/// The block of this prefix length that an address lies in; `None` for an impossible length.
+/// The block of this prefix length that contains an address; `None` for an impossible length.
 #[must_use]
 pub fn block_of(address: IpAddr, prefix_length: i64) -> Option<IpNet> {
     IpNet::new(address, u8::try_from(prefix_length).ok()?).ok().map(|net| net.trunc())
@@ -62,10 +62,10 @@ pub fn overlap(one: &IpNet, other: &IpNet) -> bool {
     one.contains(&other.network()) || other.contains(&one.network())
 }
 
-/// The child ranges of `range`, `parts` of them, a power of two.
+/// Splits `range` into `parts` child ranges, a power of two.
 ///
 /// # Errors
-/// A sentence that says what is wrong, in Calico's words.
+/// An explanation in Calico's words.
 pub fn split(range: &IpNet, parts: usize) -> Result<Vec<IpNet>, String> {
     if parts < 2 || !parts.is_power_of_two() {
         return Err(format!("number to split CIDR into is not a valid power of 2: {parts}"));

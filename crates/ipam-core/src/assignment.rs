@@ -1,6 +1,6 @@
-//! Who gets which addresses of a block, and what became of a write that nobody heard of again.
+//! Distributes addresses of a block, and finds the outcome of a write that was never answered.
 //!
-//! Several requests are served by one write; each of them is a [`Job`]. [`order`] decides from which blocks they are served.
+//! One write serves several requests; each of them is a [`Job`]. [`order`] decides which blocks serve them.
 
 pub mod order;
 
@@ -11,22 +11,22 @@ use ipnet::IpNet;
 use model::{AllocationBlock, HandleId, KvPair};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One wish for addresses of one IP version.
+/// A request for addresses of one IP version.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
-    /// How many addresses.
+    /// How many addresses are wanted.
     pub count: usize,
-    /// For whom.
+    /// The holder of the addresses.
     pub holder: Holder,
-    /// What it has got so far, each address with its block's prefix length.
+    /// The addresses it got so far, each with its block's prefix length.
     pub got: Vec<IpNet>,
     /// How many addresses the handle may have; 0 for any number.
     pub limit: usize,
-    /// The handle as it is stored, where that is known.
+    /// The handle as stored, if known.
     pub handle_entry: Option<KvPair>,
-    /// What writes were to give it of which nobody knows whether they happened.
+    /// Addresses of writes whose outcome is unknown.
     pub attempted: Vec<Attempt>,
-    /// Whether what it got was its handle's before.
+    /// Whether the handle had these addresses before.
     pub is_adopted: bool,
 }
 
@@ -37,7 +37,7 @@ impl Job {
         self.count.saturating_sub(self.got.len())
     }
 
-    /// Finds attempts on a block that happened after all.
+    /// Finds attempts on a block that were carried out after all.
     pub fn find_attempted(&mut self, block: &AllocationBlock) {
         for attempt in std::mem::take(&mut self.attempted) {
             let is_missing = self.missing() > 0 && !self.got.contains(&attempt.net);
@@ -50,8 +50,8 @@ impl Job {
     }
 }
 
-/// An address that a write was to give, with the sequence number that the allocation has if the write happened. Together
-/// with the holder that tells it from any other allocation of the address.
+/// An address that a write was to assign, with the sequence number that the allocation has if the write happened.
+/// Together with the holder this distinguishes it from any other allocation of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The address, with its block's prefix length.
@@ -79,47 +79,47 @@ impl Attempt {
     }
 }
 
-/// What each job gets of a block, and how many addresses each handle gets.
+/// The addresses that each job gets from a block, and how many addresses each handle gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// In the order of the jobs.
+    /// The addresses in the order of the jobs.
     pub by_job: Vec<Vec<IpNet>>,
     /// Counts of the handles.
     pub by_handle: BTreeMap<HandleId, i64>,
 }
 
 impl Shares {
-    /// Whether nobody gets anything.
+    /// Whether no job gets anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_job.iter().all(Vec::is_empty)
     }
 }
 
-/// Jobs that are served together, and how far that is.
+/// Jobs that are served together, and the progress so far.
 #[derive(Debug)]
 pub struct Jobs<'a> {
     /// The jobs.
     pub jobs: &'a mut [Job],
-    /// Why something is missing, in Calico's words; each once.
+    /// The reasons why something is missing, in Calico's words, without duplicates.
     pub messages: Vec<String>,
-    /// Blocks that were looked at.
+    /// Blocks that have been tried.
     pub tried: BTreeSet<IpNet>,
 }
 
 impl<'a> Jobs<'a> {
-    /// Jobs for which nothing was tried yet.
+    /// Jobs for which nothing has been tried yet.
     pub fn new(jobs: &'a mut [Job]) -> Self {
         Self { jobs, messages: Vec::new(), tried: BTreeSet::new() }
     }
 
-    /// Whether everybody has everything.
+    /// Whether all jobs have all their addresses.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.jobs.iter().all(|job| job.missing() == 0)
     }
 
-    /// Notes why something is missing.
+    /// Records why something is missing.
     pub fn say(&mut self, message: impl Into<String>) {
         let message = message.into();
         if !self.messages.contains(&message) {
@@ -127,7 +127,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Takes what is missing from a block. The jobs get it when the block is written: see [`Jobs::give`].
+    /// Takes missing addresses from a block. The jobs get them when the block is written: see [`Jobs::give`].
     pub fn take(&self, block: &mut AllocationBlock, reserved: &AddressSet) -> Shares {
         let mut shares = Shares::default();
         for job in &*self.jobs {
@@ -141,14 +141,15 @@ impl<'a> Jobs<'a> {
         shares
     }
 
-    /// Notes that a write is about to happen: if its outcome never arrives, [`Jobs::find_attempted`] can tell.
+    /// Records that a write is about to happen: if its outcome is never known, [`Jobs::find_attempted`] can find it
+    /// out.
     pub fn attempt(&mut self, shares: &Shares, sequence_number: u64) {
         for (job, nets) in self.jobs.iter_mut().zip(&shares.by_job) {
             job.attempted.extend(nets.iter().map(|net| Attempt { net: *net, sequence_number }));
         }
     }
 
-    /// Forgets an attempt on a block whose outcome is known.
+    /// Removes an attempt on a block whose outcome is known.
     pub fn withdraw(&mut self, sequence_number: u64, cidr: IpNet) {
         for job in self.jobs.iter_mut() {
             job.attempted
@@ -156,7 +157,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Gives the jobs their shares: the block is written, so no other attempt on it can happen any more.
+    /// Gives the jobs their shares: the block is written, so no other attempt on it can succeed any more.
     pub fn give(&mut self, shares: Shares, cidr: IpNet) {
         for (job, got) in self.jobs.iter_mut().zip(shares.by_job) {
             job.attempted.retain(|attempt| attempt.block() != cidr);
@@ -164,7 +165,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Finds earlier attempts on a block that happened after all.
+    /// Finds earlier attempts on a block that were carried out after all.
     pub fn find_attempted(&mut self, block: &AllocationBlock) {
         for job in self.jobs.iter_mut().filter(|job| !job.attempted.is_empty()) {
             job.find_attempted(block);
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_without_an_answer_is_found_by_holder_and_sequence_number() {
+    fn an_unanswered_write_is_found_by_holder_and_sequence_number() {
         for (is_written, expected) in [(true, 1), (false, 0)] {
             let mut jobs = [job(1, "one")];
             let mut batch = Jobs::new(&mut jobs);
@@ -215,7 +216,7 @@ mod tests {
             batch.attempt(&shares, sequence_number);
             batch.find_attempted(if is_written { &written } else { &unwritten });
             assert_eq!(batch.jobs[0].got.len(), expected);
-            // The next one to get the same address is not mistaken for it.
+            // The next holder of the same address is not mistaken for the first.
             let mut later = job(1, "one");
             later.attempted =
                 vec![Attempt { net: shares.by_job[0][0], sequence_number: sequence_number + 7 }];

@@ -1,8 +1,8 @@
-//! A block read as what it means: which addresses are taken, by whom, and whose block it is.
+//! A view of a block record: which addresses are taken, by which holders, and who owns the block.
 //!
 //! [`Block`] borrows the stored record and never changes it. A record may be damaged (an allocation without its
-//! attribute, a list that is too short): then the address counts as taken by somebody unknown, or as free, and never as
-//! something that could be given away twice.
+//! attribute, a list that is too short). Then the address counts as taken by an unknown holder, or as free, but is
+//! never assigned twice.
 
 use crate::{WINDOWS_RESERVED_HANDLE, address};
 use api::AllocationAttribute;
@@ -10,34 +10,34 @@ use model::{AffinityType, AllocationBlock, HandleId};
 use std::fmt;
 use std::net::IpAddr;
 
-/// A block record, read.
+/// A view of a block record.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a>(&'a AllocationBlock);
 
-/// An address that is taken, or resting after its release.
+/// An address that is taken, or is resting after its release.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation<'a> {
-    /// Its place in the block.
+    /// Its index in the block.
     pub ordinal: usize,
     /// The address.
     pub address: IpAddr,
-    /// What is known of the holder; `None` in a damaged block.
+    /// The attribute of its holder; `None` in a damaged block.
     pub attribute: Option<&'a AllocationAttribute>,
-    /// The block's sequence number at the time of the allocation; 0 when it is not known.
+    /// The block's sequence number at the time of the allocation; 0 if unknown.
     pub sequence_number: u64,
 }
 
-/// Whose block it is.
+/// The owner of a block.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// What kind of owner.
+    /// The type of owner.
     pub affinity_type: AffinityType,
-    /// Its name.
+    /// The owner's name.
     pub host: String,
 }
 
 impl Owner {
-    /// Reads `host:NAME` or `virtual:NAME`.
+    /// Parses `host:NAME` or `virtual:NAME`.
     #[must_use]
     pub fn parse(affinity: &str) -> Option<Self> {
         let (word, host) = affinity.split_once(':')?;
@@ -53,32 +53,32 @@ impl fmt::Display for Owner {
 }
 
 impl<'a> Block<'a> {
-    /// Reads a record.
+    /// Views a record.
     #[must_use]
     pub fn new(record: &'a AllocationBlock) -> Self {
         Self(record)
     }
 
-    /// The record.
+    /// The underlying record.
     #[must_use]
     pub fn record(&self) -> &'a AllocationBlock {
         self.0
     }
 
-    /// How many addresses the block has.
+    /// The number of addresses of the block.
     #[must_use]
     pub fn capacity(&self) -> u128 {
         address::size(&self.0.cidr)
     }
 
-    /// The owner as it is written; very old records have it in another field.
+    /// The owner as stored; very old records have it in another field.
     #[must_use]
     pub fn affinity(&self) -> Option<String> {
         let old = || self.0.host_affinity.as_ref().map(|host| format!("host:{host}"));
         self.0.affinity.clone().or_else(old).filter(|affinity| !affinity.is_empty())
     }
 
-    /// The owner; `None` for a block without one, and for an owner of a kind that we do not know.
+    /// The owner; `None` for a block without one, and for a type of owner that we do not know.
     #[must_use]
     pub fn owner(&self) -> Option<Owner> {
         Owner::parse(&self.affinity()?)
@@ -100,7 +100,7 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// The allocation of an address; `None` when it is free or not of this block.
+    /// The allocation of an address; `None` when it is free or in another block.
     #[must_use]
     pub fn allocation(&self, address: IpAddr) -> Option<Allocation<'a>> {
         let ordinal = address::ordinal(&self.0.cidr, address)?;
@@ -109,14 +109,14 @@ impl<'a> Block<'a> {
         Some(Allocation { ordinal, address, attribute, sequence_number: sequence_number(self.0, ordinal) })
     }
 
-    /// The addresses held under a handle.
+    /// The addresses that a handle holds.
     pub fn addresses_of(&self, handle: &HandleId) -> impl Iterator<Item = IpAddr> {
         self.allocations()
             .filter(move |allocation| allocation.is_held_under(handle))
             .map(|allocation| allocation.address)
     }
 
-    /// Whether nobody uses an address of the block. Resting addresses, and such whose holder is not recorded, are in use.
+    /// Whether no address of the block is in use. Resting addresses and addresses of unrecorded holders are in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.allocations.iter().flatten().all(|index| {
@@ -127,7 +127,7 @@ impl<'a> Block<'a> {
 }
 
 impl<'a> Allocation<'a> {
-    /// The handle, as it was meant.
+    /// The handle, cleaned of remnants of a faulty migration.
     #[must_use]
     pub fn handle_id(&self) -> Option<&'a str> {
         self.attribute.and_then(|attribute| attribute.handle_id.as_deref()).map(clean)
@@ -139,26 +139,26 @@ impl<'a> Allocation<'a> {
         self.handle_id() == Some(clean(handle))
     }
 
-    /// One attribute of the present owner.
+    /// An attribute of the current owner.
     #[must_use]
     pub fn owner_attribute(&self, name: &str) -> Option<&'a str> {
         self.attribute?.active_owner_attrs.get(name).map(String::as_str)
     }
 
-    /// Whether the address was released and rests.
+    /// Whether the address was released and is resting.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.attribute.is_some_and(|attribute| attribute.released_at.is_some())
     }
 
-    /// Whether Windows keeps the address for itself.
+    /// Whether the address is one that Windows reserves.
     #[must_use]
     pub fn is_windows_reserved(&self) -> bool {
         self.handle_id().is_some_and(is_windows_handle)
     }
 }
 
-/// A handle without the carriage return, and what follows it, that a faulty migration from another IPAM wrote.
+/// Removes from a handle the carriage return, and what follows it, that a faulty migration from another IPAM wrote.
 #[must_use]
 pub fn clean_handle(handle: &HandleId) -> HandleId {
     clean(handle).into()
@@ -176,7 +176,7 @@ pub(crate) fn sequence_number(record: &AllocationBlock, ordinal: usize) -> u64 {
     record.sequence_number_for_allocation.get(&ordinal.to_string()).copied().unwrap_or_default()
 }
 
-/// Counts a change of a block; returns the sequence number that it had, which is that of the change.
+/// Records a change of a block: increments its sequence number and returns the old one, which is that of the change.
 pub fn advance(block: &mut AllocationBlock) -> u64 {
     let before = block.sequence_number;
     block.sequence_number = before.wrapping_add(1);
@@ -198,7 +198,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_block_tells_who_holds_what() {
+    fn a_block_shows_its_holders() {
         let record = full_block();
         let block = Block::new(&record);
         let holders: Vec<_> = block.allocations().map(|a| (a.address.to_string(), a.handle_id())).collect();

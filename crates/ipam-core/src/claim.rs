@@ -1,7 +1,8 @@
-//! How a host becomes the owner of a block, and stops being it: one write at a time, each of which may be the last.
+//! How a host becomes the owner of a block, and gives it up: one write at a time, with a possible crash after each.
 //!
-//! A claim (`BlockAffinity`) is a host's word that it wants a block, the block's own `affinity` says who has it. The block
-//! decides. Both are written by compare-and-swap, in an order in which whoever comes next can tell what is left to do:
+//! A claim (`BlockAffinity`) records that a host wants a block; the block's own `affinity` records who has it. The
+//! block decides. Both are written by compare-and-swap, in an order that lets the next process determine what is left
+//! to do:
 //!
 //! ```text
 //! claim     none ──► pending ──► confirmed            give up:  confirmed ──► pendingDeletion ──► none
@@ -9,9 +10,9 @@
 //!                            when it was there before)
 //! ```
 //!
-//! A claim that is not confirmed may belong to somebody who is just giving the block up and will delete it at the
-//! revision that they read. So a block that was there before is written once more before the claim is confirmed: that
-//! deletion then fails. [`next`] is the whole table; it looks at what is stored and remembers nothing.
+//! An unconfirmed claim may belong to a process that is just giving the block up and will delete it at the revision
+//! that it has read. So a block that existed before is written once more before the claim is confirmed, which makes
+//! that deletion fail. [`next`] is the whole table; it depends only on what is stored.
 
 use crate::block::{Block, Owner};
 use api::BlockAffinityState;
@@ -27,18 +28,18 @@ pub enum Step {
     MarkPending,
     /// Create the block.
     CreateBlock,
-    /// Write the block as it is, with the next sequence number.
+    /// Write the block unchanged, with the next sequence number.
     RewriteBlock,
     /// Set the claim to confirmed.
     Confirm,
     /// Nothing: the block can be used.
     Use,
-    /// Delete the claim: somebody else has the block.
+    /// Delete the claim: another owner has the block.
     GiveWay,
 }
 
-/// The next step, given what is stored: the state of our claim, and the block. `is_written` says that we wrote the block
-/// since the claim was set to pending.
+/// The next step, given what is stored: the state of our claim, and the block. `is_written` means that we have written
+/// the block since the claim was set to pending.
 #[must_use]
 pub fn next(
     claim: Option<&BlockAffinityState>,
@@ -50,7 +51,7 @@ pub fn next(
     match (claim, is_ours) {
         (None, _) => Step::CreateClaim,
         (Some(_), Some(false)) => Step::GiveWay,
-        // Very old releases wrote no state.
+        // Very old releases stored no state.
         (Some(BlockAffinityState::Confirmed | BlockAffinityState::Unset), Some(true)) => Step::Use,
         (Some(BlockAffinityState::Pending), None) => Step::CreateBlock,
         (Some(BlockAffinityState::Pending), Some(true)) if is_written => Step::Confirm,
@@ -59,40 +60,40 @@ pub fn next(
     }
 }
 
-/// What becomes of a block whose owner gives it up.
+/// The outcome for a block whose owner gives it up.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Disposal {
     /// It is empty and is deleted.
     Delete,
-    /// Addresses are in use; it stays, and belongs to nobody.
+    /// Addresses are in use; the block stays, without an owner.
     Disown(Box<AllocationBlock>),
-    /// Addresses are in use, and it belongs to nobody already.
+    /// Addresses are in use, and the block already has no owner.
     Keep,
 }
 
 /// Why a claim is not given up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeepRefused {
-    /// Somebody else has the block; the claim is stale and can be deleted.
+    /// Another owner has the block; the claim is stale and can be deleted.
     #[error("{cidr} already claimed by {owner}")]
     Claimed {
         /// The block.
         cidr: IpNet,
-        /// Who has it.
+        /// The owner of the block.
         owner: String,
     },
-    /// The block must be empty and is not.
+    /// The block must be empty but is not.
     #[error("block '{0}' is not empty")]
     NotEmpty(IpNet),
-    /// The block changed since the caller looked.
+    /// The block has changed since the caller read it.
     #[error("IPAM block updated since we last read it")]
     Changed(IpNet),
 }
 
-/// What giving up a block does to it. Addresses that have rested long enough are to be collected first.
+/// Determines what giving up does to a block. Addresses that have rested long enough must be collected first.
 ///
 /// # Errors
-/// Why the claim stays.
+/// The reason why the claim stays.
 pub fn give_up(
     block: &AllocationBlock,
     owner: &Owner,

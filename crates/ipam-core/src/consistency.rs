@@ -1,11 +1,12 @@
-//! Whether blocks, claims on blocks, and handles contradict each other, and the repairs that are safe.
+//! Finds contradictions between blocks, claims on blocks, and handles, and the repairs that are safe.
 //!
-//! Safe means: no address changes hands, no owner loses a block, and what is deleted says nothing that is true. Addresses
-//! that nobody uses any more are not looked at here: that takes knowledge of workloads, and releasing them is a decision
-//! of its own.
+//! Safe means: no address changes its holder, no owner loses a block, and nothing that is deleted contains valid
+//! information. Leaked addresses are not examined here: that requires knowledge of workloads, and releasing them is a
+//! separate decision.
 //!
-//! Every writer passes through states that look like contradictions (a handle is counted up before the block is written).
-//! So a repair must only be carried out when the same one is due at two readings some time apart, or while nobody writes.
+//! Every writer passes through states that look like contradictions (a handle is counted up before the block is
+//! written). So a repair may only be carried out when it is due in two readings some time apart, or while there are no
+//! writers.
 
 use crate::block::{Block, Owner, is_windows_handle};
 use crate::structure;
@@ -15,37 +16,37 @@ use model::{AllocationBlock, BlockAffinityKey, HandleId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// For each block (as a CIDR), how many of its addresses one handle holds.
+/// How many addresses one handle holds, by block (as a CIDR).
 pub type HandleCounts = BTreeMap<String, i64>;
 
-/// Whether an address that somebody uses was given up under them: all that is recorded of it is that it rests after its
-/// release. It goes to the next workload when it has rested. An address of which nothing is recorded is another finding.
+/// Whether an address that is in use was released under its user: only its resting time is recorded. It will be
+/// assigned to the next workload when it has rested. An address with no record at all is a different finding.
 #[must_use]
 pub fn is_given_up(has_user: bool, rests: impl IntoIterator<Item = bool>) -> bool {
     let mut rests = rests.into_iter().peekable();
     has_user && rests.peek().is_some() && rests.all(|rests| rests)
 }
 
-/// Everything that address management has stored, at one moment.
+/// All records of address management, at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The blocks.
     pub blocks: BTreeMap<IpNet, AllocationBlock>,
-    /// Blocks that are there and cannot be read.
+    /// Blocks that exist but cannot be read.
     pub unreadable_blocks: BTreeSet<IpNet>,
     /// Whether there are blocks of which not even the range can be read.
     pub has_unknown_blocks: bool,
     /// The claims.
     pub claims: BTreeMap<BlockAffinityKey, BlockAffinityState>,
-    /// Claims that are there and cannot be read.
+    /// Claims that exist but cannot be read.
     pub unreadable_claims: BTreeSet<BlockAffinityKey>,
     /// The handles.
     pub handles: BTreeMap<HandleId, HandleCounts>,
-    /// Handles that are there and cannot be read.
+    /// Handles that exist but cannot be read.
     pub unreadable_handles: BTreeSet<HandleId>,
 }
 
-/// One safe change.
+/// A safe change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Repair {
     /// Delete a handle that holds nothing.
@@ -53,20 +54,20 @@ pub enum Repair {
         /// The handle.
         handle_id: HandleId,
     },
-    /// Make a handle say what blocks say; it may be missing altogether.
+    /// Make a handle match the blocks; it may be missing altogether.
     SetHandle {
         /// The handle.
         handle_id: HandleId,
-        /// What it says; `None` when it is missing.
+        /// The handle's current counts; `None` when it is missing.
         from: Option<HandleCounts>,
-        /// What it must say.
+        /// The counts it must have.
         to: HandleCounts,
     },
     /// Delete a claim on a block that does not exist, or has another owner.
     DeleteClaim {
         /// The claim.
         claim: BlockAffinityKey,
-        /// Who the block belongs to; `None` when there is no such block.
+        /// The owner of the block; the outer `None` when the block does not exist.
         block: Option<Option<Owner>>,
     },
     /// Create the claim that belongs to a block.
@@ -79,9 +80,9 @@ pub enum Repair {
         /// The block.
         cidr: IpNet,
     },
-    /// Put a block's free queue and attributes right.
+    /// Correct a block's free queue and attributes.
     RewriteBlock {
-        /// The block as it must be.
+        /// The corrected block.
         block: Box<AllocationBlock>,
     },
 }
@@ -142,7 +143,7 @@ fn counts(counts: &HandleCounts) -> String {
 }
 
 impl Records {
-    /// The repairs that are due, in an order in which they can be carried out.
+    /// The due repairs, in an order in which they can be carried out.
     #[must_use]
     pub fn repairs(&self) -> Vec<Repair> {
         let mut repairs = self.block_repairs();
@@ -166,7 +167,7 @@ impl Records {
         held
     }
 
-    /// Whether a block may hold more than can be read from it.
+    /// Whether a block may contain more than can be read.
     fn is_uncertain(&self, cidr: &IpNet) -> bool {
         self.unreadable_blocks.contains(cidr)
             || self.blocks.get(cidr).is_some_and(|block| {
@@ -180,7 +181,7 @@ impl Records {
         for (cidr, block) in &self.blocks {
             let view = Block::new(block);
             if block.deleted {
-                // On its way out; whoever reads it next finishes that.
+                // Marked as deleted; its next reader completes the deletion.
                 continue;
             }
             if view.affinity().is_none() && view.is_empty() {
@@ -204,7 +205,7 @@ impl Records {
                 Some(block) if block.deleted => continue,
                 Some(block) => {
                     let view = Block::new(block);
-                    // An owner that we cannot read may well be the claimant.
+                    // An owner that we cannot read may be the claimant.
                     let is_unknown = view.affinity().is_some() && view.owner().is_none();
                     if is_unknown || view.owner().as_ref() == Some(&claimant) {
                         continue;
@@ -226,7 +227,7 @@ impl Records {
     }
 
     fn handle_repairs(&self) -> Vec<Repair> {
-        // A block of unknown range may be the one that any handle is about.
+        // Any handle may refer to a block of unknown range.
         if self.has_unknown_blocks {
             return Vec::new();
         }

@@ -1,13 +1,13 @@
-//! What happens to addresses after their release, and to attributes that nothing refers to.
+//! The cool-down of released addresses, and the removal of unreferenced attributes.
 //!
-//! A released address first refers to an attribute with nothing but the time of its release, and only later goes back to
-//! the end of the queue of free addresses. This is the one place that puts addresses there.
+//! A released address first refers to an attribute that contains only the time of its release, and only later returns
+//! to the end of the queue of free addresses. Nothing else puts addresses there.
 
 use jiff::{SignedDuration, Timestamp};
 use model::AllocationBlock;
 
-/// Frees addresses that have rested for the whole cool-down, then drops attributes that nothing refers to. Returns
-/// whether the block changed. Due each time that a block is about to be changed.
+/// Frees addresses that have rested for the whole cool-down, then drops unreferenced attributes. Returns whether the
+/// block changed. To be called before every change of a block.
 pub fn collect(block: &mut AllocationBlock, cooldown_seconds: i32, now: Timestamp) -> bool {
     let rested: Vec<bool> = block
         .attributes
@@ -15,7 +15,7 @@ pub fn collect(block: &mut AllocationBlock, cooldown_seconds: i32, now: Timestam
         .map(|attribute| match &attribute.released_at {
             None => false,
             Some(_) if cooldown_seconds < 0 => true,
-            // A time that cannot be read never ends: an address too few is better than one given out too early.
+            // An unreadable time never ends: losing an address is better than assigning one too early.
             Some(time) => time.parse().is_ok_and(|released_at| {
                 let end = released_at.checked_add(SignedDuration::from_secs(i64::from(cooldown_seconds)));
                 end.is_ok_and(|end| if cooldown_seconds == 0 { end <= now } else { end < now })
@@ -53,7 +53,7 @@ pub fn drop_unused_attributes(block: &mut AllocationBlock) -> bool {
     }
     let dropped = used.len() - next;
     for index in block.allocations.iter_mut().flatten() {
-        // A reference beyond the end of the list must not come to point at somebody.
+        // A reference beyond the end of the list must not end up at a valid attribute.
         *index = renumbered.get(*index).copied().unwrap_or(index.saturating_sub(dropped));
     }
     let mut keep = used.into_iter();
@@ -79,7 +79,7 @@ mod tests {
             ("2026-01-01T00:00:29Z", 30, true),
             ("2026-01-01T00:00:30Z", 30, false),
             ("2026-01-01T00:01:00Z", 0, true),
-            // Another machine's clock is ahead of ours.
+            // The clock of another machine is ahead of ours.
             ("2026-01-01T00:02:00Z", 0, false),
             ("2026-01-01T00:02:00Z", -1, true),
             ("yesterday", 0, false),

@@ -1,16 +1,17 @@
-//! Garbage collection: which allocations nobody uses any more, which blocks stand idle, which nodes are gone.
+//! Garbage collection: allocations that are no longer used, idle blocks, nodes that are gone.
 //!
-//! - [`holder`]: who an allocation says it is for.
-//! - [`judge`](mod@judge): whether that holder is still there, with the reason when it is not.
-//! - [`collector`]: everything known at once: blocks, suspicions and how long they have lasted; [`verdicts`] out.
+//! - [`holder`]: the holder that an allocation names.
+//! - [`judge`](mod@judge): whether that holder still exists, with the reason if not.
+//! - [`collector`]: the accumulated knowledge: blocks, suspicions and how long they have lasted; returns [`verdicts`].
 //! - [`figures`]: how many addresses are in use, borrowed and suspected, by pool and node.
 //!
-//! [`Collector`] is fed block by block and told which nodes to look at, so that an event costs as much as its node has
-//! addresses. It knows no clock and asks nobody: time and the state of the cluster ([`World`]) are arguments. A verdict is
-//! a proposal. Whoever carries it out first asks the live cluster again ([`Collector::still_leaked`]) and releases under
-//! the guards of handle and sequence number, so that a verdict that came too late does nothing.
+//! [`Collector`] is fed block by block and notified which nodes to examine, so that the cost of an event is
+//! proportional to the number of addresses of its node. It has no clock and does no IO: time and the state of the
+//! cluster ([`World`]) are arguments. A verdict is a proposal. Before carrying it out, the caller checks with the live
+//! cluster again ([`Collector::still_leaked`]) and releases under the guards of handle and sequence number, so that a
+//! late verdict has no effect.
 //!
-//! It refuses to guess: what is not known to be free is in use.
+//! It does not guess: an address that is not known to be free is in use.
 
 pub mod collector;
 pub mod figures;

@@ -1,7 +1,7 @@
-//! Handles: for one holder, how many addresses of each block.
+//! Handles: how many addresses of each block a holder has.
 //!
-//! A handle is counted up before addresses are taken and counted down after they are given back, so it may claim too
-//! much after a crash and must never claim too little.
+//! A handle is counted up before addresses are taken and counted down after they are released, so its count may be too
+//! high after a crash but must never be too low.
 
 use ipnet::IpNet;
 use model::{IpVersion, IpamHandle};
@@ -12,8 +12,8 @@ pub fn increment(handle: &mut IpamHandle, block: &IpNet, count: i64) {
     *entry = entry.saturating_add(count);
 }
 
-/// Counts down the addresses of a block. Returns how many more were to be taken off than were there: not 0 means that
-/// the handle had claimed too little.
+/// Counts down the addresses of a block. Returns how far the count fell short: anything but 0 means that it was too
+/// low.
 pub fn decrement(handle: &mut IpamHandle, block: &IpNet, count: i64) -> i64 {
     let block = block.to_string();
     let left = handle.block.get(&block).copied().unwrap_or_default().saturating_sub(count);
@@ -31,7 +31,7 @@ pub fn is_empty(handle: &IpamHandle) -> bool {
     handle.block.is_empty()
 }
 
-/// How many addresses of an IP version the handle claims.
+/// How many addresses of an IP version the handle counts.
 #[must_use]
 pub fn total(handle: &IpamHandle, version: IpVersion) -> i64 {
     let of_version = |block: &str| if block.contains(':') { IpVersion::V6 } else { IpVersion::V4 };
@@ -39,7 +39,7 @@ pub fn total(handle: &IpamHandle, version: IpVersion) -> i64 {
     counts.fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
-/// Whether a handle, where it is stored, may have so many more addresses of an IP version. A limit of 0 is none.
+/// Whether a stored handle may have this many more addresses of an IP version. A limit of 0 means none.
 #[must_use]
 pub fn has_room(handle: Option<&IpamHandle>, version: IpVersion, more: i64, limit: usize) -> bool {
     let has = handle.map_or(0, |handle| total(handle, version));

@@ -1,25 +1,26 @@
-//! Address management as pure transitions: records in, changed records or a verdict out.
+//! Address management as pure transitions: takes records, returns changed records or a verdict.
 //!
-//! - [`block`]: a block read as addresses and holders, and who owns it.
-//! - [`pools`]: which pools a request may use.
-//! - [`search`]: in which order a host looks through the blocks of pools, and what it finds.
-//! - [`claim`]: how a host becomes the owner of a block and stops being it.
-//! - [`mod@take`]: addresses taken, and new blocks.
-//! - [`assignment`]: who gets which addresses of which blocks, in which order, within which limits.
-//! - [`owner`]: who is recorded as owner of an address.
-//! - [`mod@release`]: addresses given back, under the guards of handle and sequence number.
-//! - [`cooldown`]: addresses that rest after their release, and the records that nobody refers to any more.
+//! - [`block`]: a view of a block as addresses and holders, and its owner.
+//! - [`pools`]: the pools that a request may use.
+//! - [`search`]: the order in which a host searches the blocks of pools, and what it finds.
+//! - [`claim`]: how a host becomes the owner of a block and gives it up.
+//! - [`mod@take`]: taking addresses, and new blocks.
+//! - [`assignment`]: the distribution of addresses: from which blocks, in which order, within which limits.
+//! - [`owner`]: the recorded owner of an address.
+//! - [`mod@release`]: releasing addresses, under the guards of handle and sequence number.
+//! - [`cooldown`]: addresses that rest after their release, and unreferenced attributes.
 //! - [`handle`]: how many addresses each handle holds.
 //! - [`reservation`]: sets of addresses, however large, as ranges.
-//! - [`settings`]: the settings that hold without any, and which contradict themselves.
-//! - [`retry`]: how often a write is tried, and how long to wait in between.
-//! - [`utilisation`]: how full pools and blocks are.
-//! - [`structure`]: whether a block contradicts itself, and its repair.
-//! - [`garbage`]: which addresses, blocks and nodes nobody uses any more, and why.
-//! - [`consistency`]: whether blocks, claims and handles contradict each other, and the safe way back.
+//! - [`settings`]: the default settings, and contradictory ones.
+//! - [`retry`]: how often a write is attempted, and the pauses in between.
+//! - [`utilisation`]: the utilisation of pools and blocks.
+//! - [`structure`]: contradictions within a block, and their repair.
+//! - [`garbage`]: addresses, blocks and nodes that are no longer used, and why.
+//! - [`consistency`]: contradictions between blocks, claims and handles, and the safe repairs.
 //!
-//! No IO, no clock, no randomness: time is an argument. Nothing here writes; that is the caller's compare-and-swap loop. Records may come from a datastore that other programs
-//! write to, so nothing panics on them and nothing is allocated in proportion to a number that they merely claim.
+//! No IO, no clock, no randomness: time is an argument. Nothing here writes; that is the caller's compare-and-swap
+//! loop. Records may come from a datastore that other programs write to, so no record causes a panic, and no allocation
+//! is proportional to a number that a record merely claims.
 
 pub mod address;
 pub mod assignment;
@@ -49,5 +50,5 @@ pub use reservation::AddressSet;
 pub use take::{Holder, HostReserved, TakeRefused};
 pub use utilisation::{BlockUsage, PoolUsage, utilisation};
 
-/// Addresses that Windows keeps for itself are under this handle; a block with nothing else counts as empty.
+/// The handle of the addresses that Windows reserves; a block with nothing else counts as empty.
 pub const WINDOWS_RESERVED_HANDLE: &str = "windows-reserved-ipam-handle";

@@ -1,8 +1,8 @@
-//! Who is recorded as owner of an address, and the change of that record.
+//! The recorded owner of an address, and changes of that record.
 //!
-//! A KubeVirt machine keeps its address while its pods come and go: the pod that runs it is the active owner, the target of
-//! a live migration the alternate one. A change says which owner it expects, so that a late message of an old pod cannot
-//! undo a migration.
+//! A KubeVirt machine keeps its address while its pods are replaced: the pod that runs it is the active owner, the
+//! target of a live migration the alternate one. A change names the owner that it expects, so that a late message of an
+//! old pod cannot undo a migration.
 
 use crate::address;
 use crate::block::Block;
@@ -10,9 +10,9 @@ use model::{AllocationBlock, HandleId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The attribute that holds a pod's name.
+/// The attribute with a pod's name.
 pub const ATTRIBUTE_POD: &str = "pod";
-/// The attribute that holds a pod's namespace.
+/// The attribute with a pod's namespace.
 pub const ATTRIBUTE_NAMESPACE: &str = "namespace";
 
 /// Attributes of an owner.
@@ -34,19 +34,19 @@ impl PodOwner {
     }
 }
 
-/// What is done to one record of an owner.
+/// The change of one owner record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing.
+    /// It is kept.
     #[default]
     Keep,
-    /// These attributes replace it.
+    /// It is replaced by these attributes.
     Set(Attributes),
     /// It is emptied.
     Clear,
 }
 
-/// What one record must hold for a change of it to happen. Not looked at when the record is kept.
+/// The condition on an owner record for a change of it. Not checked when the record is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Expected {
     /// Anything.
@@ -61,28 +61,28 @@ pub enum Expected {
 /// A change of both records at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerUpdate {
-    /// The active owner.
+    /// The change of the active owner.
     pub active: Change,
-    /// The alternate owner.
+    /// The change of the alternate owner.
     pub alternate: Change,
 }
 
-/// What must hold before.
+/// The conditions of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerCheck {
-    /// Of the active owner.
+    /// The condition on the active owner.
     pub active: Expected,
-    /// Of the alternate owner.
+    /// The condition on the alternate owner.
     pub alternate: Expected,
 }
 
-/// Why a change of owner was refused; the block is then not to be written.
+/// Why a change of owner was refused; the block must then not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerRefused {
-    /// Nobody holds the address.
+    /// The address is not assigned.
     #[error("resource does not exist: {0} with error: IP is unassigned")]
     NotAssigned(IpAddr),
-    /// Somebody else holds the address.
+    /// Another handle holds the address.
     #[error("IP {address} is not assigned to handle {handle}")]
     OtherHandle {
         /// The address.
@@ -98,33 +98,33 @@ pub enum OwnerRefused {
     OtherOwner {
         /// The address.
         address: IpAddr,
-        /// Which record.
+        /// The name of the record.
         field: &'static str,
-        /// Who was expected; both parts empty for nobody.
+        /// The expected owner; both parts empty for none.
         expected: Box<PodOwner>,
-        /// Who is there.
+        /// The recorded owner.
         found: Box<PodOwner>,
     },
 }
 
 impl OwnerRefused {
-    /// Whether nobody holds the address.
+    /// Whether the address is not assigned.
     #[must_use]
     pub fn is_not_assigned(&self) -> bool {
         matches!(self, Self::NotAssigned(_))
     }
 
-    /// Whether the request is based on an older state.
+    /// Whether the request is based on an outdated state.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::OtherOwner { .. })
     }
 }
 
-/// Changes the owners of an address that is held under this handle. Other addresses that share the record keep theirs.
+/// Changes the owners of an address that this handle holds. Other addresses that share the record keep theirs.
 ///
 /// # Errors
-/// When the address is not the handle's, or an owner is not the expected one; then nothing changes.
+/// When the address belongs to another handle, or an owner is not the expected one; then nothing changes.
 pub fn set_owners(
     block: &mut AllocationBlock,
     address: IpAddr,

@@ -1,8 +1,8 @@
-//! Pools as address management sees them, and which of them a request may use.
+//! Pools as seen by address management, and which of them a request may use.
 //!
-//! Pools that a request names are used whatever they select, as long as they give out addresses at all; otherwise a pool
-//! must assign automatically and select both the node and the namespace. What a pool may be used for holds in both cases.
-//! A pool that makes no sense (a range that cannot be read, blocks larger than the pool) gives out nothing.
+//! Pools that a request names are used whatever they select, as long as they assign addresses at all; otherwise a pool
+//! must assign automatically and select both the node and the namespace. The allowed uses of a pool apply in both
+//! cases. An invalid pool (an unreadable range, blocks larger than the pool) assigns nothing.
 
 use api::{AssignmentMode, IPPOOL_CONDITION_ALLOCATABLE, IPPool, IPPoolAllowedUse};
 use ipnet::IpNet;
@@ -14,8 +14,8 @@ use std::net::IpAddr;
 
 use crate::block::Owner;
 
-/// How many addresses a block may have at most, as a power of two. Calico allows 12; more would make the record of one block
-/// too large for a datastore.
+/// The maximum number of addresses of a block, as a power of two. Calico allows 12; more than 16 would make the record
+/// of one block too large for a datastore.
 const MAX_BLOCK_BITS: u8 = 16;
 
 /// Labels.
@@ -30,7 +30,7 @@ pub struct NamespaceLabels {
     pub labels: Labels,
 }
 
-/// What an address is for. Pools say what they may be used for.
+/// The use of an address. Pools list their allowed uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IntendedUse {
     /// A pod or another workload.
@@ -42,7 +42,7 @@ pub enum IntendedUse {
 }
 
 impl IntendedUse {
-    /// The word as pools spell it.
+    /// The use as pools spell it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl IntendedUse {
         }
     }
 
-    /// The value as pools hold it.
+    /// The use as a value of a pool.
     #[must_use]
     pub fn allowed_use(self) -> IPPoolAllowedUse {
         match self {
@@ -62,7 +62,7 @@ impl IntendedUse {
         }
     }
 
-    /// Who owns the blocks that such addresses come from.
+    /// The owner of the blocks for addresses of this use.
     #[must_use]
     pub fn owner(self, host: &str) -> Owner {
         let affinity_type = match self {
@@ -88,11 +88,11 @@ pub struct Pool {
     pub cidr: IpNet,
     /// The prefix length of its blocks.
     pub block_size: u8,
-    /// Whether it gives out addresses: neither disabled nor being deleted, nor marked as not allocatable.
+    /// Whether it assigns addresses: neither disabled nor being deleted, nor marked as not allocatable.
     pub is_enabled: bool,
-    /// Whether it may be used by requests that do not name it.
+    /// Whether requests that do not name it may use it.
     pub is_automatic: bool,
-    /// What it may be used for.
+    /// Its allowed uses.
     pub allowed_uses: Vec<IPPoolAllowedUse>,
     /// The nodes that it selects, as written.
     pub node_selector: String,
@@ -100,74 +100,74 @@ pub struct Pool {
     pub namespace_selector: String,
 }
 
-/// What a request asks of pools.
+/// The requirements of a request for pools.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// For which node (the name is for messages only).
+    /// The node's name (only for messages).
     pub host: &'a str,
-    /// Of which IP version.
+    /// The IP version.
     pub version: IpVersion,
-    /// These pools, by range; empty for all that fit.
+    /// The requested pools, by range; empty for all that fit.
     pub requested: &'a [IpNet],
-    /// What for.
+    /// The intended use.
     pub intended_use: IntendedUse,
     /// The node's labels.
     pub node_labels: &'a Labels,
     /// The namespace's labels.
     pub namespace_labels: &'a Labels,
-    /// Blocks must have at least so many addresses, as the longest prefix length that will do.
+    /// The longest acceptable prefix length of blocks, i.e. the minimum size of a block.
     pub max_block_size: u8,
 }
 
-/// Which pools a request may use.
+/// The pools that a request may use.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// Those that may be used, in order.
+    /// The pools that may be used, in order.
     pub usable: Vec<Pool>,
-    /// Those that select the node and the namespace, usable for this or not. Blocks of other pools may be given up.
+    /// The pools that select the node and the namespace, usable for this or not. Blocks of other pools may be given up.
     pub selecting: Vec<Pool>,
 }
 
 /// Why no pool can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPool {
-    /// A requested pool is not there, or gives out nothing.
+    /// A requested pool does not exist, or assigns nothing.
     #[error("the given pool ({0}) does not exist, or is not enabled")]
     NotEnabled(IpNet),
     /// A requested pool is of the other IP version.
     #[error("provided IPv{wanted} IPPools list contains one or more IPv{found} IPPools")]
     OtherVersion {
-        /// What was asked for.
+        /// The requested IP version.
         wanted: IpVersion,
-        /// What was in the list.
+        /// The IP version of a pool in the list.
         found: IpVersion,
     },
-    /// No pool gives out addresses of this IP version.
+    /// No pool assigns addresses of this IP version.
     #[error("cannot find a qualified ippool")]
     NoneEnabled,
     /// No pool selects this node and namespace.
     #[error("no configured Calico pools for node {0}")]
     NoneForNode(String),
-    /// Pools select the node, and none may be used for this.
+    /// Pools select the node, but none may be used for this.
     #[error("cannot find a qualified ippool, no pools match the required use ({0})")]
     NoneForUse(IntendedUse),
-    /// A selector cannot be read, so nobody knows whom the pool is for.
+    /// A selector cannot be parsed, so it is unknown what the pool selects.
     #[error("IP pool {pool}: {field} cannot be read: {reason}")]
     BadSelector {
         /// The pool.
         pool: String,
-        /// Which selector.
+        /// The name of the selector's field.
         field: &'static str,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Pool {
-    /// Reads a pool (after the defaults of reading were filled in).
+    /// Converts a pool whose defaults have been filled in.
     ///
     /// # Errors
-    /// What makes no sense about it; then it gives out nothing.
+    /// What is invalid about it; then it assigns nothing.
     pub fn read(pool: &IPPool) -> Result<Self, String> {
         let cidr = pool.spec.cidr.parse().map_err(|reason| format!("spec.cidr: {reason}"))?.masked();
         let longest = cidr.max_prefix_len();
@@ -211,7 +211,7 @@ impl Pool {
         version_of(&self.cidr)
     }
 
-    /// Whether it may be used for this.
+    /// Whether the pool may be used for this.
     #[must_use]
     pub fn allows(&self, intended_use: IntendedUse) -> bool {
         self.allowed_uses.contains(&intended_use.allowed_use())
@@ -220,7 +220,7 @@ impl Pool {
     /// Whether it selects a node.
     ///
     /// # Errors
-    /// When the selector cannot be read.
+    /// When the selector cannot be parsed.
     pub fn selects_node(&self, labels: &Labels) -> Result<bool, NoPool> {
         self.selects("nodeSelector", &self.node_selector, labels)
     }
@@ -228,7 +228,7 @@ impl Pool {
     /// Whether it selects a namespace.
     ///
     /// # Errors
-    /// When the selector cannot be read.
+    /// When the selector cannot be parsed.
     pub fn selects_namespace(&self, labels: &Labels) -> Result<bool, NoPool> {
         self.selects("namespaceSelector", &self.namespace_selector, labels)
     }
@@ -245,7 +245,7 @@ impl Pool {
         Ok(selector.evaluate(labels))
     }
 
-    /// The block of the pool that an address lies in.
+    /// The block of the pool that contains an address.
     #[must_use]
     pub fn block_of(&self, address: IpAddr) -> Option<IpNet> {
         let inside = self.cidr.contains(&address);
@@ -271,7 +271,7 @@ pub fn longest_prefix(version: IpVersion) -> u8 {
     }
 }
 
-/// The first of these pools that an address lies in.
+/// The first of these pools that contains an address.
 pub fn containing<'a>(pools: impl IntoIterator<Item = &'a Pool>, address: IpAddr) -> Option<&'a Pool> {
     pools.into_iter().find(|pool| pool.cidr.contains(&address))
 }
@@ -279,7 +279,7 @@ pub fn containing<'a>(pools: impl IntoIterator<Item = &'a Pool>, address: IpAddr
 /// The pools that a request may use, out of all pools in the order of their names.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason why there are none.
 pub fn choose(pools: &[Pool], wanted: &Wanted<'_>) -> Result<Chosen, NoPool> {
     for range in wanted.requested {
         let found = version_of(range);

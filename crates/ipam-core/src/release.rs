@@ -1,7 +1,7 @@
-//! Giving addresses back.
+//! Releases addresses.
 //!
-//! A request may say which handle, and which sequence number, it thinks the address has. One wrong guess refuses the whole
-//! request: whoever asks knows an older state of the block.
+//! A request may state the handle and the sequence number that it expects the address to have. One wrong expectation
+//! refuses the whole request: the caller knows an outdated state of the block.
 
 use crate::block::{Block, clean};
 use crate::{address, cooldown};
@@ -13,40 +13,40 @@ use model::{AllocationBlock, HandleId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// A wish to release one address.
+/// A request to release one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The address.
     pub address: IpAddr,
-    /// Only if it is held under this handle.
+    /// Release only if this handle holds the address.
     pub handle: Option<HandleId>,
-    /// Only if it was allocated at this sequence number.
+    /// Release only if it was allocated at this sequence number.
     pub sequence_number: Option<u64>,
 }
 
 impl Release {
-    /// A release of whoever holds the address.
+    /// A release whatever the holder of the address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self { address, handle: None, sequence_number: None }
     }
 }
 
-/// What a release did.
+/// The outcome of a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
     /// The addresses that were released, in order.
     pub addresses: Vec<IpAddr>,
-    /// Those that were free, or resting, already.
+    /// Addresses that were already free, or resting.
     pub not_allocated: Vec<IpAddr>,
     /// How many addresses each handle lost.
     pub by_handle: BTreeMap<HandleId, i64>,
 }
 
-/// Why a release was refused; the block is then not to be written.
+/// Why a release was refused; the block must then not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReleaseRefused {
-    /// The address is of another block.
+    /// The address is in another block.
     #[error("IP {address} not in block {cidr}")]
     NotInBlock {
         /// The address.
@@ -54,7 +54,7 @@ pub enum ReleaseRefused {
         /// The block.
         cidr: IpNet,
     },
-    /// The address was allocated again since the caller looked.
+    /// The address has been allocated again since the caller read it.
     #[error(
         "update conflict: {address}: the given sequence number ({requested}) does not match ({expected}) when attempting to \
          release IP"
@@ -62,29 +62,29 @@ pub enum ReleaseRefused {
     BadSequenceNumber {
         /// The address.
         address: IpAddr,
-        /// What the caller thought.
+        /// The number that the caller expected.
         requested: u64,
-        /// What it is.
+        /// The actual number.
         expected: u64,
     },
-    /// The address belongs to somebody else.
+    /// Another handle holds the address.
     #[error(
         "update conflict: {address}: the given handle ({requested}) does not match ({expected}) when attempting to release IP"
     )]
     BadHandle {
         /// The address.
         address: IpAddr,
-        /// What the caller thought.
+        /// The handle that the caller expected.
         requested: HandleId,
-        /// What it is.
+        /// The actual handle.
         expected: HandleId,
     },
 }
 
-/// Releases addresses of a block. With a cool-down they rest first; without, they go to the end of the free queue.
+/// Releases addresses of a block. With a cool-down they rest first; without, they are appended to the free queue.
 ///
 /// # Errors
-/// When one request is based on an older state; then none is carried out.
+/// When one request is based on an outdated state; then none is carried out.
 pub fn release(
     block: &mut AllocationBlock,
     requests: &[Release],
@@ -92,7 +92,7 @@ pub fn release(
     now: Timestamp,
 ) -> Result<Released, ReleaseRefused> {
     cooldown::collect(block, cooldown_seconds, now);
-    // Twice the same address counts once, or a handle would lose more than it has.
+    // A repeated address counts once, or a handle would lose more than it has.
     let requests: BTreeMap<IpAddr, &Release> =
         requests.iter().map(|request| (request.address, request)).collect();
     let mut released = Released::default();
@@ -128,8 +128,8 @@ pub fn release(
     Ok(released)
 }
 
-/// Releases every address of a block that is held under this handle, and (where one is given) was allocated at this
-/// sequence number. Returns how many.
+/// Releases every address of a block that this handle holds and that (if given) was allocated at this sequence number.
+/// Returns how many.
 pub fn release_handle(
     block: &mut AllocationBlock,
     handle: &HandleId,
@@ -148,7 +148,7 @@ pub fn release_handle(
     ordinals.len()
 }
 
-/// Points the addresses to an attribute that says when they were released, and frees what has rested long enough.
+/// Points the addresses to an attribute with the time of their release, and frees what has rested long enough.
 fn rest(block: &mut AllocationBlock, ordinals: &[usize], cooldown_seconds: i32, now: Timestamp) {
     if ordinals.is_empty() {
         return;
@@ -162,7 +162,7 @@ fn rest(block: &mut AllocationBlock, ordinals: &[usize], cooldown_seconds: i32, 
             block.sequence_number_for_allocation.insert(ordinal.to_string(), block.sequence_number);
         }
     }
-    // Without a cool-down "now" is long enough ago.
+    // Without a cool-down, addresses released now have already rested long enough.
     cooldown::collect(block, cooldown_seconds, now);
 }
 

@@ -42,7 +42,7 @@ impl FromIterator<IpNet> for AddressSet {
     }
 }
 
-/// Sorted, with ranges that touch or overlap made one.
+/// Sorts ranges and merges those that touch or overlap.
 fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut merged: Vec<Range> = Vec::with_capacity(ranges.len());
@@ -56,7 +56,7 @@ fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 impl AddressSet {
-    /// This set and further ranges.
+    /// Adds further ranges to this set.
     #[must_use]
     pub fn with(&self, nets: impl IntoIterator<Item = IpNet>) -> Self {
         let Self { mut v4, mut v6 } = Self::from_iter(nets);
@@ -77,7 +77,7 @@ impl AddressSet {
         self.count_within(&IpNet::from(address)) == 1
     }
 
-    /// How many addresses of a range are in the set; one less than the truth for all of IPv6.
+    /// How many addresses of a range are in the set; one too low for the range of all IPv6 addresses.
     #[must_use]
     pub fn count_within(&self, net: &IpNet) -> u128 {
         let ranges = match net {
@@ -95,14 +95,14 @@ impl AddressSet {
             .fold(0, u128::saturating_add)
     }
 
-    /// Whether every address of a range is in the set, by one member or by several together.
+    /// Whether every address of a range is in the set, in one member or in several together.
     #[must_use]
     pub fn covers(&self, net: &IpNet) -> bool {
         self.count_within(net) == address::size(net)
     }
 
-    /// Where the addresses of the set end that cover a whole range, and maybe more behind it, without a gap; `None` when
-    /// some address of the range is not in the set.
+    /// If the set contains all addresses of a range: the end of the gapless part of the set that covers it, which may
+    /// extend beyond the range. `None` if an address of the range is not in the set.
     #[must_use]
     pub fn end_of_cover(&self, net: &IpNet) -> Option<u128> {
         let ranges = match net {

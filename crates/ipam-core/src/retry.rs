@@ -1,23 +1,23 @@
-//! How often a write is tried against others, how long to wait in between, and when to suspect that nobody else is there.
+//! How often a write is attempted, the pauses in between, and when to assume that another writer was interrupted.
 
 use std::time::Duration;
 
-/// How often a write is tried against others before giving up, as in Calico.
+/// How often a conflicting write is attempted before giving up, as in Calico.
 pub const ATTEMPTS: u32 = 100;
 /// The longest wait between two attempts.
 pub const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// After how many attempts a handle that counts addresses which are not found is put right.
+/// The number of attempts after which a handle that counts addresses that cannot be found is corrected.
 const REPAIR_AFTER: u32 = 20;
 
-/// How long to wait at most before an attempt: not at all before the first two (a lost race is usually over), then
-/// doubling up to a tenth of a second. The caller waits a random part of it, so that many writers do not meet again.
+/// The maximum pause before an attempt: none before the first two (a lost race is usually over), then doubling up to a
+/// tenth of a second. The caller waits a random part of it, so that many writers do not collide again.
 #[must_use]
 pub fn longest_wait(attempt: u32) -> Option<Duration> {
     let doubled = attempt.checked_sub(2)?.min(10);
     Some(Duration::from_micros(500 << doubled).min(LONGEST_WAIT))
 }
 
-/// Whether a handle that counts more addresses than are found is put right after this attempt: another writer would
+/// Whether a handle that counts more addresses than can be found is corrected after this attempt: another writer would
 /// have taken them by now, so it was interrupted.
 #[must_use]
 pub fn is_repair_due(attempt: u32) -> bool {

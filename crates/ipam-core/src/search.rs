@@ -1,8 +1,8 @@
-//! In which order a host looks through the blocks of a pool, and what it finds there.
+//! The order in which a host searches the blocks of a pool, and what it finds.
 //!
-//! Each host starts at its own place in each pool and goes round once, so that hosts rarely meet. The place is a stable
-//! function of host and pool. Pools may have more blocks than could ever be looked at one by one (an IPv6 /48 has 2^74),
-//! so whole reserved ranges are jumped over and blocks that exist are looked up, never enumerated.
+//! Each host starts at its own index in each pool and goes round once, so that hosts rarely collide. The index is a
+//! stable function of host and pool. Pools may have too many blocks to visit them one by one (an IPv6 /48 has 2^74), so
+//! whole reserved ranges are skipped and existing blocks are looked up, never enumerated.
 
 use crate::address;
 use crate::block::{Block, Owner};
@@ -14,42 +14,42 @@ use jiff::{SignedDuration, Timestamp};
 use model::AllocationBlock;
 use std::collections::BTreeMap;
 
-/// How long a block is left alone after it was claimed, however empty it is: two hosts that take the last block from each
-/// other would both never use it.
+/// How long a block is left alone after it was claimed, even if it is empty: two hosts that take the last block from
+/// each other would both never use it.
 pub const MIN_RECLAIM_AGE: SignedDuration = SignedDuration::from_secs(60);
 
-/// What a host finds when it needs a block.
+/// The result of a search for a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A block that nobody has made yet.
+    /// A block that does not exist yet.
     Free(IpNet),
-    /// A block of this host with room, made by another process since we looked.
+    /// A block of this host with room, created by another process in the meantime.
     Ours(IpNet),
-    /// No free block; these are empty, belong to others (or to nobody) and may be taken from them, in this order.
+    /// No free block; these blocks are empty, belong to others (or have no owner) and may be taken, in this order.
     Reclaimable(Vec<Reclaimable>),
 }
 
-/// An empty block of somebody else.
+/// An empty block of another owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reclaimable {
     /// The block.
     pub cidr: IpNet,
-    /// Whose it is.
+    /// The owner, if there is one.
     pub owner: Option<Owner>,
     /// The sequence number that it must still have.
     pub sequence_number: u64,
 }
 
-/// What a search looks at.
+/// The inputs of a search.
 #[derive(Clone, Debug)]
 pub struct Search<'a> {
-    /// Who needs a block.
+    /// The owner that needs a block.
     pub owner: &'a Owner,
-    /// Which pools it may be of, in this order.
+    /// The pools to search, in this order.
     pub pools: &'a [Pool],
-    /// All blocks that exist; a block that cannot be read is `None`: it is there, and nobody knows more.
+    /// All blocks that exist; `None` for a block that cannot be read.
     pub blocks: &'a BTreeMap<IpNet, Option<&'a AllocationBlock>>,
-    /// Addresses that are not given out.
+    /// Addresses that are not assigned.
     pub reserved: &'a AddressSet,
     /// How long addresses rest.
     pub cooldown_seconds: i32,
@@ -57,7 +57,7 @@ pub struct Search<'a> {
     pub now: Timestamp,
 }
 
-/// Looks for a block.
+/// Searches for a block.
 #[must_use]
 pub fn find(search: &Search<'_>) -> Found {
     let mut reclaimable = Vec::new();
@@ -89,7 +89,7 @@ pub fn find(search: &Search<'_>) -> Found {
 
 fn is_old_enough(block: &AllocationBlock, now: Timestamp) -> bool {
     let Some(claimed) = &block.affinity_claim_time else { return true };
-    // A time that cannot be read is no reason to keep an empty block for ever.
+    // An unreadable time is not a reason to keep an empty block forever.
     claimed.parse().map_or(true, |claimed| now.duration_since(claimed) >= MIN_RECLAIM_AGE)
 }
 
@@ -113,14 +113,15 @@ pub fn borrowing_order(
     inside.into_iter().map(|(_, block)| block).collect()
 }
 
-/// How many blocks a pool has.
+/// The number of blocks of a pool.
 #[must_use]
 pub fn block_count(pool: &Pool) -> u128 {
     let bits = u32::from(pool.block_size.saturating_sub(pool.cidr.prefix_len()));
     1_u128.checked_shl(bits).unwrap_or(u128::MAX)
 }
 
-/// Where a host starts. Hosts do not look for the same single address again, so blocks of one address start anywhere.
+/// The index at which a host starts. Hosts do not search for the same single address again, so blocks of one address
+/// start anywhere.
 fn start_index(pool: &Pool, host: &str, now: Timestamp) -> u128 {
     let mut hash = Fnv::new();
     hash.add(host.as_bytes());
@@ -132,7 +133,7 @@ fn start_index(pool: &Pool, host: &str, now: Timestamp) -> u128 {
     hash.finish() % block_count(pool)
 }
 
-/// The place of a block in its pool.
+/// The index of a block in its pool.
 fn index_of(pool: &Pool, block: &IpNet) -> Option<u128> {
     let base = pool.cidr.contains(block).then(|| address::number(pool.cidr.network()))?;
     Some((address::number(block.network()) - base) >> block_bits(pool))
@@ -142,7 +143,7 @@ fn block_bits(pool: &Pool) -> u32 {
     u32::from(pool.cidr.max_prefix_len() - pool.block_size)
 }
 
-/// All blocks of a pool once, from a place on, without those that are wholly reserved.
+/// All blocks of a pool once, starting at an index, without those that are completely reserved.
 struct Round<'a> {
     pool: &'a Pool,
     reserved: &'a AddressSet,
@@ -179,7 +180,7 @@ impl Iterator for Round<'_> {
                 self.advance(1);
                 return Some(cidr);
             };
-            // All blocks that end before the reserved range does, but not beyond the end of the pool.
+            // The number of blocks that end within the reserved range, limited to the end of the pool.
             let last_of_block = first + ((1_u128 << bits) - 1);
             let covered = ((last_reserved - last_of_block) >> bits).saturating_add(1);
             self.advance(covered.min(self.count - self.next));
@@ -188,7 +189,7 @@ impl Iterator for Round<'_> {
     }
 }
 
-/// FNV-1a of 128 bits, with a last stirring so that similar names start far from each other.
+/// FNV-1a of 128 bits, with a final mix so that similar names start far apart.
 struct Fnv(u128);
 
 impl Fnv {

@@ -1,9 +1,9 @@
-//! The settings of address management: what holds without any, and what contradicts itself.
+//! The settings of address management: the defaults, and contradictory settings.
 
 use api::VMAddressPersistence;
 use model::IpamConfig;
 
-/// The settings that hold when none are stored.
+/// The default settings.
 #[must_use]
 pub fn default_config() -> IpamConfig {
     IpamConfig {
@@ -13,10 +13,10 @@ pub fn default_config() -> IpamConfig {
     }
 }
 
-/// Whether settings make sense together.
+/// Checks that settings do not contradict each other.
 ///
 /// # Errors
-/// What contradicts itself, in Calico's words.
+/// The contradiction, in Calico's words.
 pub fn check(config: &IpamConfig) -> Result<(), &'static str> {
     if !config.strict_affinity && !config.auto_allocate_blocks {
         return Err("Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time");

@@ -1,6 +1,6 @@
-//! Whether a block contradicts itself, in Calico's words, and the repair of what can be repaired without guessing.
+//! Finds contradictions within a block, in Calico's words, and repairs those that can be repaired without guessing.
 //!
-//! An allocation whose attribute is missing cannot be repaired: somebody holds that address, and nobody knows who.
+//! An allocation whose attribute is missing cannot be repaired: the address has a holder, but it is unknown.
 
 use crate::{address, cooldown};
 use jiff::Timestamp;
@@ -14,45 +14,45 @@ pub enum BlockProblem {
     WrongLength {
         /// How many addresses the block has.
         expected: u128,
-        /// How many places there are.
+        /// The length of the list.
         found: usize,
     },
     /// An allocation without its attribute.
     #[error("allocation {ordinal} indexes a nonexistent attribute {index}")]
     MissingAttribute {
-        /// The address's place.
+        /// The address's ordinal.
         ordinal: usize,
-        /// The attribute that is not there.
+        /// The index of the missing attribute.
         index: usize,
     },
-    /// An attribute that nobody has.
+    /// An attribute that no allocation refers to.
     #[error("attribute index {index} exists but is not indexed by an allocation")]
     UnusedAttribute {
-        /// Its place in the list, from 0.
+        /// Its index in the list, from 0.
         index: usize,
     },
     /// An address was released in the future.
     #[error("attribute index {index} has releasedAt in the future, suggesting clock skew")]
     ReleasedInFuture {
-        /// Which attribute.
+        /// The index of the attribute.
         index: usize,
     },
-    /// A free address that is not of this block.
+    /// A free address that is not in this block.
     #[error("ordinal {ordinal} appears in the Unallocated array but is out of the block")]
     FreeOutside {
-        /// The place.
+        /// The ordinal.
         ordinal: usize,
     },
-    /// An address that would be given out twice.
+    /// An address that would be assigned twice.
     #[error("ordinal {ordinal} appears more than once in Unallocated array")]
     FreeTwice {
-        /// The place.
+        /// The ordinal.
         ordinal: usize,
     },
-    /// An address that is taken and would be given out.
+    /// An address that is taken but would be assigned.
     #[error("ordinal {ordinal} is allocated but appears in Unallocated")]
     FreeAndTaken {
-        /// The place.
+        /// The ordinal.
         ordinal: usize,
     },
     /// Addresses that are neither taken nor free.
@@ -70,7 +70,7 @@ pub enum BlockProblem {
     },
 }
 
-/// The first contradiction of a block, in the order in which Calico looks for them.
+/// The first contradiction of a block, in the order of Calico's checks.
 #[must_use]
 pub fn problem(block: &AllocationBlock, now: Timestamp) -> Option<BlockProblem> {
     let expected = address::size(&block.cidr);
@@ -111,8 +111,8 @@ pub fn problem(block: &AllocationBlock, now: Timestamp) -> Option<BlockProblem> 
     ((free + taken) as u128 != expected).then_some(BlockProblem::Lost { expected, free, taken })
 }
 
-/// The block with its free queue and attributes put right; `None` when there is nothing to repair, or nothing that could
-/// be repaired without guessing. No address changes hands.
+/// The block with its free queue and attributes corrected; `None` when there is nothing to repair, or nothing that
+/// could be repaired without guessing. No address changes its holder.
 #[must_use]
 pub fn repaired(block: &AllocationBlock) -> Option<AllocationBlock> {
     let size = block.allocations.len();
@@ -123,7 +123,7 @@ pub fn repaired(block: &AllocationBlock) -> Option<AllocationBlock> {
     let mut repaired = block.clone();
     cooldown::drop_unused_attributes(&mut repaired);
     let mut is_free = vec![false; size];
-    // The queue keeps its order; what is missing from it goes to its end.
+    // The queue keeps its order; missing ordinals are appended.
     repaired.unallocated.retain(|ordinal| {
         let is_new = block.allocations.get(*ordinal).is_some_and(Option::is_none) && !is_free[*ordinal];
         if is_new {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_claims_to_be_huge_costs_nothing() {
+    fn a_block_that_claims_to_be_huge_uses_no_memory() {
         let mut block = full_block();
         block.cidr = "10.0.0.0/8".parse().expect("a range");
         assert!(matches!(problem(&block, NOW), Some(BlockProblem::WrongLength { .. })));

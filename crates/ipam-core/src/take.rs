@@ -1,8 +1,8 @@
-//! Taking addresses of a block, and making a block in the first place.
+//! Takes addresses from a block, and creates blocks.
 //!
-//! Free addresses are taken in the order of the block's queue. An address that the queue calls free while somebody has it is
-//! never given out, however it came about. Reservations hold for addresses that nobody asked for by name; they stay in
-//! the queue, in their place.
+//! Free addresses are taken in the order of the block's queue. An address that the queue lists as free while it has a
+//! holder is never assigned, whatever the cause. Reservations apply to addresses that were not requested explicitly;
+//! reserved addresses keep their place in the queue.
 
 use crate::WINDOWS_RESERVED_HANDLE;
 use crate::block::{Block, Owner};
@@ -16,7 +16,7 @@ use model::{AllocationBlock, HandleId};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Addresses at the ends of each new block that workloads never get.
+/// Addresses at the ends of each new block that are never assigned to workloads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostReserved {
     /// How many at the start.
@@ -25,12 +25,12 @@ pub struct HostReserved {
     pub end_of_block: usize,
     /// The handle that holds them.
     pub handle: HandleId,
-    /// The note that Calico stores beside it.
+    /// The note that Calico stores with them.
     pub note: String,
 }
 
 impl HostReserved {
-    /// What a Windows node needs: network, gateway, DNS and broadcast addresses.
+    /// The addresses that a Windows node reserves: network, gateway, DNS and broadcast addresses.
     #[must_use]
     pub fn windows() -> Self {
         Self {
@@ -41,7 +41,7 @@ impl HostReserved {
         }
     }
 
-    /// The longest prefix length of blocks that have room for more than these; `None` when there is none.
+    /// The longest prefix length of blocks that have room for more than these; `None` if no block has.
     #[must_use]
     pub fn max_block_size(&self, version: model::IpVersion) -> Option<u8> {
         let count = self.start_of_block.checked_add(self.end_of_block)?;
@@ -50,7 +50,7 @@ impl HostReserved {
     }
 }
 
-/// Who takes addresses.
+/// The holder of addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     /// Its handle.
@@ -69,16 +69,16 @@ impl Holder {
     }
 }
 
-/// Why an address was not taken; the block is then not to be written.
+/// Why an address was not taken; the block must then not be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeRefused {
-    /// The block belongs to somebody else, and only its owner may use it.
+    /// The block belongs to another owner, and only its owner may use it.
     #[error("Block host affinity does not match")]
     NotTheOwner,
-    /// The block belongs to nobody, and only owners may use blocks.
+    /// The block has no owner, and only owners may use blocks.
     #[error("Attempt to assign from block {0} with no affinity")]
     NoOwner(IpNet),
-    /// The address is of another block.
+    /// The address is in another block.
     #[error("IP {address} not in block {cidr}")]
     NotInBlock {
         /// The address.
@@ -86,12 +86,12 @@ pub enum TakeRefused {
         /// The block.
         cidr: IpNet,
     },
-    /// Somebody has the address, or it rests after its release.
+    /// The address has a holder, or is resting after its release.
     #[error("resource already exists: {0} with error: Address already assigned in block")]
     AlreadyAssigned(IpAddr),
 }
 
-/// A new block. Its sequence number starts at the present time, so that a block that is deleted and made again never
+/// A new block. Its sequence number starts at the current time, so that a block that is deleted and created again never
 /// repeats one.
 #[must_use]
 pub fn new_block(
@@ -130,13 +130,13 @@ pub fn new_block(
     block
 }
 
-/// A time as blocks hold it.
+/// A time in the form that blocks use.
 #[must_use]
 pub fn time(now: Timestamp) -> Time {
     Time::new(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Whether `owner` may take addresses of a block. Without strict affinity everybody may.
+/// Checks that `owner` may take addresses of a block. Without strict affinity every owner may.
 ///
 /// # Errors
 /// When the block belongs to another owner.
@@ -165,7 +165,7 @@ pub fn available(block: &AllocationBlock, reserved: &AddressSet) -> usize {
     free.count()
 }
 
-/// Takes up to so many addresses. Each has the prefix length of the block.
+/// Takes up to `count` addresses. Each has the prefix length of the block.
 pub fn take(block: &mut AllocationBlock, count: usize, holder: &Holder, reserved: &AddressSet) -> Vec<IpNet> {
     let is_reserved = reserved.overlaps(&block.cidr);
     let mut taken = Vec::new();
@@ -189,10 +189,10 @@ pub fn take(block: &mut AllocationBlock, count: usize, holder: &Holder, reserved
     taken
 }
 
-/// Takes this address, reserved or not.
+/// Takes a specific address, reserved or not.
 ///
 /// # Errors
-/// When it is taken, or of another block.
+/// When it is taken, or in another block.
 pub fn take_address(
     block: &mut AllocationBlock,
     address: IpAddr,

@@ -1,7 +1,7 @@
-//! How full pools and blocks are.
+//! The utilisation of pools and blocks.
 //!
-//! In use and reserved may overlap (an address that was taken before it was reserved); available is what is neither.
-//! Capacity and reserved of a pool cover its whole range, also where there are no blocks yet.
+//! "In use" and "reserved" may overlap (an address that was taken before it was reserved); "available" is what is
+//! neither. Capacity and reserved addresses of a pool cover its whole range, including parts without blocks.
 
 use crate::address;
 use crate::block::Block;
@@ -9,44 +9,44 @@ use crate::reservation::AddressSet;
 use ipnet::IpNet;
 use model::AllocationBlock;
 
-/// How full a block is.
+/// The utilisation of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockUsage {
     /// The block.
     pub cidr: IpNet,
-    /// How many addresses it has.
+    /// The number of its addresses.
     pub capacity: u128,
     /// How many of them are taken or resting.
     pub in_use: u128,
     /// How many are reserved.
     pub reserved: u128,
-    /// How many can be given out.
+    /// How many can be assigned.
     pub available: u128,
 }
 
-/// How full a pool is.
+/// The utilisation of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolUsage {
     /// The pool's name.
     pub name: String,
-    /// Its range; `None` for the blocks that belong to no pool, of which only [`PoolUsage::blocks`] is filled in.
+    /// Its range; `None` for the blocks that belong to no pool, where only [`PoolUsage::blocks`] is filled in.
     pub cidr: Option<IpNet>,
-    /// How many addresses it has.
+    /// The number of its addresses.
     pub capacity: u128,
     /// How many of them are taken or resting.
     pub in_use: u128,
     /// How many are reserved.
     pub reserved: u128,
-    /// How many can be given out.
+    /// How many can be assigned.
     pub available: u128,
     /// Its blocks, in the order they were given.
     pub blocks: Vec<BlockUsage>,
 }
 
-/// What stands for a pool where blocks have none.
+/// The name for blocks without a pool.
 pub const ORPHANED: &str = "orphaned allocation blocks";
 
-/// The usage of pools (name and range), in their order, and of blocks without a pool at the end.
+/// The usage of pools (name and range), in their order, followed by blocks without a pool.
 #[must_use]
 pub fn utilisation<'a>(
     pools: &[(String, IpNet)],
@@ -130,7 +130,7 @@ mod tests {
             block("192.168.0.0/31", &[1]),
             block("fd99::/127", &[]),
         ];
-        // The first block is reserved in part, 128 addresses have no block.
+        // The first block is partly reserved; 128 addresses have no block.
         let reserved: AddressSet =
             ["10.0.0.0/31", "10.0.0.3/32", "10.0.0.128/25"].map(net).into_iter().collect();
         let usage = utilisation(&pools, &blocks, &reserved);

@@ -1,8 +1,10 @@
-//! Addresses per second, from one host and from 64 at once, on the embedded store and on a real etcd, with their floor: the same
-//! number of compare-and-swap writes of the same size, done directly on the same store in the same rounds.
+//! Addresses per second, for one host and for 64 concurrent hosts, on the embedded store and on a real etcd, with their
+//! floor: the same number of compare-and-swap writes of the same size, done directly on the same store in the same
+//! rounds.
 //!
-//! A host is a long-lived process with a warm [`Ipam`]. It asks for one address at a time, as CNI does. What several
-//! requests of one host gain by waiting together is a row of its own. It refuses to count what was not assigned.
+//! A host is a long-lived process with a warm [`Ipam`]. It requests one address at a time, as CNI does. What several
+//! concurrent requests of one host gain by sharing writes is a separate row. Only addresses that were assigned are
+//! counted; anything else is an error.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -51,7 +53,7 @@ async fn measure(name: &str, backend: &Arc<dyn Backend>, report: &mut Report) ->
         backend.create(&KvPair::resource(node)).await?;
         ipams.push(Ipam::warm(Arc::clone(backend), &format!("node-{host}")));
     }
-    // The watches come into step, and every host has its first block.
+    // Wait until the watches are in step and every host has its first block.
     tokio::time::sleep(Duration::from_millis(500)).await;
     for (host, ipam) in ipams.iter().enumerate() {
         assign(ipam, host, "first").await?;
@@ -146,7 +148,7 @@ async fn joined(mut tasks: tokio::task::JoinSet<Result<()>>) -> Result<()> {
     Ok(())
 }
 
-/// The same writes by hand: a block of the usual size at the revision that was read, and a new handle.
+/// Does the same writes directly: a block of the usual size at the revision that was read, and a new handle.
 async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: usize) -> Result<()> {
     let sample = half_full_block()?;
     let mut tasks = tokio::task::JoinSet::new();
@@ -164,7 +166,7 @@ async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: u
                 let handle = KvPair::new(key, value);
                 let writes = [Write::Update(block.clone()), Write::Create(handle)];
                 let Batch::Done(stored) = backend.write_all(&writes).await? else {
-                    anyhow::bail!("somebody else writes")
+                    anyhow::bail!("another process writes")
                 };
                 block = stored.into_iter().next().flatten().context("a block")?;
             }
@@ -175,7 +177,7 @@ async fn floor(backend: &Arc<dyn Backend>, writers: usize, each: usize, round: u
     joined(tasks).await
 }
 
-/// A block as it is on average while it fills: half of its addresses are taken, each by somebody else.
+/// An average block while it fills up: half of its addresses are taken, each by a different holder.
 fn half_full_block() -> Result<AllocationBlock> {
     let owner = IntendedUse::Workload.owner("floor");
     let mut block = take::new_block("192.168.0.0/26".parse()?, &owner, None, jiff::Timestamp::now());
@@ -187,7 +189,7 @@ fn half_full_block() -> Result<AllocationBlock> {
     Ok(block)
 }
 
-/// Gives everything back, so that each round begins alike.
+/// Releases everything, so that all rounds begin in the same state.
 async fn release_all(backend: &Arc<dyn Backend>, round: usize) -> Result<()> {
     let ipam = Ipam::new(Arc::clone(backend));
     for entry in backend.list(&ListOptions::IpamHandle, None).await?.items {

@@ -1,4 +1,4 @@
-//! Addresses taken from blocks: the steps of `ipam_core::assignment::order`, carried out.
+//! Takes addresses from blocks: carries out the steps of `ipam_core::assignment::order`.
 
 use crate::claims::{Claims, Secured};
 use crate::commit::{BlockWrite, BlockWriter, Committed};
@@ -19,7 +19,7 @@ use model::{IpVersion, KvPair};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What jobs of one lane have in common.
+/// The facts that the jobs of one lane share.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) owner: Owner,
@@ -30,25 +30,25 @@ pub(crate) struct Context {
     pub(crate) host_reserved: Option<HostReserved>,
 }
 
-/// What changes while jobs are served.
+/// The state that changes while jobs are served.
 struct Work<'a> {
     jobs: Jobs<'a>,
     settings: Settings,
     handles: Handles,
 }
 
-/// A block to take addresses of.
+/// A block from which addresses may be taken.
 struct Candidate {
     cidr: IpNet,
-    /// The owner's claim on it; `None` when the block is somebody else's.
+    /// The owner's claim on it; `None` when the block is another owner's.
     claim: Option<KvPair>,
-    /// The block, where it exists.
+    /// The block, if it exists.
     block: Option<Arc<KvPair>>,
     /// Whether it was read for these jobs.
     is_fresh: bool,
 }
 
-/// Finds what a job was given by a write whose outcome nobody heard.
+/// Finds what a job got from a write whose outcome is unknown.
 pub(crate) async fn find_taken(store: &IpamStore, job: &mut Job) -> Result<()> {
     let blocks: BTreeSet<IpNet> = job.attempted.iter().map(Attempt::block).collect();
     let blocks: Vec<IpNet> = blocks.into_iter().collect();
@@ -58,7 +58,7 @@ pub(crate) async fn find_taken(store: &IpamStore, job: &mut Job) -> Result<()> {
     Ok(())
 }
 
-/// Addresses taken for jobs of one lane.
+/// Takes addresses for the jobs of one lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Assignment<'a> {
     pub(crate) store: &'a IpamStore,
@@ -66,7 +66,7 @@ pub(crate) struct Assignment<'a> {
 }
 
 impl Assignment<'_> {
-    /// Serves jobs. Returns messages about what is missing.
+    /// Serves jobs. Returns messages about addresses that are missing.
     pub(crate) async fn serve(&self, jobs: &mut [Job]) -> Result<Vec<String>> {
         let mut handles = Handles::default();
         for job in &mut *jobs {
@@ -155,11 +155,11 @@ impl Assignment<'_> {
                 Ok(ClaimUse::GiveUp) => self.give_up_unselected(work, cidr).await,
                 Ok(ClaimUse::Ignore) => {}
                 Err(error) => {
-                    tracing::warn!(%cidr, %error, "whether the block still belongs to the node is not known");
+                    tracing::warn!(%cidr, %error, "it is unknown whether the block still belongs to the node");
                 }
             }
         }
-        // Blocks that are remembered with room first; the others are read, all at once.
+        // Blocks that are cached with room first; the others are read, all at once.
         let (known, mut unknown): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
             let block = candidate.block.as_deref().and_then(|block| records::block(block).ok());
             block.is_some_and(|block| take::available(block, &self.context.facts.reserved) > 0)
@@ -246,7 +246,8 @@ impl Assignment<'_> {
         Ok(())
     }
 
-    /// Whether addresses may be taken of a block: if it is claimed, the claim must be confirmed and the block the owner's.
+    /// Whether addresses may be taken from a block: if it is claimed, the claim must be confirmed and the block the
+    /// owner's.
     async fn is_ready(&self, candidate: &mut Candidate) -> Result<bool> {
         loop {
             let Some(claim) = &candidate.claim else { return Ok(candidate.block.is_some()) };
@@ -275,7 +276,7 @@ impl Assignment<'_> {
         }
     }
 
-    /// Finds a block that the owner can have, has it, and serves from it.
+    /// Finds a block that the owner can have, claims it, and serves from it.
     async fn serve_from_new_block(&self, work: &mut Work<'_>) -> Result<()> {
         let mut lost = BTreeSet::new();
         for attempt in 0..ATTEMPTS {
@@ -302,7 +303,7 @@ impl Assignment<'_> {
                     return self.serve_from(work, candidate).await;
                 }
                 Ok(Secured::Lost) => {}
-                // Somebody's block that we cannot read: it is not free, whatever it is.
+                // A block of another owner's that we cannot read: it is not free, whatever its content.
                 Err(Error::Datastore(datastore::Error::Parse { key, reason })) => {
                     tracing::error!(key, reason, "this block cannot be read");
                     lost.insert(cidr);
@@ -313,7 +314,7 @@ impl Assignment<'_> {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// Makes a block, the claim on it and what is taken of it in one step, where the store can do that.
+    /// Creates a block, the claim on it and the allocations in it in one step, if the store can do that.
     async fn serve_from_made_block(&self, work: &mut Work<'_>, cidr: IpNet) -> Result<Committed> {
         let owner = &self.context.owner;
         let mut block =
@@ -338,7 +339,7 @@ impl Assignment<'_> {
         Ok(committed)
     }
 
-    /// Takes what is still missing from any block of the pools.
+    /// Takes missing addresses from any block of the pools.
     async fn borrow(&self, work: &mut Work<'_>) -> Result<()> {
         let all = self.store.all_blocks(Some(self.context.version)).await?;
         let now = self.store.clock.now();
@@ -371,7 +372,7 @@ impl Assignment<'_> {
         Ok(())
     }
 
-    /// Gives up an empty block of a pool that no longer selects the node. No reason to fail an assignment.
+    /// Gives up an empty block of a pool that no longer selects the node. A failure does not fail the assignment.
     async fn give_up_unselected(&self, work: &Work<'_>, cidr: IpNet) {
         let cached = self.store.cached_block(&cidr);
         let is_used = |entry: &KvPair| records::block(entry).is_ok_and(|block| !Block::new(block).is_empty());

@@ -1,4 +1,4 @@
-//! A request for addresses, from the question to the answer: facts, pools, both IP versions, and what to do when one fails.
+//! Serves a request for addresses: facts, pools, both IP versions, and cleaning up when one of them fails.
 
 use crate::assign::{Context, find_taken};
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
@@ -39,7 +39,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Requests for addresses, whichever they are.
+/// Requests for any addresses, as opposed to specific ones.
 #[derive(Clone, Copy)]
 pub(crate) struct AnyAddress<'a>(pub(crate) &'a IpamStore);
 
@@ -167,7 +167,8 @@ impl AnyAddress<'_> {
         Ok((key, Arc::new(context)))
     }
 
-    /// Serves a request whose handle may have only so many addresses: when it has them already, they are the answer.
+    /// Serves a request whose handle may have a limited number of addresses: if it has them already, they are the
+    /// answer.
     async fn serve_limited(
         &self,
         key: &LaneKey,
@@ -201,10 +202,11 @@ impl AnyAddress<'_> {
         (job, Err(TOO_MANY_ATTEMPTS))
     }
 
-    /// Looks at what the handle has. True when that is all that is wanted.
+    /// Looks up the handle's addresses. True if the job needs no more.
     ///
     /// # Errors
-    /// [`Error::HandleFull`] when it counts more than can be found: somebody is just taking them.
+    /// [`Error::HandleFull`] when the handle counts more addresses than can be found: another process is just taking
+    /// them.
     async fn adopt(&self, job: &mut Job, version: IpVersion) -> Result<bool> {
         let Some(id) = job.holder.handle.clone() else { return Ok(false) };
         job.handle_entry = self.0.read(&handle_key(&id)).await?;
@@ -227,12 +229,12 @@ impl AnyAddress<'_> {
         Ok(true)
     }
 
-    /// Gives back what a request took that failed in the end. Best effort: whoever asked will release the handle.
+    /// Gives back what a request took that eventually failed. Best effort: the caller will release the handle.
     pub(crate) async fn undo(&self, mut job: Job, taken: Vec<IpNet>) {
         (job.got, job.count) = (taken, usize::MAX);
         let attempted: BTreeSet<IpNet> = job.attempted.iter().map(Attempt::block).collect();
         if let Err(error) = find_taken(self.0, &mut job).await {
-            tracing::warn!(holder = ?job.holder, %error, "what a failed request took is not known");
+            tracing::warn!(holder = ?job.holder, %error, "the addresses taken by a failed request are unknown");
         }
         let handle = &job.holder.handle;
         let release =
@@ -242,16 +244,16 @@ impl AnyAddress<'_> {
             Ok(outcome) => outcome.failure.map_or(Ok(()), Err),
             Err(error) => Err(error),
         };
-        // A write that is still under way must not happen any more.
+        // A write that is still in progress must not take effect any more.
         for cidr in attempted {
             outcome = outcome.and(self.fence(cidr).await);
         }
         if let Err(error) = outcome {
-            tracing::warn!(holder = ?job.holder, %error, "what a failed request took was not given back");
+            tracing::warn!(holder = ?job.holder, %error, "the addresses taken by a failed request were not given back");
         }
     }
 
-    /// Writes a block as it is, so that nobody can write it on the strength of what it was.
+    /// Writes a block unchanged, so that no write based on its old revision can succeed.
     async fn fence(&self, cidr: IpNet) -> Result<()> {
         let Some(entry) = self.0.read(&block_key(cidr)).await? else { return Ok(()) };
         let mut block = records::block(&entry)?.clone();

@@ -1,4 +1,4 @@
-//! Claims on blocks: made, and given up. What to write next is `ipam_core::claim`'s business.
+//! Makes claims on blocks, and gives them up. `ipam_core::claim` decides what to write next.
 
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::handles::is_lost;
@@ -15,27 +15,22 @@ use ipnet::IpNet;
 use model::{IpamConfig, KvPair};
 use std::sync::Arc;
 
-/// What became of a claim.
+/// The outcome of claiming a block.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum Secured {
     /// The claim is confirmed and the block is the owner's.
-    Ours {
-        /// The claim.
-        claim: KvPair,
-        /// The block.
-        block: KvPair,
-    },
-    /// Somebody else has the block; the claim is gone.
+    Ours { claim: KvPair, block: KvPair },
+    /// Another owner has the block; the claim is gone.
     Lost,
 }
 
-/// Claims on blocks: made, and given up.
+/// Makes and gives up claims on blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Claims<'a>(pub(crate) &'a IpamStore);
 
 impl Claims<'_> {
-    /// Brings a claim to its end, from whatever is stored: `claim` and `block` are what the caller has just read.
+    /// Completes a claim, whatever is stored: `claim` and `block` are what the caller has just read.
     pub(crate) async fn secure(
         &self,
         cidr: IpNet,
@@ -81,7 +76,7 @@ impl Claims<'_> {
                     .await
                     .map(|entry| claim = Some(entry)),
                 (Step::GiveWay, Some(entry), _) => {
-                    // Failing here leaves a stale claim; whoever uses it next finds that out.
+                    // A failure here leaves a stale claim, which its next user will notice.
                     let deleted = self.0.backend.delete_entry(entry).await;
                     if let Err(error) = existing(deleted) {
                         tracing::warn!(%cidr, %owner, %error, "could not delete a stale claim on another owner's block");
@@ -94,7 +89,7 @@ impl Claims<'_> {
                     self.remember_claim(&claim);
                     return Ok(Secured::Ours { claim, block });
                 }
-                // The table names only steps for what is there.
+                // The table names only steps for what exists.
                 (Step::MarkPending | Step::RewriteBlock | Step::Confirm | Step::GiveWay | Step::Use, ..) => {
                     return Err(TOO_MANY_ATTEMPTS);
                 }
@@ -106,7 +101,7 @@ impl Claims<'_> {
                     self.0.wait_before(attempt).await;
                     (claim, block) = match self.read_claim_and_block(owner, cidr).await {
                         Err(error @ Error::Datastore(datastore::Error::Parse { .. })) => {
-                            // What is there cannot be read, so it cannot be had.
+                            // A block that cannot be read cannot be had.
                             self.withdraw(owner, cidr).await;
                             return Err(error);
                         }
@@ -120,7 +115,7 @@ impl Claims<'_> {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// Deletes a claim on a block that nobody can read.
+    /// Deletes a claim on an unreadable block.
     async fn withdraw(&self, owner: &Owner, cidr: IpNet) {
         let deleted = match self.0.read(&claim_key(owner, cidr)).await {
             Ok(Some(claim)) => existing(self.0.backend.delete_entry(&claim).await).map_err(Error::from),
@@ -143,7 +138,7 @@ impl Claims<'_> {
         Ok((claim?, block?))
     }
 
-    /// Gives up a claim; tries again when somebody else was faster.
+    /// Gives up a claim; retries when it lost against a concurrent write.
     ///
     /// # Errors
     /// [`Error::KeepRefused`]; [`Error::DoesNotExist`] when there is no claim, or no block (then only the claim is gone).
@@ -178,7 +173,7 @@ impl Claims<'_> {
             return Err(Error::does_not_exist(&claim_key(owner, cidr), ""));
         };
         let Some(entry) = block else {
-            // A claim on nothing: left by somebody who stopped in the middle.
+            // A claim on a block that does not exist: left by a process that stopped halfway.
             existing(self.0.backend.delete_entry(&claim).await)?;
             self.forget_claim(owner, cidr);
             return Ok(());
@@ -228,12 +223,12 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// Takes an empty block from whoever has it. What was read of it must still be true.
+    /// Takes an empty block from its owner. What was read of it must still be true.
     pub(crate) async fn reclaim(&self, found: &Reclaimable, settings: &Settings) -> Result<()> {
         let Reclaimable { cidr, owner, sequence_number } = found;
         if let Some(owner) = owner {
             return match self.give_up(*cidr, owner, true, Some(*sequence_number), &settings.config).await {
-                // The block says whose it is, but there is no claim: it can be taken as it is.
+                // The block names its owner, but there is no claim: it can be deleted as it is.
                 Err(Error::DoesNotExist { .. }) => self.delete_empty(*cidr, *sequence_number).await,
                 outcome => outcome,
             };
@@ -250,7 +245,7 @@ impl Claims<'_> {
         let mut rested = block.clone();
         let seconds = match self.0.read_settings().await {
             Ok(settings) => settings.config.ip_cooldown_seconds,
-            // How long addresses rest is not known: those that do keep the block.
+            // The cool-down is unknown: addresses that are resting keep the block.
             Err(Error::Datastore(datastore::Error::Unauthorized { .. })) => i32::MAX,
             Err(error) => return Err(error),
         };

@@ -1,4 +1,4 @@
-//! Time, and how long to wait before trying again.
+//! Time, and how long to wait before a retry.
 
 use futures::future::BoxFuture;
 use ipam_core::retry::longest_wait;
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// Where time comes from. Tests bring their own.
+/// A source of time. Tests have their own.
 pub trait Clock: Send + Sync {
     /// The present time.
     fn now(&self) -> Timestamp;
 
-    /// Waits.
+    /// Waits for this duration.
     fn wait(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -29,7 +29,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A random part of [`longest_wait`], so that many writers do not meet again.
+/// A random part of [`longest_wait`], so that many writers do not collide again.
 pub(crate) fn wait_before(attempt: u32) -> Option<Duration> {
     let most = longest_wait(attempt)?;
     let random = RandomState::new().build_hasher().finish();

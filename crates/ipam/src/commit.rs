@@ -1,9 +1,9 @@
-//! One block write, with everything that belongs to it.
+//! One write of a block, with everything that belongs to it.
 //!
-//! Taking addresses changes a block, and a handle for each holder. On stores with transactions (etcd, the embedded store) all
-//! of it is one write, guarded by every revision involved: there is no state in between for others to see. Elsewhere
-//! the handles are counted up first and the block is written last, as Calico does everywhere; whoever reads the
-//! records of one cannot tell them from those of the other.
+//! Taking addresses changes a block, and a handle for each holder. On stores with transactions (etcd, the embedded
+//! store) all of it is one write, conditional on every revision involved: no intermediate state is visible. Elsewhere
+//! the handles are counted up first and the block is written last, as Calico does on all stores; the stored records are
+//! the same in both cases.
 
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::handles::{HandleCounts, Handles, is_lost};
@@ -14,7 +14,7 @@ use ipnet::IpNet;
 use model::{HandleId, Key, KvPair};
 use std::collections::BTreeMap;
 
-/// What is written to a block.
+/// The change of a block.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum BlockWrite {
@@ -24,27 +24,25 @@ pub(crate) enum BlockWrite {
     Create {
         /// The claim, confirmed.
         claim: KvPair,
-        /// The block.
         block: KvPair,
     },
 }
 
-/// What became of it.
+/// The outcome of a write.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "lives for one call and is never kept")]
 pub(crate) enum Committed {
-    /// It is written.
+    /// Everything is written.
     Done {
-        /// The block.
         block: KvPair,
-        /// The claim, where it was made.
+        /// The claim, if it was created.
         claim: Option<KvPair>,
     },
-    /// The block is not what it was. What it is, where that is known.
+    /// The block has changed. Holds its new state, if known.
     BlockChanged(Option<KvPair>),
-    /// The settings are not what they were.
+    /// The settings have changed.
     SettingsChanged,
-    /// A block and its claim cannot be made in one step on this store.
+    /// This store cannot create a block and its claim in one step.
     Unsupported,
 }
 
@@ -115,8 +113,9 @@ impl BlockWriter<'_> {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// The same on a store without transactions: handles first, then the block. A second attempt counts up again: whoever
-    /// made the first one fail may have been releasing the very handle, and must see that it changed.
+    /// Does the same on a store without transactions: handles first, then the block. A second attempt counts up again:
+    /// the process that made the first one fail may have been releasing the very handle, and must notice that it
+    /// changed.
     async fn commit_in_turn(
         &self,
         cidr: IpNet,
@@ -151,7 +150,7 @@ impl BlockWriter<'_> {
     }
 }
 
-/// Whether the condition of a write holds, given what is there.
+/// Whether the condition of a write holds for the current entry.
 pub(crate) fn holds(write: &Write, current: Option<&KvPair>) -> bool {
     match write {
         Write::Create(_) | Write::Unchanged { revision: None, .. } => current.is_none(),

@@ -1,4 +1,4 @@
-//! What can go wrong with address management, in Calico's classes and wording.
+//! The errors of address management, in Calico's classes and wording.
 
 use crate::IntendedUse;
 use ipam_core::claim::KeepRefused;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 /// A result of address management.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error of address management.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The datastore failed.
     #[error(transparent)]
     Datastore(#[from] datastore::Error),
-    /// There is no such handle, block or allocation.
+    /// The handle, block or allocation does not exist.
     #[error("resource does not exist: {what}{}", because(.reason))]
     DoesNotExist {
         /// What is missing.
         what: String,
-        /// More, where there is more to say.
+        /// An explanation, or empty.
         reason: String,
     },
-    /// A release by somebody who knows an older state.
+    /// A release that is based on an outdated state.
     #[error(transparent)]
     ReleaseRefused(#[from] ReleaseRefused),
-    /// A change of owner by somebody who knows an older state, or of an address of somebody else.
+    /// A change of owner that is based on an outdated state, or concerns an address of another owner.
     #[error(transparent)]
     OwnerRefused(#[from] ipam_core::OwnerRefused),
     /// No pool can be used.
@@ -43,15 +43,15 @@ pub enum Error {
         address: IpAddr,
         /// Its pool.
         pool: String,
-        /// What was asked for.
+        /// The use that was requested.
         intended_use: IntendedUse,
-        /// What the pool allows, separated by blanks.
+        /// The uses that the pool allows, separated by blanks.
         allowed: String,
     },
-    /// The address is in no pool that gives out addresses.
+    /// The address is in no pool that assigns addresses.
     #[error("The provided IP address is not in a configured pool\n")]
     NotInPool(IpAddr),
-    /// The range is in no pool that gives out addresses.
+    /// The range is in no pool that assigns addresses.
     #[error("The requested CIDR ({0}) is not within any configured pools.")]
     RangeNotInPool(IpNet),
     /// The range is smaller than a block.
@@ -63,7 +63,7 @@ pub enum Error {
     /// There is no free block, and none could be reclaimed.
     #[error("No Free Blocks")]
     NoFreeBlocks,
-    /// Nodes may not take blocks by themselves.
+    /// Nodes may not allocate blocks by themselves.
     #[error("failed to find or claim a block")]
     NoBlock,
     /// An address was not taken.
@@ -72,66 +72,66 @@ pub enum Error {
     /// A claim on a block was not given up.
     #[error(transparent)]
     KeepRefused(#[from] KeepRefused),
-    /// Somebody else has the block that this address lies in.
+    /// Another owner has the block of this address.
     #[error("{0} already claimed")]
     BlockClaimed(IpNet),
-    /// The handle has as many addresses as it may have.
+    /// The handle already has as many addresses as it may have.
     #[error("handle {handle} already has {count} allocation(s), cannot allocate more (maxAlloc={limit})")]
     HandleFull {
         /// The handle.
         handle: HandleId,
-        /// How many it has.
+        /// How many addresses it has.
         count: i64,
-        /// How many it may have.
+        /// How many addresses it may have.
         limit: usize,
     },
-    /// The handle has another address, and may have no more.
+    /// The handle has a different address, and may not have more.
     #[error(
         "handle {handle} already has IP(s) allocated, cannot assign additional IP {address} (maxAllocPerIPVersion={limit})"
     )]
     HandleHasOtherAddress {
         /// The handle.
         handle: HandleId,
-        /// The address that was asked for.
+        /// The requested address.
         address: IpAddr,
-        /// How many it may have.
+        /// How many addresses it may have.
         limit: usize,
     },
-    /// What is to be kept free does not fit into any block.
+    /// The range to keep free does not fit into any block.
     #[error("HostReservedAttr has wrong parameters")]
     BadHostReserved,
-    /// The settings contradict themselves.
+    /// The settings contradict each other.
     #[error("{0}")]
     BadConfig(&'static str),
     /// An entry that the answer depends on cannot be read.
     #[error("{what} cannot be read: {key}: {reason}")]
     Unreadable {
-        /// What kind of entry.
+        /// The kind of entry.
         what: &'static str,
-        /// The key of the object that the call was about.
+        /// The key of the entry.
         key: String,
         /// What is wrong.
         reason: String,
     },
-    /// Whether an address is free is not known.
+    /// It is unknown whether an address is free.
     #[error("the block of {address} cannot be read: {key}: {reason}")]
     UnreadableBlock {
         /// The address.
         address: IpAddr,
-        /// The block.
+        /// The key of the block.
         key: String,
         /// What is wrong.
         reason: String,
     },
-    /// Others were faster, again and again.
+    /// The operation kept losing against concurrent writes.
     #[error("{0}")]
     TooManyAttempts(&'static str),
-    /// Another request of this process wrote for this one too, and failed.
+    /// A request of this process that wrote on behalf of this one, too, has failed.
     #[error(transparent)]
     Shared(Arc<Error>),
 }
 
-/// What is said after a hundred attempts.
+/// The error after a hundred attempts.
 pub(crate) const TOO_MANY_ATTEMPTS: Error =
     Error::TooManyAttempts("Max retries hit - excessive concurrent IPAM requests");
 
@@ -144,7 +144,7 @@ impl Error {
         Self::DoesNotExist { what: what.to_string(), reason: reason.to_owned() }
     }
 
-    /// Whether what was asked about is not there.
+    /// Whether the requested object does not exist.
     #[must_use]
     pub fn is_does_not_exist(&self) -> bool {
         match self {

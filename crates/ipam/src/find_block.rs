@@ -1,4 +1,4 @@
-//! Blocks for an owner: found free, or taken from another owner that does not use them.
+//! Finds blocks for an owner: free ones, or ones that another owner does not use.
 
 use crate::assign::Context;
 use crate::claims::{Claims, Secured};
@@ -12,7 +12,6 @@ use ipnet::IpNet;
 use model::AllocationBlock;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The search for a block.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockSearch<'a> {
     pub(crate) store: &'a IpamStore,
@@ -20,7 +19,7 @@ pub(crate) struct BlockSearch<'a> {
 }
 
 impl BlockSearch<'_> {
-    /// A block that the owner can have. Takes an empty one from somebody else when there is no other.
+    /// Finds a block that the owner can have. Reclaims an empty block of another owner if there is no free one.
     pub(crate) async fn find(&self, settings: &Settings, lost: &BTreeSet<IpNet>) -> Result<IpNet> {
         let all = self.store.all_blocks(Some(self.context.version)).await?;
         let mut blocks: BTreeMap<IpNet, Option<&AllocationBlock>> = all
@@ -52,7 +51,7 @@ impl BlockSearch<'_> {
         Err(Error::NoFreeBlocks)
     }
 
-    /// Has a block for the owner, with or without room.
+    /// Ensures that the owner has a block, with or without room.
     pub(crate) async fn have(&self) -> Result<IpNet> {
         let reserved = self.context.host_reserved.as_ref();
         for claim in self.store.read_claims(&self.context.owner, self.context.version).await? {

@@ -1,12 +1,12 @@
-//! Handles: counted up before addresses are taken, counted down after they are given back.
+//! Handles: counted up before addresses are taken, counted down after they are released.
 //!
-//! On stores with transactions that happens together with the write of the block ([`crate::commit`]). Elsewhere the count
-//! goes first and may be too high after a crash; it is never too low. What was counted and then not taken is kept as
-//! surplus and taken off in the end.
+//! On stores with transactions the counts change together with the block ([`crate::commit`]). Elsewhere the count
+//! changes first and may be too high after a crash; it is never too low. Addresses that were counted but then not taken
+//! are kept as surplus and subtracted in the end.
 //!
-//! Taking off is the delicate part: whoever else works on the same handle (a release, a second request) may have taken it
-//! off already, and then the count would be too low. So a handle is only counted down at the revision that is known to
-//! include the count. Where that is lost, [`HandleCounts::reconcile`] makes the handle say what the block says.
+//! Subtracting is the delicate part: another process working on the same handle (a release, a second request) may have
+//! subtracted it already, and then the count would be too low. So a handle is only counted down at the revision that is
+//! known to include the count. If that revision is lost, [`HandleCounts::reconcile`] makes the handle match the block.
 
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
 use crate::records::{self, block_key, existing, handle_key, with_block};
@@ -20,27 +20,27 @@ use ipnet::IpNet;
 use model::{HandleId, IpVersion, IpamHandle, KvPair, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many handles are worked on at once.
+/// How many handles are processed concurrently.
 const AT_ONCE: usize = 16;
 
-/// How a handle changes: by how much, for each block.
+/// The changes of a handle: the difference for each block.
 pub(crate) type Changes = BTreeMap<IpNet, i64>;
 
-/// What is known of handles during one piece of work.
+/// What is known about handles during one operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handles {
-    /// Handles as they are stored. One that is not in here is taken to be new, until the store says otherwise.
+    /// Handles as stored. A handle that is missing here is assumed to be new, until the store reports otherwise.
     known: BTreeMap<HandleId, KvPair>,
-    /// How many addresses each may have, where that is limited.
+    /// The maximum number of addresses of each handle, if limited.
     limits: BTreeMap<HandleId, usize>,
-    /// What is counted in the store and was not taken.
+    /// Addresses that are counted in the store but were not taken.
     surplus: BTreeMap<HandleId, Changes>,
     /// Handles whose surplus may already be subtracted, or may still be used.
     doubtful: BTreeSet<HandleId>,
 }
 
 impl Handles {
-    /// Remembers a handle as it is stored.
+    /// Remembers a handle as stored.
     pub(crate) fn learn(&mut self, handle: &HandleId, entry: Option<KvPair>) {
         match entry {
             Some(entry) => drop(self.known.insert(handle.clone(), entry)),
@@ -48,7 +48,7 @@ impl Handles {
         }
     }
 
-    /// A handle as it is stored, where that is known.
+    /// The handle as stored, if known.
     pub(crate) fn known(&self, handle: &HandleId) -> Option<&KvPair> {
         self.known.get(handle)
     }
@@ -62,12 +62,12 @@ impl Handles {
         *self.surplus.entry(handle.clone()).or_default().entry(cidr).or_default() += count;
     }
 
-    /// A write may or may not have happened: what these handles have is not known.
+    /// Marks that a write may or may not have happened: the state of these handles is unknown.
     pub(crate) fn doubt(&mut self, counts: &BTreeMap<HandleId, i64>) {
         self.doubtful.extend(counts.keys().cloned());
     }
 
-    /// Addresses that were counted are now really taken.
+    /// Records that counted addresses have now been taken.
     pub(crate) fn use_surplus(&mut self, counts: &BTreeMap<HandleId, i64>, cidr: IpNet) {
         for (handle, count) in counts {
             self.add_surplus(handle, cidr, -count);
@@ -77,7 +77,7 @@ impl Handles {
     /// The write that counts up a handle.
     ///
     /// # Errors
-    /// [`Error::HandleFull`] when it may not have so many.
+    /// [`Error::HandleFull`] when it may not have that many addresses.
     pub(crate) fn count_up(&self, handle: &HandleId, cidr: IpNet, count: i64) -> Result<Write> {
         let entry = self.known.get(handle);
         if let Some(limit) = self.limits.get(handle) {
@@ -92,7 +92,7 @@ impl Handles {
     }
 }
 
-/// The write that changes a handle; `None` when there is nothing to do. A handle that holds nothing is deleted.
+/// The write that changes a handle; `None` when there is nothing to do. An empty handle is deleted.
 pub(crate) fn changed(handle: &HandleId, entry: Option<&KvPair>, changes: &Changes) -> Result<Option<Write>> {
     let mut record = match entry {
         Some(entry) => records::handle(entry)?.clone(),
@@ -118,12 +118,12 @@ pub(crate) fn changed(handle: &HandleId, entry: Option<&KvPair>, changes: &Chang
     })
 }
 
-/// The counts of handles, as they are stored.
+/// The counts of handles in the store.
 #[derive(Clone, Copy)]
 pub(crate) struct HandleCounts<'a>(pub(crate) &'a IpamStore);
 
 impl HandleCounts<'_> {
-    /// Counts up handles, one write each, and notes the counts as surplus until the addresses are really taken.
+    /// Counts up handles, one write each, and records the counts as surplus until the addresses have been taken.
     pub(crate) async fn count_up(
         &self,
         handles: &mut Handles,
@@ -152,7 +152,7 @@ impl HandleCounts<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Counts up one handle. Also shows whether somebody else had changed it.
+    /// Counts up one handle. Also detects whether another process had changed it.
     async fn count_up_one(
         &self,
         mut known: Handles,
@@ -175,8 +175,8 @@ impl HandleCounts<'_> {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// Counts down handles as they were read before the addresses were released. Too high a count is tolerable, so trouble is
-    /// only told.
+    /// Counts down handles as they were read before the addresses were released. Too high a count is tolerable, so
+    /// failures are only logged.
     pub(crate) async fn count_down(&self, downs: Vec<(HandleId, Option<KvPair>, Changes)>) {
         let writes: Vec<_> = downs
             .iter()
@@ -213,8 +213,8 @@ impl HandleCounts<'_> {
         }
     }
 
-    /// Makes a handle count no more addresses of a block than it has there. Who has counted up and is about to write the block
-    /// finds that it changed, and counts up again.
+    /// Corrects a handle that counts more addresses of a block than it has there. A process that has counted up and is
+    /// about to write the block will notice the change, and count up again.
     pub(crate) async fn reconcile(&self, handle: &HandleId, cidr: IpNet) -> Result<()> {
         for attempt in 0..ATTEMPTS {
             self.0.wait_before(attempt).await;
@@ -227,8 +227,8 @@ impl HandleCounts<'_> {
             };
             let surplus = counted.saturating_sub(i64::try_from(has).unwrap_or(i64::MAX));
             if surplus <= 0 {
-                // Handle and block were read one after the other: somebody who counted up and took addresses in between
-                // would hide what is too much. Only a handle that did not change meanwhile proves that nothing is.
+                // Handle and block are read in turn: a process that counted up and took addresses in between would hide
+                // a surplus. Only a handle that has not changed in the meantime proves that there is none.
                 match self.0.read(&handle_key(handle)).await? {
                     Some(now) if now.revision != entry.revision => continue,
                     _ => return Ok(()),
@@ -256,7 +256,7 @@ impl HandleCounts<'_> {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// Takes off what was counted and not taken.
+    /// Subtracts what was counted but not taken.
     pub(crate) async fn settle(&self, handles: &mut Handles) {
         let doubtful = std::mem::take(&mut handles.doubtful);
         let mut downs = Vec::new();
@@ -284,7 +284,7 @@ impl HandleCounts<'_> {
     }
 }
 
-/// Whether a write lost against somebody else's.
+/// Whether a write lost against a concurrent one.
 pub(crate) fn is_lost(error: &datastore::Error) -> bool {
     error.is_conflict() || error.is_does_not_exist() || error.is_already_exists()
 }

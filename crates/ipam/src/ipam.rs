@@ -1,6 +1,7 @@
 //! [`Ipam`]: the operations of address management.
 //!
-//! Their futures are boxed: an async function is compiled again into every crate that awaits it, with all that it awaits.
+//! Their futures are boxed: an async function is compiled again in every crate that awaits it, with everything it
+//! awaits.
 
 use crate::auto::AnyAddress;
 use crate::clock::{Clock, SystemClock};
@@ -22,31 +23,32 @@ use model::{HandleId, IpVersion, IpamConfig};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What an assignment is decided from, read ahead of it: settings, pools, reservations, the node's labels and its claims.
+/// The facts that an assignment is based on, read in advance: settings, pools, reservations, the node's labels and its
+/// claims.
 #[derive(Clone, Debug)]
 pub struct Ahead(Facts);
 
-/// Address management in one datastore. Cheap to clone; clones share what is known and what is under way.
+/// Address management in one datastore. Cheap to clone; clones share caches and ongoing operations.
 #[derive(Clone)]
 pub struct Ipam {
     store: Arc<IpamStore>,
 }
 
 impl Ipam {
-    /// For a short run: reads what it needs, when it needs it.
+    /// For short-lived processes: reads data when it is needed.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self::with_clock(backend, Arc::new(SystemClock))
     }
 
-    /// The same with another clock, for tests.
+    /// Creates address management with another clock, for tests.
     #[must_use]
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
         Self { store: Arc::new(IpamStore::new(backend, clock, None)) }
     }
 
-    /// For a long run: pools, reservations, the host's claims and its labels are followed by watches, so that an
-    /// assignment reads nothing that did not change. Must be called inside a tokio runtime; the watches end with the last
+    /// For long-lived processes: pools, reservations, the host's claims and its labels are watched, so that an
+    /// assignment reads only what has changed. Must be called inside a tokio runtime; the watches end with the last
     /// clone.
     #[must_use]
     pub fn warm(backend: Arc<dyn Backend>, host: &str) -> Self {
@@ -55,8 +57,8 @@ impl Ipam {
         Self { store: Arc::new(IpamStore::new(backend, clock, Some(warm))) }
     }
 
-    /// Takes addresses, whichever they are. Fewer than asked for is not an error: see [`Assigned::shortfall`]. After an
-    /// error nothing of this call stays taken, as far as the datastore lets us.
+    /// Takes any addresses. Fewer than requested is not an error: see [`Assigned::shortfall`]. After an error nothing
+    /// of this call stays taken, unless the datastore fails here, too.
     ///
     /// # Errors
     /// When no pool fits, the host may not own more blocks, or the datastore fails.
@@ -64,11 +66,11 @@ impl Ipam {
         async move { AnyAddress(&self.store).auto_assign(request, None).await }.boxed()
     }
 
-    /// Reads what an assignment for a workload of this host will be decided from, so that a short-lived process can read
-    /// it together with other things. Costs nothing where it is known already ([`Ipam::warm`]).
+    /// Reads the facts for an assignment to a workload of this host, so that a short-lived process can read them
+    /// concurrently with other things. Costs nothing where they are already known ([`Ipam::warm`]).
     ///
     /// # Errors
-    /// Those of the datastore. An assignment without it reads for itself.
+    /// Errors of the datastore. An assignment without these facts reads them itself.
     pub fn look_ahead<'a>(
         &'a self,
         host: &'a str,
@@ -81,8 +83,8 @@ impl Ipam {
         .boxed()
     }
 
-    /// As [`Ipam::auto_assign`], from what was read ahead. Who else has claimed blocks since then is found out before
-    /// another one is claimed, and settings that changed since then are found out by the write.
+    /// Like [`Ipam::auto_assign`], based on facts that were read in advance. Blocks that other processes have claimed
+    /// since then are noticed before another one is claimed, and settings that have changed are noticed by the write.
     ///
     /// # Errors
     /// As [`Ipam::auto_assign`].
@@ -98,13 +100,13 @@ impl Ipam {
     /// Takes this address.
     ///
     /// # Errors
-    /// [`crate::Error::is_already_exists`] when it is taken; others when it is in no pool or in somebody else's block.
+    /// [`crate::Error::is_already_exists`] when it is taken; others when it is in no pool or in another owner's block.
     pub fn assign_ip<'a>(&'a self, request: &'a AssignIp) -> BoxFuture<'a, Result<()>> {
         async move { OneAddress(&self.store).assign_ip(request).await }.boxed()
     }
 
-    /// Gives addresses back. Addresses of one block are released together or, when one request is based on an older state,
-    /// not at all; see [`Released::failure`].
+    /// Gives addresses back. Addresses of one block are released together or, when one request is based on an outdated
+    /// state, not at all; see [`Released::failure`].
     ///
     /// # Errors
     /// When pools or settings cannot be read; then nothing was released.
@@ -128,18 +130,18 @@ impl Ipam {
         async move { Releases(&self.store).ips_by_handle(handle).await }.boxed()
     }
 
-    /// Who holds an address: its handle and owner attributes. `None` when it is free or rests after its release.
+    /// The holder of an address: its handle and owner attributes. `None` when it is free or resting after its release.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// Errors of the datastore.
     pub fn allocation<'a>(&'a self, address: IpAddr) -> BoxFuture<'a, Result<Option<AllocationAttribute>>> {
         async move { Releases(&self.store).allocation(address).await }.boxed()
     }
 
-    /// Changes who is recorded as owner of an address of a handle (KubeVirt's live migration).
+    /// Changes the recorded owner of an address of a handle (KubeVirt's live migration).
     ///
     /// # Errors
-    /// [`crate::Error::OwnerRefused`] when the expected owner is not the present one.
+    /// [`crate::Error::OwnerRefused`] when the expected owner is not the current one.
     pub fn set_owner_attributes<'a>(
         &'a self,
         address: IpAddr,
@@ -151,7 +153,7 @@ impl Ipam {
             .boxed()
     }
 
-    /// Claims all blocks of a range. Returns those that were claimed and those that somebody else has.
+    /// Claims all blocks of a range. Returns the blocks that were claimed and those that belong to others.
     ///
     /// # Errors
     /// When the range is in no pool or smaller than a block.
@@ -176,10 +178,10 @@ impl Ipam {
         async move { Upkeep(&self.store).release_affinity(range, host, must_be_empty).await }.boxed()
     }
 
-    /// Gives up the claim on exactly this block, whosever it is.
+    /// Gives up the claim on exactly this block, whoever the owner is.
     ///
     /// # Errors
-    /// [`crate::Error::KeepRefused`] when it must be empty and is not.
+    /// [`crate::Error::KeepRefused`] when the block must be empty and is not.
     pub fn release_block_affinity<'a>(
         &'a self,
         block: IpNet,
@@ -188,7 +190,7 @@ impl Ipam {
         async move { Upkeep(&self.store).release_block_affinity(block, must_be_empty).await }.boxed()
     }
 
-    /// Gives up all claims of an owner. Goes on after a failure and tells the last one.
+    /// Gives up all claims of an owner. Continues after a failure and returns the last one.
     ///
     /// # Errors
     /// [`crate::Error::KeepRefused`] when blocks must be empty and one is not.
@@ -203,7 +205,7 @@ impl Ipam {
     /// Gives up all claims on the blocks of a pool.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// Errors of the datastore.
     pub fn release_pool_affinities<'a>(&'a self, pool: IpNet) -> BoxFuture<'a, Result<()>> {
         async move { Upkeep(&self.store).release_pool_affinities(pool).await }.boxed()
     }
@@ -211,15 +213,15 @@ impl Ipam {
     /// Gives up all claims of a host and forgets the host. Its addresses stay taken.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// Errors of the datastore.
     pub fn remove_ipam_host<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<()>> {
         async move { Upkeep(&self.store).remove_ipam_host(host).await }.boxed()
     }
 
-    /// The settings; what holds when there are none. Never writes.
+    /// The settings, or the defaults if none are stored. Never writes.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// Errors of the datastore.
     pub fn config<'a>(&'a self) -> BoxFuture<'a, Result<IpamConfig>> {
         async move { Ok(self.store.read_settings().await?.config) }.boxed()
     }
@@ -227,24 +229,24 @@ impl Ipam {
     /// Replaces the settings.
     ///
     /// # Errors
-    /// [`crate::Error::BadConfig`] when they contradict themselves.
+    /// [`crate::Error::BadConfig`] when they contradict each other.
     pub fn set_config<'a>(&'a self, config: &'a IpamConfig) -> BoxFuture<'a, Result<()>> {
         async move { Upkeep(&self.store).set_config(config).await }.boxed()
     }
 
-    /// How full pools are: these (by name or range), or all of them and the blocks without a pool.
+    /// The utilisation of pools: these (by name or range), or all of them and the blocks without a pool.
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// Errors of the datastore.
     pub fn utilization<'a>(&'a self, pools: &'a [String]) -> BoxFuture<'a, Result<Vec<PoolUsage>>> {
         async move { Upkeep(&self.store).utilization(pools).await }.boxed()
     }
 
-    /// Has a block of each IP version that is asked for, claiming one where the host has none. Returns the IPv4 and the
-    /// IPv6 block.
+    /// Ensures that the host has a block of each requested IP version, claiming one if necessary. Returns the IPv4 and
+    /// the IPv6 block.
     ///
     /// # Errors
-    /// As [`Ipam::auto_assign`].
+    /// Like [`Ipam::auto_assign`].
     pub fn ensure_block<'a>(
         &'a self,
         request: &'a EnsureBlock,
@@ -252,10 +254,10 @@ impl Ipam {
         async move { AnyAddress(&self.store).ensure_block(request).await }.boxed()
     }
 
-    /// Brings the host's claims into the form of this version (Kubernetes: labels on BlockAffinity objects).
+    /// Converts the host's claims to the form of this version (Kubernetes: labels on BlockAffinity objects).
     ///
     /// # Errors
-    /// Those of the datastore.
+    /// Errors of the datastore.
     pub fn upgrade_host<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<()>> {
         async move { Upkeep(&self.store).upgrade_host(host).await }.boxed()
     }
@@ -263,7 +265,7 @@ impl Ipam {
     /// Frees addresses of a block that have rested for the whole cool-down. Returns whether there were any.
     ///
     /// # Errors
-    /// Those of the datastore, a conflict among them: the block will be looked at again.
+    /// Errors of the datastore, including a conflict: the block will be checked again.
     pub fn collect_rested<'a>(&'a self, block: IpNet) -> BoxFuture<'a, Result<bool>> {
         async move { Releases(&self.store).collect_rested(block).await }.boxed()
     }
@@ -281,7 +283,7 @@ impl std::fmt::Debug for Ipam {
 mod tests {
     use super::*;
 
-    /// Callers run these on other threads; a future that cannot go there would be found out by them, far away.
+    /// Callers run these on other threads; without this check a future that is not `Send` would only be noticed there.
     fn assert_send(ipam: &Ipam, auto: &AutoAssign, named: &AssignIp, block: &EnsureBlock, owner: &Owner) {
         fn is_send<T: Send>(_: T) {}
         is_send(ipam.auto_assign(auto));
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn futures_can_go_to_other_threads() {
+    fn futures_are_send() {
         // Compiling is the test.
         let _ = assert_send;
     }

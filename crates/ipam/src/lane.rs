@@ -1,11 +1,11 @@
-//! Requests that wait at once share one write.
+//! Makes concurrent requests share one write.
 //!
-//! Requests of one owner for the same pools are in one lane, and a lane has one writer at a time. Who finds the lane free
-//! serves everybody who waits there: one change of the block, one handle for each. The others find their answer when it
-//! is their turn to write.
+//! Requests of one owner for the same pools are in one lane, and a lane has one writer at a time. A request that finds
+//! the lane free serves all requests waiting there: one change of the block, one handle for each. The others find their
+//! answer when it is their turn to write.
 //!
-//! A writer may vanish in the middle (its caller lost patience). Then nobody knows whether its write happened: those it
-//! was serving look whether they were served before they ask for anything.
+//! A writer may vanish halfway (its caller lost patience). Then it is unknown whether its write happened: the requests
+//! that it was serving check whether they were served before they take anything.
 
 use crate::assign::{Assignment, Context};
 use crate::error::{Error, Result};
@@ -16,10 +16,10 @@ use model::IpVersion;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// How many requests one write serves: transactions of etcd have 128 parts at most.
+/// How many requests one write serves: transactions of etcd have at most 128 operations.
 const MOST_AT_ONCE: usize = 100;
 
-/// Which requests can be served together.
+/// Identifies requests that can be served together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LaneKey {
     pub(crate) owner: Owner,
@@ -39,20 +39,20 @@ struct Lane {
     waiting: Mutex<VecDeque<Arc<Slot>>>,
 }
 
-/// One request and where it stands.
+/// One request and its state.
 struct Slot(Mutex<State>);
 
 enum State {
     Waiting(Box<(Job, Arc<Context>)>),
-    /// Somebody is writing for it.
+    /// A writer is serving it.
     Served,
     Answered(Box<(Job, Result<Vec<String>>)>),
-    /// Nobody wants the answer any more.
+    /// The caller no longer wants the answer.
     Gone,
 }
 
 impl Lanes {
-    /// Serves a request, together with others that wait for the same. Returns what it got, and messages where that is
+    /// Serves a request, together with others that wait in the same lane. Returns what it got, and messages if that is
     /// less than it wanted.
     pub(crate) async fn serve(
         &self,
@@ -71,7 +71,7 @@ impl Lanes {
         Arc::clone(lock(&self.0).entry(key.clone()).or_default())
     }
 
-    /// Forgets a lane that nobody uses.
+    /// Removes a lane that is no longer used.
     fn leave(&self, key: &LaneKey, lane: Arc<Lane>) {
         let mut lanes = lock(&self.0);
         drop(lane);
@@ -84,7 +84,7 @@ impl Lanes {
 impl Lane {
     async fn serve(&self, store: &IpamStore, job: Job, context: Arc<Context>) -> (Job, Result<Vec<String>>) {
         if job.limit > 0 {
-            // What its handle has already decides first; that does not concern anybody else.
+            // First what its handle already decides, which does not concern other requests.
             let _writer = self.writer.lock().await;
             let mut jobs = [job];
             let outcome = Assignment { store, context: &context }.serve(&mut jobs).await;
@@ -108,7 +108,7 @@ impl Lane {
     }
 }
 
-/// A request's place in the queue; leaving it early takes the request out.
+/// A request's place in the queue; dropping it early removes the request.
 struct Place<'a> {
     lane: &'a Lane,
     slot: Arc<Slot>,
@@ -139,13 +139,13 @@ struct Batch {
     slots: Vec<Arc<Slot>>,
     jobs: Vec<Job>,
     contexts: Vec<Arc<Context>>,
-    /// What the last of them knows: nobody is served by facts that are older than its request.
+    /// The facts of the newest request: no request is served by facts that are older than itself.
     context: Option<Arc<Context>>,
     is_answered: bool,
 }
 
 impl Batch {
-    /// Everybody who waits, and in any case the one who writes.
+    /// Collects all waiting requests, always including the writer's own.
     fn gather(lane: &Lane, own: &Arc<Slot>) -> Self {
         let mut waiting = lock(&lane.waiting);
         waiting.retain(|slot| !Arc::ptr_eq(slot, own));
@@ -180,7 +180,7 @@ impl Batch {
         let is_alone = self.slots.len() == 1;
         for (slot, job) in self.slots.drain(..).zip(self.jobs.drain(..)) {
             let answer = match &outcome {
-                // What it wanted, it has; that others did not get theirs is not its failure.
+                // This job has all it wanted; that others did not get theirs is not its failure.
                 _ if job.missing() == 0 => Ok(Vec::new()),
                 Ok(messages) => Ok(messages.clone()),
                 Err(_) if is_alone => std::mem::replace(&mut outcome, Ok(Vec::new())).map_err(unshared),
@@ -194,13 +194,14 @@ impl Batch {
     }
 }
 
-/// The error itself, where nobody else has it.
+/// The error itself, if it is not shared.
 fn unshared(error: Arc<Error>) -> Error {
     Arc::try_unwrap(error).unwrap_or_else(Error::Shared)
 }
 
 impl Drop for Batch {
-    /// The writer vanished: everybody is back where they were, but may have been served; jobs know of what was attempted.
+    /// The writer vanished: all requests return to the queue, but may have been served; jobs remember what was
+    /// attempted.
     fn drop(&mut self) {
         if self.is_answered {
             return;

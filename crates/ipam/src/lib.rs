@@ -1,11 +1,11 @@
 //! Address management over a datastore: `ipam-core`'s transitions, written by compare-and-swap.
 //!
-//! [`Ipam`] is what components use: [`Ipam::auto_assign`], [`Ipam::assign_ip`], [`Ipam::release_ips`],
-//! [`Ipam::release_by_handle`] and the upkeep of claims on blocks. It speaks only [`datastore::Backend`], so it works the
-//! same on etcd, the embedded store and Kubernetes, beside Calico's own nodes.
+//! [`Ipam`] is the API for components: [`Ipam::auto_assign`], [`Ipam::assign_ip`], [`Ipam::release_ips`],
+//! [`Ipam::release_by_handle`] and the upkeep of claims on blocks. It uses only [`datastore::Backend`], so it works the
+//! same on etcd, the embedded store and Kubernetes, alongside Calico's own nodes.
 //!
-//! It decides nothing by itself: which pool, which block, which address and what to write is `ipam-core`'s business. It
-//! refuses to guess: an entry that cannot be read is an error and never a free address.
+//! It makes no decisions: `ipam-core` decides on pool, block, address and writes. It does not guess: an entry that
+//! cannot be read is an error and never a free address.
 
 mod assign;
 mod auto;

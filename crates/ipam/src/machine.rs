@@ -5,19 +5,19 @@ use data_encoding::BASE64URL_NOPAD;
 use model::HandleId;
 use sha2::{Digest as _, Sha256};
 
-/// The longest handle.
+/// The maximum length of a handle.
 const MAX_HANDLE: usize = 128;
-/// The network's name where there is none.
+/// The default name of the network.
 const DEFAULT_NETWORK: &str = "k8s-pod-network";
 
-/// The handle that holds a machine's addresses. Without a network's name it is that of the usual one.
+/// The handle that holds a machine's addresses. Without a network's name the default is used.
 #[must_use]
 pub fn machine_handle(network: &str, namespace: &str, machine: &str) -> HandleId {
     let network = if network.is_empty() { DEFAULT_NETWORK } else { network };
     limited_id(&format!("{network}.vmi."), &format!("{namespace}.{machine}"), MAX_HANDLE).into()
 }
 
-/// Prefix and suffix; a suffix that makes it too long is replaced by its hash.
+/// Joins prefix and suffix; a suffix that makes the result too long is replaced by its hash.
 fn limited_id(prefix: &str, suffix: &str, max: usize) -> String {
     let length = prefix.len() + suffix.len();
     if length < max || (length == max && !suffix.starts_with('_')) {

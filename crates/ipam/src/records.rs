@@ -1,4 +1,4 @@
-//! Entries of a datastore read as what address management keeps in them.
+//! Converts between entries of the datastore and the records of address management.
 
 use crate::error::{Error, Result};
 use api::BlockAffinityState;
@@ -6,7 +6,7 @@ use ipam_core::Owner;
 use ipnet::IpNet;
 use model::{AllocationBlock, BlockAffinity, BlockAffinityKey, HandleId, IpamHandle, Key, KvPair, Value};
 
-/// An entry that may well be missing.
+/// An entry that may be missing.
 pub(crate) fn existing(outcome: datastore::Result<KvPair>) -> datastore::Result<Option<KvPair>> {
     match outcome {
         Ok(entry) => Ok(Some(entry)),
@@ -16,7 +16,7 @@ pub(crate) fn existing(outcome: datastore::Result<KvPair>) -> datastore::Result<
 }
 
 fn unexpected(what: &'static str, entry: &KvPair) -> Error {
-    Error::Unreadable { what, key: entry.key.to_string(), reason: "it holds something else".to_owned() }
+    Error::Unreadable { what, key: entry.key.to_string(), reason: "it is another kind of object".to_owned() }
 }
 
 /// The block of an entry.
@@ -27,7 +27,7 @@ pub(crate) fn block(entry: &KvPair) -> Result<&AllocationBlock> {
     }
 }
 
-/// The same entry with another block in it. Blocks are large: the old one is not copied only to be thrown away.
+/// The same entry with another block. Blocks are large: the old one is not copied only to be discarded.
 pub(crate) fn with_block(entry: &KvPair, block: AllocationBlock) -> KvPair {
     let KvPair { key, value: _, revision, uid, ttl } = entry;
     KvPair {
@@ -39,7 +39,6 @@ pub(crate) fn with_block(entry: &KvPair, block: AllocationBlock) -> KvPair {
     }
 }
 
-/// The key of a block.
 pub(crate) fn block_key(cidr: IpNet) -> Key {
     Key::Block { cidr }
 }
@@ -66,7 +65,6 @@ pub(crate) fn with_state(claim: &KvPair, state: BlockAffinityState) -> KvPair {
     claim
 }
 
-/// The key of a claim.
 pub(crate) fn claim_key(owner: &Owner, cidr: IpNet) -> Key {
     let Owner { affinity_type, host } = owner.clone();
     Key::BlockAffinity(BlockAffinityKey { cidr, host, affinity_type })
@@ -86,7 +84,6 @@ pub(crate) fn claimed(claim: &KvPair) -> Option<IpNet> {
     }
 }
 
-/// The key of a handle.
 pub(crate) fn handle_key(handle: &HandleId) -> Key {
     Key::IpamHandle { handle_id: handle.clone() }
 }
@@ -99,7 +96,7 @@ pub(crate) fn handle(entry: &KvPair) -> Result<&IpamHandle> {
     }
 }
 
-/// The blocks that a handle counts. A name that is not a range is reported and left alone.
+/// The blocks that a handle counts. A name that is not a range is logged and ignored.
 pub(crate) fn blocks_of(handle: &IpamHandle) -> Vec<IpNet> {
     let ranges = handle.block.keys().filter_map(|text| match text.parse::<IpNet>() {
         Ok(cidr) => Some(cidr.trunc()),

@@ -1,8 +1,8 @@
-//! Giving addresses back: by address, under the guards of handle and sequence number, or all of a handle.
+//! Releases addresses: individually, conditional on handle and sequence number, or all addresses of a handle.
 //!
-//! A handle is released as a whole: its blocks and the handle itself in one write where the store can do that, otherwise
-//! the blocks first. A block that the handle names and that has none of its addresses is written all the same: somebody
-//! may have counted up the handle and be about to write that block, and must then find that it changed.
+//! A handle is released as a whole: its blocks and the handle itself in one write if the store can do that, otherwise
+//! the blocks first. A block that the handle names is written even if it has none of its addresses: another process may
+//! have counted up the handle and be about to write that block, and must notice that it changed.
 
 use crate::claims::Claims;
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
@@ -24,28 +24,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How many blocks are worked on at once.
+/// How many blocks are processed concurrently.
 const AT_ONCE: usize = 16;
 
-/// Beyond so many blocks one list is cheaper than reading each.
+/// Above this number of blocks one list is cheaper than reading each.
 const LIST_BEYOND: usize = 32;
 
-/// What became of a write.
+/// The outcome of a write.
 enum Written {
-    /// It is done; this is what is stored, where something is.
+    /// The write was carried out; this is the stored entry, if there is one.
     Done(Option<KvPair>),
-    /// The block was not what it was taken for; this is what it is.
+    /// The block was not as expected; this is its current entry.
     Changed(Option<KvPair>),
 }
 
-/// Requests, and the block that they are about.
+/// Requests for one block.
 struct Group {
     cidr: IpNet,
     block: Option<KvPair>,
     requests: Vec<Release>,
 }
 
-/// Addresses given back, and found by their handle.
+/// Releases addresses, and finds addresses by handle.
 #[derive(Clone, Copy)]
 pub(crate) struct Releases<'a>(pub(crate) &'a IpamStore);
 
@@ -79,7 +79,7 @@ impl Releases<'_> {
         Ok(outcome)
     }
 
-    /// Sorts requests by the block that they are about. Addresses in no block are not allocated.
+    /// Groups requests by block. Addresses in no block are not allocated.
     async fn group_by_block(&self, releases: &[Release], outcome: &mut Released) -> Result<Vec<Group>> {
         let pools = self.0.pools().await?;
         let mut by_block: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
@@ -98,7 +98,7 @@ impl Releases<'_> {
             for ((cidr, requests), block) in by_block.into_iter().zip(blocks) {
                 match block.flatten() {
                     Some(block) => groups.push(Group { cidr, block: Some(block), requests }),
-                    // Not there, or not readable: the list shows which.
+                    // Missing or unreadable: the list shows which.
                     None => elsewhere.extend(requests),
                 }
             }
@@ -108,7 +108,7 @@ impl Releases<'_> {
         if elsewhere.is_empty() {
             return Ok(groups);
         }
-        // In no pool, or in a block of another size than the pool has today.
+        // In no pool, or in a block of a different size than the pool's current one.
         let mut all = self.0.all_blocks(None).await?;
         let mut found: BTreeMap<IpNet, Vec<Release>> = BTreeMap::new();
         for release in elsewhere {
@@ -170,7 +170,7 @@ impl Releases<'_> {
 
     /// Writes a block from which addresses were released, and counts down the handles.
     async fn write_release(&self, write: &Write, changes: BTreeMap<HandleId, Changes>) -> Result<Written> {
-        // Read before the block is written: what they count then includes what is released now.
+        // Read before the block is written: their counts then include what is released now.
         let reads: Vec<_> = changes.keys().map(|handle| self.read_handle(handle)).collect();
         let entries = futures::future::try_join_all(reads).await?;
         let mut writes = vec![write.clone()];
@@ -211,7 +211,7 @@ impl Releases<'_> {
             let (settings, entry) = futures::join!(self.settings_for_release(is_first), self.0.read(&key));
             let (settings, Some(entry)) = (settings?, entry?) else {
                 if attempt > 0 {
-                    // Somebody else finished what we had begun.
+                    // Another process completed what we had begun.
                     return Ok(());
                 }
                 return Err(Error::does_not_exist(&key, ""));
@@ -238,7 +238,7 @@ impl Releases<'_> {
         Err(Error::TooManyAttempts("Hit max retries"))
     }
 
-    /// The settings: as they were last seen, if the write can check that they still hold.
+    /// The settings: as last seen, if the write can check that they are still current.
     async fn settings_for_release(&self, is_first: bool) -> Result<Settings> {
         if is_first && !self.0.backend.is_kubernetes() {
             self.0.settings().await
@@ -247,7 +247,7 @@ impl Releases<'_> {
         }
     }
 
-    /// Blocks: as they were last seen, for a first attempt; the write finds out whether they still are.
+    /// Blocks: as last seen, for a first attempt; the write checks whether they are still current.
     async fn blocks_for_release(&self, ranges: &[IpNet], is_first: bool) -> Result<Vec<Option<Arc<KvPair>>>> {
         let cached: Vec<Option<Arc<KvPair>>> = ranges.iter().map(|cidr| self.0.cached_block(cidr)).collect();
         if is_first && cached.iter().all(Option::is_some) {
@@ -257,7 +257,7 @@ impl Releases<'_> {
         Ok(read.into_iter().map(|block| block.map(Arc::new)).collect())
     }
 
-    /// Puts right a handle that counts addresses which it does not have.
+    /// Corrects a handle that counts addresses it does not have.
     pub(crate) async fn drop_unfounded(&self, id: &HandleId) -> Result<()> {
         let Some(entry) = self.0.read(&handle_key(id)).await? else { return Ok(()) };
         for cidr in blocks_of(records::handle(&entry)?) {
@@ -266,7 +266,7 @@ impl Releases<'_> {
         Ok(())
     }
 
-    /// The write that takes a handle's addresses out of a block.
+    /// The write that removes a handle's addresses from a block.
     fn release_handle_in(
         &self,
         cidr: IpNet,
@@ -282,7 +282,7 @@ impl Releases<'_> {
     }
 
     /// Writes blocks without a handle's addresses (`all`), and the handle without these blocks, which is added to them.
-    /// Returns what is stored of the blocks; `None` when somebody was faster.
+    /// Returns the stored blocks; `None` when the write lost against a concurrent one.
     async fn write_handle_release(
         &self,
         entry: &KvPair,
@@ -309,7 +309,7 @@ impl Releases<'_> {
             Batch::Unsupported => {}
         }
         if settings.is_cached {
-            // Too much for one step: the settings cannot be a condition, so they must be current.
+            // Too large for one step: the settings cannot be a condition, so they must be current.
             return Ok(None);
         }
         let mut stored = Vec::with_capacity(all.len());
@@ -328,7 +328,7 @@ impl Releases<'_> {
         Ok(Some(stored))
     }
 
-    /// Takes an empty block from a node that the block's pool no longer selects. No reason to fail a release.
+    /// Takes an empty block from a node that the block's pool no longer selects. A failure does not fail the release.
     async fn after_release(&self, write: &Write) {
         let Write::Update(entry) = write else { return };
         let outcome = match records::block(entry) {
@@ -336,7 +336,7 @@ impl Releases<'_> {
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
-            tracing::warn!(key = %entry.key, %error, "could not tell whether the block still belongs to its owner");
+            tracing::warn!(key = %entry.key, %error, "could not determine whether the block still belongs to its owner");
         }
     }
 
@@ -367,7 +367,7 @@ impl Releases<'_> {
         self.addresses_of(&entry, id).await
     }
 
-    /// The addresses of a handle, given its entry.
+    /// The addresses of a handle, given the handle's entry.
     pub(crate) async fn addresses_of(&self, entry: &KvPair, id: &HandleId) -> Result<Vec<IpAddr>> {
         let ranges = blocks_of(records::handle(entry)?);
         let mut addresses = BTreeSet::new();
@@ -387,7 +387,7 @@ impl Releases<'_> {
         }))
     }
 
-    /// The block that an address lies in, where there is one.
+    /// The block that contains an address, if there is one.
     pub(crate) async fn block_containing(&self, address: IpAddr) -> Result<Option<KvPair>> {
         let pools = self.0.pools().await?;
         let cidr = pools::containing(pools.iter(), address).and_then(|pool| pool.block_of(address));
@@ -421,7 +421,7 @@ impl Releases<'_> {
     }
 }
 
-/// The write of a block that changed: one that is empty and nobody's is deleted.
+/// The write of a block that changed: an empty block without an owner is deleted.
 fn written(entry: &KvPair, mut block: AllocationBlock) -> Write {
     let view = Block::new(&block);
     if view.is_empty() && view.affinity().is_none() {

@@ -1,4 +1,4 @@
-//! What callers ask for and what they get: requests and answers, without any behaviour of the datastore.
+//! Requests and answers of address management, without any logic.
 
 use ipnet::IpNet;
 use model::{HandleId, IpVersion};
@@ -12,12 +12,12 @@ pub use ipam_core::{
     PodOwner, Release,
 };
 
-/// A wish for addresses, whichever they are.
+/// A request for any addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutoAssign {
     /// The node's name; `load-balancer` for [`IntendedUse::LoadBalancer`].
     pub host: String,
-    /// The handle under which the addresses are held.
+    /// The handle that holds the addresses.
     pub handle: Option<HandleId>,
     /// Attributes of the owner, stored with the addresses.
     pub attributes: BTreeMap<String, String>,
@@ -29,23 +29,23 @@ pub struct AutoAssign {
     pub ipv4_pools: Vec<IpNet>,
     /// Only from these IPv6 pools; empty for all that select the node and the namespace.
     pub ipv6_pools: Vec<IpNet>,
-    /// What they are for.
+    /// The use of the addresses.
     pub intended_use: IntendedUse,
     /// The pod's namespace, for pools with a namespace selector.
     pub namespace: Option<NamespaceLabels>,
-    /// How many blocks of each IP version the host may own; 0 means what the settings say.
+    /// How many blocks of each IP version the host may own; 0 for the value of the settings.
     pub max_blocks_per_host: u32,
-    /// What to keep free of workloads in new IPv4 blocks.
+    /// The addresses to keep free of workloads in new IPv4 blocks.
     pub host_reserved: Option<WindowsReservation>,
-    /// What to keep free of workloads in new IPv6 blocks.
+    /// The addresses to keep free of workloads in new IPv6 blocks.
     pub host_reserved6: Option<WindowsReservation>,
-    /// How many addresses of each IP version the handle may have; 0 means any number. When it has them already, they are
+    /// How many addresses of each IP version the handle may have; 0 for any number. If it has them already, they are
     /// the answer (KubeVirt: one address per machine, whichever pod asks).
     pub max_per_handle: usize,
 }
 
 impl AutoAssign {
-    /// A wish for nothing yet, from all pools.
+    /// An empty request, allowing all pools.
     #[must_use]
     pub fn new(host: impl Into<String>, intended_use: IntendedUse) -> Self {
         Self {
@@ -66,27 +66,27 @@ impl AutoAssign {
     }
 }
 
-/// A wish for one address.
+/// A request for one specific address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssignIp {
     /// The address.
     pub address: IpAddr,
     /// The node's name.
     pub host: String,
-    /// The handle under which it is held.
+    /// The handle that holds the address.
     pub handle: Option<HandleId>,
     /// Attributes of the owner.
     pub attributes: BTreeMap<String, String>,
-    /// What it is for; without one the pool's allowed uses are not looked at.
+    /// The use of the address; if `None`, the pool's allowed uses are not checked.
     pub intended_use: Option<IntendedUse>,
-    /// What to keep free of workloads, if a new block is needed.
+    /// The addresses to keep free of workloads, if a new block is needed.
     pub host_reserved: Option<WindowsReservation>,
-    /// As in [`AutoAssign::max_per_handle`].
+    /// Like [`AutoAssign::max_per_handle`].
     pub max_per_handle: usize,
 }
 
 impl AssignIp {
-    /// A wish for this address.
+    /// A request for this address.
     #[must_use]
     pub fn new(address: IpAddr, host: impl Into<String>) -> Self {
         Self {
@@ -101,19 +101,19 @@ impl AssignIp {
     }
 }
 
-/// What a wish for addresses got: maybe fewer than asked for. Each address has the prefix length of its block.
+/// The addresses that a request got, maybe fewer than requested. Each has the prefix length of its block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
     /// IPv4 addresses.
     pub ipv4: Vec<IpNet>,
     /// IPv6 addresses.
     pub ipv6: Vec<IpNet>,
-    /// Where there are fewer than asked for, how many and why; at most one entry of each IP version.
+    /// How many addresses are missing and why; at most one entry of each IP version.
     pub shortfalls: Vec<Shortfall>,
 }
 
 impl Assigned {
-    /// What is missing of an IP version; shown as Calico's error text.
+    /// The shortfall of an IP version; displayed as Calico's error text.
     #[must_use]
     pub fn shortfall(&self, version: IpVersion) -> Option<&Shortfall> {
         self.shortfalls.iter().find(|shortfall| shortfall.version == version)
@@ -125,18 +125,18 @@ impl Assigned {
     }
 }
 
-/// Fewer addresses than asked for.
+/// Fewer addresses than requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// Of which IP version.
+    /// The IP version.
     pub version: IpVersion,
-    /// How many were asked for.
+    /// How many addresses were requested.
     pub requested: usize,
-    /// How many there are.
+    /// How many addresses were assigned.
     pub assigned: usize,
-    /// Why, in Calico's words; each once.
+    /// The reasons, in Calico's words, without duplicates.
     pub messages: Vec<String>,
-    /// The handle of the addresses that are kept free in blocks, where some are.
+    /// The handle of the addresses that are kept free in blocks, if there are any.
     pub host_reserved: Option<HandleId>,
 }
 
@@ -156,18 +156,18 @@ impl fmt::Display for Shortfall {
 
 impl std::error::Error for Shortfall {}
 
-/// What a release did.
+/// The outcome of a release.
 #[derive(Debug, Default)]
 pub struct Released {
     /// Addresses that were not allocated to begin with.
     pub unallocated: Vec<IpAddr>,
     /// Requests that need no further attention: released, or not allocated.
     pub released: Vec<Release>,
-    /// The first refusal or failure. It concerns the requests of one block; those of other blocks were carried out.
+    /// The first refusal or failure. It concerns the requests of one block; requests for other blocks were carried out.
     pub failure: Option<crate::Error>,
 }
 
-/// Blocks to have for a host, without taking an address.
+/// A request for blocks for a host, without taking an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureBlock {
     /// The node's name.
@@ -176,8 +176,8 @@ pub struct EnsureBlock {
     pub ipv4_pools: Vec<IpNet>,
     /// Only from these IPv6 pools.
     pub ipv6_pools: Vec<IpNet>,
-    /// What to keep free in the IPv4 block; no IPv4 block is made without.
+    /// The addresses to keep free in the IPv4 block; without it no IPv4 block is created.
     pub host_reserved: Option<WindowsReservation>,
-    /// What to keep free in the IPv6 block; no IPv6 block is made without.
+    /// The addresses to keep free in the IPv6 block; without it no IPv6 block is created.
     pub host_reserved6: Option<WindowsReservation>,
 }

@@ -1,4 +1,4 @@
-//! Taking one address that the caller names, and changing who is recorded as its owner.
+//! Takes a specific address, and changes the recorded owner of an address.
 
 use crate::auto::AnyAddress;
 use crate::claims::{Claims, Secured};
@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Requests about an address that the caller names.
+/// Requests for specific addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct OneAddress<'a>(pub(crate) &'a IpamStore);
 
@@ -100,7 +100,7 @@ impl OneAddress<'_> {
                 }
                 Ok(Committed::BlockChanged(current)) if is_update => known = current,
                 Ok(Committed::SettingsChanged) => {}
-                // A claim without a block, or a store that makes one after the other.
+                // A claim without a block, or a store that creates them in turn.
                 Ok(Committed::BlockChanged(None) | Committed::Unsupported) => {
                     let reserved = request.host_reserved.as_ref();
                     if let Secured::Ours { block, .. } =
@@ -112,7 +112,7 @@ impl OneAddress<'_> {
                 Ok(Committed::BlockChanged(current)) => known = current,
                 Err(Error::HandleFull { .. }) => {}
                 Err(error) => {
-                    // Whether it was written is not known; after an error it must not be.
+                    // Whether it was written is unknown; after an error it must not be.
                     if let Ok(net) = IpNet::new(request.address, cidr.prefix_len()) {
                         let attempted = vec![Attempt { net, sequence_number }];
                         let holder = holder.clone();
@@ -127,7 +127,7 @@ impl OneAddress<'_> {
         Err(TOO_MANY_ATTEMPTS)
     }
 
-    /// For handles that may have only so many addresses: whether this is the one that it has.
+    /// For handles with a limited number of addresses: whether the handle has this one already.
     async fn has_already(&self, request: &AssignIp, handles: &mut Handles, attempt: u32) -> Result<bool> {
         let (Some(id), limit) = (&request.handle, request.max_per_handle) else { return Ok(false) };
         if limit == 0 {
@@ -147,7 +147,7 @@ impl OneAddress<'_> {
         if has.iter().any(|address| address.is_ipv4() == request.address.is_ipv4()) {
             return Err(Error::HandleHasOtherAddress { handle: id.clone(), address: request.address, limit });
         }
-        // It counts what nobody finds: somebody is about to take it, or crashed before.
+        // The handle counts an address that cannot be found: a process is about to take it, or has crashed before.
         if is_repair_due(attempt) {
             Releases(self.0).drop_unfounded(id).await?;
         }
@@ -183,7 +183,7 @@ impl OneAddress<'_> {
     }
 }
 
-/// Whether the address is its handle's already, for handles that may have only so many.
+/// For handles with a limited number of addresses: whether the handle already holds this address.
 fn is_held(block: &model::AllocationBlock, request: &AssignIp) -> bool {
     let allocation = Block::new(block).allocation(request.address);
     let holder = allocation.as_ref().and_then(ipam_core::Allocation::handle_id);

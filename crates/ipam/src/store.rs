@@ -1,10 +1,10 @@
-//! What all clones of an [`crate::Ipam`] share, and the facts that decisions are made from.
+//! The state shared by all clones of an [`crate::Ipam`], and the facts that decisions are based on.
 //!
-//! A short-lived process reads the facts of one request at once: settings, pools, reservations, the node and its claims,
-//! five reads that wait for each other not at all; then the blocks; then it writes. A long-lived one follows them
-//! ([`crate::warm`]) and keeps the blocks that it wrote last. Nothing depends on that being current: a block is written
-//! only at the revision that was read, the settings (which cannot be followed) are a condition of the write, and who
-//! finds no room looks again before taking a new block.
+//! A short-lived process reads the facts of one request at once: settings, pools, reservations, the node and its
+//! claims, in five concurrent reads; then the blocks; then it writes. A long-lived process watches them
+//! ([`crate::warm`]) and caches the blocks that it wrote last. Correctness does not depend on these being current: a
+//! block is written only at the revision that was read, the settings (which cannot be watched) are a condition of the
+//! write, and a request that finds no room checks again before taking a new block.
 
 use crate::clock::{Clock, wait_before};
 use crate::error::{Error, Result};
@@ -24,52 +24,52 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many blocks are read at once.
+/// How many blocks are read concurrently.
 const READS_AT_ONCE: usize = 32;
 
-/// What clones share.
+/// The state shared by clones.
 pub(crate) struct IpamStore {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) lanes: Lanes,
     pub(crate) warm: Option<Warm>,
-    /// Blocks as they were last seen; only in a long-lived process.
+    /// Blocks as last seen; only in a long-lived process.
     blocks: Mutex<BTreeMap<IpNet, Arc<KvPair>>>,
-    /// Settings as they were last seen; only in a long-lived process.
+    /// Settings as last seen; only in a long-lived process.
     settings: Mutex<Option<Settings>>,
     /// How many blocks this process has claimed.
     claimed: AtomicU64,
 }
 
-/// The settings and how well they are known.
+/// The settings, their revision and whether they are cached.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) config: IpamConfig,
-    /// Their revision; `None` when there are none stored.
+    /// The revision of the stored settings; `None` when none are stored.
     pub(crate) revision: Option<String>,
     /// Whether they were read for an earlier request.
     pub(crate) is_cached: bool,
 }
 
-/// What an assignment is decided from.
+/// The facts that an assignment is based on.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// For whose requests.
+    /// The owner that they apply to.
     pub(crate) owner: Owner,
     pub(crate) settings: Settings,
     pub(crate) pools: Arc<Vec<Pool>>,
     pub(crate) reserved: Arc<AddressSet>,
     pub(crate) node_labels: Arc<Labels>,
-    /// The owner's claims, read together with the rest; empty where they are followed.
+    /// The owner's claims, read together with the rest; empty if they are watched.
     claims: Arc<BTreeMap<IpVersion, Vec<KvPair>>>,
-    /// How many blocks this process had claimed by then.
+    /// How many blocks this process had claimed when they were read.
     claimed_before: u64,
-    /// Whether they were read before the request had its turn: others may have claimed blocks meanwhile.
+    /// Whether they were read before the request's turn: others may have claimed blocks in the meantime.
     is_early: bool,
 }
 
 impl Facts {
-    /// The same, for a request that comes later: a write then checks that the settings still hold.
+    /// The same facts for a later request: a write then checks that the settings are still current.
     pub(crate) fn early(mut self) -> Self {
         self.is_early = true;
         self.settings.is_cached = true;
@@ -80,9 +80,9 @@ impl Facts {
 /// All blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
-    /// By range; a block that cannot be read is `None`.
+    /// Blocks by range; `None` for a block that cannot be read.
     pub(crate) entries: BTreeMap<IpNet, Option<KvPair>>,
-    /// Blocks that cannot be read, with what is wrong; their range is not always known.
+    /// Blocks that cannot be read, with the reason; their range is not always known.
     pub(crate) unreadable: Vec<InvalidEntry>,
 }
 
@@ -92,7 +92,7 @@ impl Blocks {
         self.entries.values().flatten().filter_map(|entry| Some((entry, records::block(entry).ok()?)))
     }
 
-    /// The block that an address lies in. An address that may be in a block that cannot be read is neither free nor taken.
+    /// The block that contains an address. An address that may be in an unreadable block is neither free nor taken.
     pub(crate) fn containing(&self, address: IpAddr) -> Result<Option<IpNet>> {
         let found = self.entries.iter().find(|(cidr, _)| cidr.contains(&address));
         if let Some((cidr, Some(_))) = found {
@@ -131,18 +131,18 @@ impl IpamStore {
         }
     }
 
-    /// An entry that may well be missing.
+    /// Reads an entry that may be missing.
     pub(crate) async fn read(&self, key: &Key) -> Result<Option<KvPair>> {
         Ok(existing(self.backend.get(key, None).await)?)
     }
 
-    /// Blocks, in the order of the question.
+    /// Reads blocks, in the order of the ranges.
     pub(crate) async fn read_blocks(&self, blocks: &[IpNet]) -> Result<Vec<Option<KvPair>>> {
         let reads: Vec<_> = blocks.iter().map(|cidr| self.read_block(*cidr)).collect();
         futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
     }
 
-    /// The same for blocks that one can do without: one that cannot be read is reported, and `None`.
+    /// Reads blocks that are not essential: one that cannot be read is logged, and `None`.
     pub(crate) async fn read_usable_blocks(&self, blocks: &[IpNet]) -> Result<Vec<Option<Option<KvPair>>>> {
         let reads: Vec<_> = blocks.iter().map(|cidr| self.read_usable_block(*cidr)).collect();
         futures::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
@@ -162,7 +162,7 @@ impl IpamStore {
         }
     }
 
-    /// The settings as they are stored; what holds when there are none.
+    /// The stored settings, or the defaults if there are none.
     pub(crate) async fn read_settings(&self) -> Result<Settings> {
         let entry = self.read(&Key::IpamConfig).await?;
         let revision = entry.as_ref().map(|entry| entry.revision.clone());
@@ -177,8 +177,8 @@ impl IpamStore {
         Ok(settings)
     }
 
-    /// The settings for giving addresses and blocks back. Roles of kube-controllers before release 3.30 do not allow to read
-    /// them; what is leaked is given back all the same, by the defaults.
+    /// The settings for releasing addresses and blocks. Roles of kube-controllers before release 3.30 are not allowed
+    /// to read them; leaked addresses are released all the same, using the defaults.
     pub(crate) async fn settings_or_defaults(&self) -> Result<Settings> {
         match self.read_settings().await {
             Err(Error::Datastore(datastore::Error::Unauthorized { reason })) => {
@@ -189,7 +189,7 @@ impl IpamStore {
         }
     }
 
-    /// The settings, as they were last seen in a long-lived process; a write based on these checks them.
+    /// The settings, as last seen in a long-lived process; a write that is based on cached settings checks them.
     pub(crate) async fn settings(&self) -> Result<Settings> {
         let cached = lock(&self.settings).clone();
         match cached {
@@ -233,12 +233,12 @@ impl IpamStore {
         Ok(versions.iter().copied().zip(claims).collect())
     }
 
-    /// This process has claimed a block.
+    /// Records that this process has claimed a block.
     pub(crate) fn count_claim(&self) {
         self.claimed.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// All pools that make sense, by name.
+    /// All valid pools, by name.
     pub(crate) async fn pools(&self) -> Result<Arc<Vec<Pool>>> {
         if let Some(pools) = self.warm.as_ref().and_then(Warm::pools) {
             return Ok(pools);
@@ -247,7 +247,7 @@ impl IpamStore {
         Ok(Arc::new(read_pools(&found.items, &found.invalid)))
     }
 
-    /// All reserved addresses. One reservation that cannot be read makes all of them unknown.
+    /// All reserved addresses. One unreadable reservation makes all of them unknown.
     pub(crate) async fn reservations(&self) -> Result<Arc<AddressSet>> {
         if let Some(reserved) = self.warm.as_ref().and_then(Warm::reservations) {
             return reserved;
@@ -278,7 +278,7 @@ impl IpamStore {
             return Ok((claims, true));
         }
         match facts.claims.get(&version) {
-            // Read for this request; but it may have waited for one that claimed a block.
+            // Read for this request, which may however have waited for another one that claimed a block.
             Some(claims) => {
                 let has_claimed = facts.claimed_before != self.claimed.load(Ordering::SeqCst);
                 Ok((claims.clone(), facts.is_early || has_claimed))
@@ -287,7 +287,7 @@ impl IpamStore {
         }
     }
 
-    /// An owner's claims as they are stored.
+    /// An owner's claims as stored.
     pub(crate) async fn read_claims(&self, owner: &Owner, version: IpVersion) -> Result<Vec<KvPair>> {
         let found = self.backend.list(&claims_of(owner, Some(version)), None).await?;
         tell_unreadable("a claim on a block", &found);
@@ -300,7 +300,8 @@ impl IpamStore {
         tell_unreadable("a block", &found);
         let mut blocks = Blocks::default();
         for entry in found.items {
-            // One that carries the mark of deletion is as good as gone; whoever makes it again finishes the removal.
+            // A block that is marked as deleted counts as gone; the process that creates it again completes the
+            // removal.
             let (Key::Block { cidr }, Value::Block(block)) = (&entry.key, &entry.value) else { continue };
             if !block.deleted {
                 blocks.entries.insert(*cidr, Some(entry));
@@ -315,15 +316,15 @@ impl IpamStore {
         Ok(blocks)
     }
 
-    /// A block as it was last seen.
+    /// A block as last seen.
     pub(crate) fn cached_block(&self, cidr: &IpNet) -> Option<Arc<KvPair>> {
         lock(&self.blocks).get(cidr).cloned()
     }
 
-    /// Remembers what a block is, or that it is gone.
+    /// Caches the state of a block, or that it is gone.
     pub(crate) fn remember_block(&self, cidr: IpNet, entry: Option<Arc<KvPair>>) {
         let Some(warm) = &self.warm else { return };
-        // Only the host's own blocks: there are few of them, and hardly anybody else writes them.
+        // Only the host's own blocks: there are few of them, and other processes hardly ever write them.
         let is_ours = |entry: &Arc<KvPair>| records::block(entry).is_ok_and(|block| warm.owns(block));
         let mut blocks = lock(&self.blocks);
         match entry.filter(is_ours) {
@@ -333,7 +334,7 @@ impl IpamStore {
     }
 }
 
-/// The lock of a plain value: whoever panicked did not leave it half changed.
+/// The lock of a plain value: a thread that panicked did not leave it half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -347,7 +348,7 @@ pub(crate) fn claims_of(owner: &Owner, ip_version: Option<IpVersion>) -> ListOpt
     }
 }
 
-/// Pools by name. One that makes no sense, or cannot be read, gives out nothing and is reported.
+/// Pools by name. A pool that is invalid or unreadable assigns nothing and is logged.
 pub(crate) fn read_pools<'a>(
     items: impl IntoIterator<Item = &'a KvPair>,
     invalid: &[InvalidEntry],
@@ -356,7 +357,7 @@ pub(crate) fn read_pools<'a>(
         tracing::error!(
             key = entry.key,
             reason = entry.reason,
-            "this IP pool cannot be read and gives out nothing"
+            "this IP pool cannot be read and assigns nothing"
         );
     }
     let mut pools: Vec<Pool> = Vec::new();
@@ -368,7 +369,7 @@ pub(crate) fn read_pools<'a>(
             Ok(pool) => pools.push(pool),
             Err(reason) => {
                 let pool = pool.metadata.name;
-                tracing::error!(pool, reason, "this IP pool makes no sense and gives out nothing");
+                tracing::error!(pool, reason, "this IP pool is invalid and assigns nothing");
             }
         }
     }

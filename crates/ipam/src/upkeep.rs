@@ -1,4 +1,4 @@
-//! Claims of whole hosts, pools and ranges; settings; how full everything is.
+//! Claims of whole hosts, pools and ranges; settings; utilisation.
 
 use crate::claims::{Claims, Secured};
 use crate::error::{Error, Result, TOO_MANY_ATTEMPTS};
@@ -44,7 +44,7 @@ impl Upkeep<'_> {
         Ok(())
     }
 
-    /// The blocks of a range, by the pool that it lies in.
+    /// The blocks of a range, according to the pool that contains it.
     async fn blocks_in(&self, range: IpNet) -> Result<impl Iterator<Item = IpNet> + use<>> {
         let all = self.0.pools().await?;
         let enabled = all.iter().filter(|pool| pool.is_enabled);
@@ -80,7 +80,7 @@ impl Upkeep<'_> {
         for attempt in 0..ATTEMPTS {
             self.0.wait_before(attempt).await;
             let mut is_done = true;
-            // On Kubernetes types are labels, which claims of old releases lack; in etcd each type has its own place.
+            // On Kubernetes types are labels, which claims of old releases lack; in etcd each type has its own prefix.
             let types = match self.0.backend.is_kubernetes() {
                 true => vec![None],
                 false => vec![Some(AffinityType::Host), Some(AffinityType::Virtual)],
@@ -98,7 +98,7 @@ impl Upkeep<'_> {
                     }
                     let owner = Owner { affinity_type: key.affinity_type, host: key.host.clone() };
                     match Claims(self.0).give_up(key.cidr, &owner, false, None, &config).await {
-                        // Somebody else has it; that claim comes with the next list.
+                        // Another host has it; the next list will include that claim.
                         Err(Error::KeepRefused(KeepRefused::Claimed { .. })) => is_done = false,
                         outcome => ignoring_strangers(outcome)?,
                     }
@@ -119,7 +119,7 @@ impl Upkeep<'_> {
             let key = Key::IpamHost { host: host.to_owned() };
             let entry = match self.0.backend.get(&key, None).await {
                 Ok(entry) => entry,
-                // Kubernetes has no such mark.
+                // Kubernetes has no such record.
                 Err(datastore::Error::NotSupported { .. }) => return Ok(()),
                 Err(error) if error.is_does_not_exist() => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -212,7 +212,7 @@ impl Upkeep<'_> {
     }
 }
 
-/// Somebody else's block, or none at all, needs no giving up.
+/// Ignores that a block belongs to another owner or does not exist: then it need not be given up.
 fn ignoring_strangers(outcome: Result<()>) -> Result<()> {
     match outcome {
         Err(Error::KeepRefused(KeepRefused::Claimed { .. }) | Error::DoesNotExist { .. }) => Ok(()),

@@ -1,10 +1,10 @@
-//! What a long-lived process follows, so that an assignment reads nothing that did not change.
+//! What a long-lived process watches, so that an assignment reads only what has changed.
 //!
-//! Pools, reservations, the host's node and its claims are listed once and then watched. A feed that is not in step with the
-//! store (before its first list, after its watch broke) has nothing to say, and callers read for themselves. What we
-//! write ourselves is entered at once; the watch brings it again.
+//! Pools, reservations, the host's node and its claims are listed once and then watched. A feed that is not in step
+//! with the store (before its first list, after its watch broke) returns nothing, and callers read for themselves. Our
+//! own writes are entered at once; the watch delivers them again.
 //!
-//! Settings cannot be watched; they are remembered and checked by the write itself.
+//! Settings cannot be watched; they are cached and checked by the write itself.
 
 use crate::error::{Error, Result};
 use crate::store::{claims_of, read_labels, read_pools, read_reservations};
@@ -16,7 +16,7 @@ use ipam_core::{AddressSet, Block, Owner};
 use model::{AffinityType, AllocationBlock, IpVersion, Key, KvPair, ListOptions};
 use std::sync::Arc;
 
-/// What is followed for one host.
+/// The feeds for one host.
 pub(crate) struct Warm {
     owner: Owner,
     pools: Snapshot<Arc<Vec<Pool>>>,
@@ -26,7 +26,7 @@ pub(crate) struct Warm {
 }
 
 impl Warm {
-    /// Starts to follow. Must be called inside a tokio runtime.
+    /// Starts watching. Must be called inside a tokio runtime.
     pub(crate) fn start(backend: &Arc<dyn Backend>, host: &str) -> Self {
         let owner = Owner { affinity_type: AffinityType::Host, host: host.to_owned() };
         let node = ListOptions::Resource {
@@ -52,22 +52,22 @@ impl Warm {
         }
     }
 
-    /// All pools, when they are in step.
+    /// All pools, if in step.
     pub(crate) fn pools(&self) -> Option<Arc<Vec<Pool>>> {
         self.pools.get()
     }
 
-    /// All reserved addresses, when they are in step. Unreadable ones are looked at again, so that the error is exact.
+    /// All reserved addresses, if in step. Unreadable ones are parsed again, so that the error is exact.
     pub(crate) fn reservations(&self) -> Option<Result<Arc<AddressSet>, Error>> {
         self.reservations.get().flatten().map(Ok)
     }
 
-    /// The labels of the host's node, when they are in step.
+    /// The labels of the host's node, if in step.
     pub(crate) fn node_labels(&self, host: &str) -> Option<Arc<Labels>> {
         self.node.get().flatten().filter(|_| self.owner.host == host)
     }
 
-    /// The host's claims of an IP version, when they are in step.
+    /// The host's claims of an IP version, if in step.
     pub(crate) fn claims(&self, owner: &Owner, version: IpVersion) -> Option<Vec<KvPair>> {
         if *owner != self.owner {
             return None;
@@ -79,12 +79,12 @@ impl Warm {
         Some(claims)
     }
 
-    /// Whether a block is the host's.
+    /// Whether a block belongs to the host.
     pub(crate) fn owns(&self, block: &AllocationBlock) -> bool {
         Block::new(block).owner().as_ref() == Some(&self.owner)
     }
 
-    /// Enters a claim that we wrote.
+    /// Enters a claim that we have written.
     pub(crate) fn remember_claim(&self, claim: &KvPair) {
         let is_ours = matches!(&claim.key, Key::BlockAffinity(key)
             if key.host == self.owner.host && key.affinity_type == self.owner.affinity_type);
@@ -93,7 +93,7 @@ impl Warm {
         }
     }
 
-    /// Strikes a claim that we deleted.
+    /// Removes a claim that we have deleted.
     pub(crate) fn forget_claim(&self, key: &Key) {
         self.claims.change(|entries| drop(entries.items.remove(key)));
     }

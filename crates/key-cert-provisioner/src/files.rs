@@ -1,14 +1,14 @@
-//! What the pod's other containers find.
+//! The files for the pod's other containers.
 
 use anyhow::{Context as _, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Everybody may read certificates; the key is its owner's.
+/// All users may read certificates; only the owner may read the key.
 const CERTIFICATE_MODE: u32 = 0o644;
 const KEY_MODE: u32 = 0o600;
 
-/// The files, whole.
+/// The complete contents of the files.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Files {
     pub(crate) key: String,
@@ -26,7 +26,7 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    /// Writes them, each whole, the certificate last: who finds it finds the others.
+    /// Writes them atomically, the certificate last: when it exists, the others do, too.
     pub(crate) fn write(&self) -> Result<()> {
         write(&self.key_path, self.key.as_bytes(), KEY_MODE)?;
         if let Some((path, authority)) = &self.authority {

@@ -1,7 +1,7 @@
-//! Keys of the kinds that Calico names, and how they sign.
+//! The types of keys that Calico names, and how they sign.
 //!
-//! RSA is made and used with the crate `rsa`, because no other one here can make such keys; elliptic keys are `ring`'s, which
-//! has no curve of 521 bits, and one hash for each curve.
+//! RSA keys use the crate `rsa`, because no other crate here can create them; elliptic-curve keys use `ring`, which has
+//! no curve of 521 bits, and one hash for each curve.
 
 use rcgen::{KeyPair, PublicKeyData, SignatureAlgorithm, SigningKey};
 use rsa::pkcs1::{EncodeRsaPrivateKey as _, EncodeRsaPublicKey as _, LineEnding};
@@ -10,10 +10,10 @@ use rsa::sha2::{Digest as _, Sha256, Sha384, Sha512};
 use rsa::{Pkcs1v15Sign, RsaPrivateKey};
 use std::str::FromStr;
 
-/// A kind of key, with its way of signing.
+/// A type of key, with its signature algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
-    /// RSA with so many bits.
+    /// RSA with this number of bits.
     Rsa(usize, Hash),
     /// The curve P-256.
     P256,
@@ -21,7 +21,7 @@ pub(crate) enum KeyKind {
     P384,
 }
 
-/// What RSA signs.
+/// The hash of an RSA signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hash {
     Sha256,
@@ -39,15 +39,15 @@ impl FromStr for KeyKind {
             "RSAWithSize8192" => Ok(Self::Rsa(8192, Hash::Sha256)),
             "ECDSAWithCurve256" => Ok(Self::P256),
             "ECDSAWithCurve384" => Ok(Self::P384),
-            "ECDSAWithCurve521" => Err("this program has no such curve: use ECDSAWithCurve384".to_owned()),
+            "ECDSAWithCurve521" => Err("this curve is not supported: use ECDSAWithCurve384".to_owned()),
             _ => Err("must be one of RSAWithSize2048, RSAWithSize4096, RSAWithSize8192, ECDSAWithCurve256, ECDSAWithCurve384".to_owned()),
         }
     }
 }
 
 impl KeyKind {
-    /// The kind with this way of signing, if it fits. The signature says only that we have the key: what does not fit is
-    /// named in a warning and passed over.
+    /// This kind with the given signature algorithm, if it fits. The signature only proves that we have the key: an
+    /// algorithm that does not fit is ignored with a warning.
     pub(crate) fn signing(self, algorithm: &str) -> Self {
         match (self, algorithm) {
             (Self::Rsa(bits, _), "SHA256WithRSA") => Self::Rsa(bits, Hash::Sha256),
@@ -56,7 +56,7 @@ impl KeyKind {
             (Self::P256, "ECDSAWithSHA256") | (Self::P384, "ECDSAWithSHA384") | (_, "") => self,
             (kind, other) => {
                 tracing::warn!(
-                    "SIGNATURE_ALGORITHM={other} does not fit a key of kind {kind:?}: the request is signed in its usual way"
+                    "SIGNATURE_ALGORITHM={other} does not fit a key of kind {kind:?}: the request is signed with the default algorithm"
                 );
                 kind
             }
@@ -64,7 +64,7 @@ impl KeyKind {
     }
 }
 
-/// Why there is no key.
+/// Why a key could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// A new key. RSA takes its time: seconds to minutes for the longest.
+    /// Generates a key. For RSA that takes seconds to minutes, depending on the length.
     pub(crate) fn new(kind: KeyKind) -> Result<Self, KeyError> {
         match kind {
             KeyKind::Rsa(bits, hash) => {
@@ -109,7 +109,7 @@ impl Key {
         }
     }
 
-    /// Whether a certificate is for this key: it holds the public half, encoded in the one way that there is.
+    /// Whether a certificate is for this key: it contains the public key, whose encoding is unique.
     pub(crate) fn is_certified_by(&self, certificate: &[u8]) -> bool {
         let public = self.subject_public_key_info();
         certificate.windows(public.len()).any(|window| window == public)
@@ -155,18 +155,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_fit_or_are_passed_over() {
+    fn signature_algorithms_fit_or_are_ignored() {
         let rsa = KeyKind::Rsa(2048, Hash::Sha256);
         assert_eq!(rsa.signing(""), rsa);
         assert_eq!(rsa.signing("SHA512WithRSA"), KeyKind::Rsa(2048, Hash::Sha512));
         assert_eq!(rsa.signing("ECDSAWithSHA256"), rsa);
-        // Calico's operator sets nothing where a user chose the key alone; Calico's provisioner then fails.
+        // Calico's operator sets nothing if a user chose only the key; Calico's provisioner then fails.
         assert_eq!(KeyKind::P256.signing(""), KeyKind::P256);
         assert_eq!(KeyKind::P384.signing("SHA256WithRSA"), KeyKind::P384);
     }
 
     #[test]
-    fn keys_are_written_as_calicos_and_know_their_certificates() {
+    fn keys_are_written_like_calicos_and_recognise_their_certificates() {
         let rsa = Key::new(KeyKind::Rsa(2048, Hash::Sha256)).unwrap();
         assert!(rsa.pem().starts_with("-----BEGIN RSA PRIVATE KEY-----\n"));
         let elliptic = Key::new(KeyKind::P384).unwrap();

@@ -1,17 +1,17 @@
-//! A key and its certificate for a pod, where the cluster has somebody who signs: an init container of Calico's operator
-//! (`certificateManagement`), `key-cert-provisioner`.
+//! A key and its certificate for a pod, in clusters with a signer: `key-cert-provisioner`, an init container of
+//! Calico's operator (`certificateManagement`).
 //!
 //! ```text
 //! settings ─► keys ─► request (a CSR) ─► signing: CertificateSigningRequest ─► approved and signed by others ─► files
 //! ```
 //!
-//! - [`cli`]: the command line; everything is set by variables, [`VARIABLES`].
-//! - `keys`: keys of the kinds that Calico names. `request`: what is asked for; pure.
-//! - `verdict`: what became of a request; pure. `signing`: asking, and waiting.
-//! - `files`: what the pod's other containers find.
+//! - [`cli`]: the command line; environment variables configure everything, [`VARIABLES`].
+//! - `keys`: the types of keys that Calico names. `request`: the contents of a request; pure.
+//! - `verdict`: the outcome of a request; pure. `signing`: submitting a request, and waiting.
+//! - `files`: the files for the pod's other containers.
 //!
-//! The key never leaves the pod. It refuses a certificate that is for another key, and half a pair of files: the certificate
-//! appears last.
+//! The key never leaves the pod. A certificate for another key is refused, and the files are never an incomplete pair:
+//! the certificate appears last.
 
 pub mod cli;
 mod files;
@@ -23,7 +23,7 @@ mod verdict;
 
 pub use crate::settings::{Settings, VARIABLES};
 
-/// What tests reach into, and nothing else may.
+/// Internals for tests; not for other use.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::cli::run;

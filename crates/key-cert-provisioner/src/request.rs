@@ -1,4 +1,4 @@
-//! What is asked for: a request as Calico's, which signers may have rules about. Pure, but for the signature.
+//! The contents of a request: like Calico's, because signers may have rules about them. Pure, except for the signature.
 
 use crate::keys::Key;
 use rcgen::{
@@ -7,10 +7,10 @@ use rcgen::{
 };
 use std::net::IpAddr;
 
-/// The number of mail addresses in names (RFC 2985).
+/// The object identifier of email addresses in names (RFC 2985).
 const EMAIL: [u64; 7] = [1, 2, 840, 113_549, 1, 9, 1];
 
-/// Whom the certificate is for.
+/// The subject of the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub(crate) common_name: String,
@@ -61,7 +61,7 @@ mod tests {
     use crate::keys::KeyKind;
 
     #[test]
-    fn a_request_says_who_and_what_for() {
+    fn a_request_names_subject_and_usages() {
         let subject = Subject {
             common_name: "typha-server".to_owned(),
             email: "a@example.com".to_owned(),

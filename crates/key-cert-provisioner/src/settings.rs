@@ -1,4 +1,4 @@
-//! The variables of the environment, one row each; and what they ask for.
+//! The environment variables, one row each, and the settings that result from them.
 
 use crate::files::Files;
 use crate::keys::KeyKind;
@@ -13,21 +13,21 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Go writes certificates into variables in the alphabet of addresses, with padding.
+/// Go writes certificates into variables in the URL alphabet, with padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 settings::settings! {
-    /// What the environment says.
+    /// The values of the environment variables.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Settings, VARIABLES {
-        /// The label of the request by which its signer and Calico's operator find it. Required.
+        /// The label by which the request's signer and Calico's operator find it. Required.
         app_name: String = text(), "APP_NAME", "";
-        /// Certificates of the authority, PEM in base64, to be written beside the others.
+        /// Certificates of the authority, PEM in base64, to be written along with the others.
         ca_cert: String = text(), "CA_CERT", "";
-        /// The file for them. Required where there are any.
+        /// The file for the authority's certificates. Required if `CA_CERT` is set.
         ca_cert_name: String = text(), "CA_CERT_NAME", "";
         /// The folder of all files. Required.
         certificate_path: PathBuf = text(), "CERTIFICATE_PATH", "";
@@ -35,32 +35,34 @@ settings::settings! {
         cert_name: String = text(), "CERT_NAME", "";
         /// The common name of the certificate. Required.
         common_name: String = text(), "COMMON_NAME", "";
-        /// Names of the certificate, with commas between them.
+        /// DNS names of the certificate, separated by commas.
         dns_names: Vec<String> = Of(list), "DNS_NAMES", "";
-        /// The mail address in the subject; none if empty.
+        /// The email address in the subject; none if empty.
         email_address: String = text(), "EMAIL_ADDRESS", "";
-        /// The kind of key: `RSAWithSize2048`, `RSAWithSize4096`, `RSAWithSize8192`, `ECDSAWithCurve256` or `ECDSAWithCurve384`.
+        /// The type of key: `RSAWithSize2048`, `RSAWithSize4096`, `RSAWithSize8192`, `ECDSAWithCurve256` or
+        /// `ECDSAWithCurve384`.
         key_algorithm: String = text(), "KEY_ALGORITHM", "RSAWithSize2048";
         /// The file for the key. Required.
         key_name: String = text(), "KEY_NAME", "";
-        /// An address of the certificate. Required.
+        /// An IP address of the certificate. Required.
         pod_ip: Option<IpAddr> = Of(address), "POD_IP", "";
-        /// The pod; the request is named after it. Required.
+        /// The pod's name, which is part of the request's name. Required.
         pod_name: String = text(), "POD_NAME", "";
-        /// Its namespace. Required where `SECRET_NAME` is empty.
+        /// The pod's namespace. Required if `SECRET_NAME` is empty.
         pod_namespace: String = text(), "POD_NAMESPACE", "";
-        /// What the name of the request begins with; the pod's namespace if empty.
+        /// The prefix of the request's name; the pod's namespace if empty.
         secret_name: String = text(), "SECRET_NAME", "";
-        /// How the request is signed: `SHA256WithRSA`, `SHA384WithRSA` or `SHA512WithRSA`. Elliptic keys sign with the hash of their own size.
+        /// How the request is signed: `SHA256WithRSA`, `SHA384WithRSA` or `SHA512WithRSA`. Elliptic-curve keys sign
+        /// with the hash of their own size.
         signature_algorithm: String = text(), "SIGNATURE_ALGORITHM", "";
-        /// Who is to sign. Required.
+        /// The name of the signer. Required.
         signer: String = text(), "SIGNER", "";
-        /// After how long it is given up; the pod is then started again.
+        /// The time limit; when it has passed, the pod is restarted.
         timeout_duration: Duration = Of(duration), "TIMEOUT_DURATION", "90s";
     }
 }
 
-/// What is asked for.
+/// The complete settings.
 #[derive(Debug)]
 pub(crate) struct Provision {
     /// The name of the request.
@@ -69,7 +71,7 @@ pub(crate) struct Provision {
     pub(crate) app: String,
     pub(crate) kind: KeyKind,
     pub(crate) subject: Subject,
-    /// Without the key and the certificate.
+    /// The files, still without the key and the certificate.
     pub(crate) files: Files,
     pub(crate) patience: Duration,
 }
@@ -85,7 +87,7 @@ impl Settings {
         if mistakes.0.is_empty() { Ok(settings) } else { Err(mistakes) }
     }
 
-    /// What they ask for together.
+    /// Combines the variables.
     pub(crate) fn provision(self) -> Result<Provision, Mistakes> {
         let mut mistakes = Vec::new();
         let mut wrong = |name, value: &str, reason: &str| {
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
     use daemon::Variables;
 
-    /// As Calico's operator sets them.
+    /// The values that Calico's operator sets.
     const OPERATORS: [(&str, &str); 16] = [
         ("CERTIFICATE_PATH", "/certs-share/"),
         ("SECRET_NAME", "typha-certs"),
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_together() {
+    fn mistakes_are_reported_together() {
         let all = OPERATORS.map(|(name, _)| (name, ""));
         let mistakes = provision(&all).unwrap_err();
         let names: Vec<&str> = mistakes.0.iter().map(|mistake| mistake.name).collect();

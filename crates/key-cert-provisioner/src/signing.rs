@@ -1,7 +1,7 @@
-//! Asking for a certificate, and waiting for it.
+//! Requests a certificate, and waits for it.
 //!
-//! The account may create, watch and delete requests, and do nothing else with them: all that is known of the request comes
-//! from its watch. What goes wrong on the way is tried again until time is up, and is then named.
+//! The account may create, watch and delete requests, but not read them otherwise: all that is known of the request
+//! comes from its watch. Failures on the way are retried until the time limit, and then reported.
 
 use crate::keys::Key;
 use crate::verdict::{Submitted, Verdict, judge};
@@ -31,22 +31,22 @@ pub(crate) struct Signing {
     pub(crate) name: String,
     pub(crate) signer: String,
     pub(crate) app: String,
-    /// In PEM.
+    /// The request in PEM.
     pub(crate) request: String,
 }
 
-/// How far one attempt came.
+/// The result of one attempt.
 enum Attempt {
     Signed(Vec<u8>),
     Refused(String),
-    /// It has to be made anew.
+    /// The request must be created again.
     Lost(&'static str),
 }
 
 impl Signing {
     /// The certificate for the key, in PEM.
     pub(crate) async fn certificate(&self, key: &Key, deadline: Instant) -> Result<Vec<u8>> {
-        let mut trouble = String::from("nobody has approved it");
+        let mut trouble = String::from("it has not been approved");
         let found = tokio::time::timeout_at(deadline, self.ask(key, &mut trouble)).await;
         let late = || {
             format!(
@@ -81,13 +81,12 @@ impl Signing {
         }
     }
 
-    /// Makes the request. One that is there is of an earlier start of this pod, whose key is lost.
+    /// Creates the request. An existing one is from an earlier start of this pod, whose key is lost.
     async fn submit(&self) -> Result<Submitted, ClusterError> {
         let what = format!("create certificate signing request {}", self.name);
         let created = match self.cluster.create(&what, &REQUESTS.path(), &self.object()).await {
             Err(error) if error.is_conflict() => {
-                let what =
-                    format!("delete certificate signing request {}, which is there already", self.name);
+                let what = format!("delete the existing certificate signing request {}", self.name);
                 let path = REQUESTS.object("", &self.name);
                 let deleted =
                     self.cluster.send::<IgnoredAny>(&what, Method::DELETE, &path, &json!({}), JSON).await;
@@ -114,7 +113,7 @@ impl Signing {
         })
     }
 
-    /// Follows the request until something becomes of it.
+    /// Watches the request until it has an outcome.
     async fn wait(&self, submitted: &Submitted, trouble: &mut String) -> Attempt {
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
         let mut revision = submitted.revision().to_owned();
@@ -125,19 +124,19 @@ impl Signing {
                         Some(Ok(ClusterEvent::Present(found)))
                             if found.metadata.uid != submitted.metadata.uid =>
                         {
-                            return Attempt::Lost("somebody replaced the request");
+                            return Attempt::Lost("the request was replaced");
                         }
                         Some(Ok(ClusterEvent::Present(found))) => {
                             found.revision().clone_into(&mut revision);
                             backoff.reset();
                             match judge(&found) {
-                                Verdict::Waiting(what) => *trouble = format!("it waits for {what}"),
+                                Verdict::Waiting(what) => *trouble = format!("it is waiting for {what}"),
                                 Verdict::Refused(reason) => return Attempt::Refused(reason),
                                 Verdict::Signed(certificate) => return Attempt::Signed(certificate),
                             }
                         }
                         Some(Ok(ClusterEvent::Gone(_))) => {
-                            return Attempt::Lost("somebody deleted the request");
+                            return Attempt::Lost("the request was deleted");
                         }
                         Some(Ok(ClusterEvent::Bookmark(found))) => revision = found,
                         Some(Err(error)) => break Some(error),
@@ -149,7 +148,7 @@ impl Signing {
             };
             if let Some(error) = problem {
                 if error.is_expired() {
-                    // What it is now comes first.
+                    // The new watch starts with the current state.
                     revision.clear();
                 } else {
                     tracing::warn!("{error}; trying again");
@@ -161,7 +160,7 @@ impl Signing {
     }
 }
 
-/// Whether what was signed is a certificate, and ours.
+/// Checks that the signed result is a certificate for our key.
 fn check(certificate: &[u8], key: &Key) -> Result<()> {
     let first =
         CertificateDer::pem_slice_iter(certificate).next().context("is empty")?.context("is not PEM")?;

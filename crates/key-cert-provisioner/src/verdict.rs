@@ -1,11 +1,11 @@
-//! What became of a request. Pure.
+//! The outcome of a request. Pure.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kube_access::followed::Revised;
 use serde::Deserialize;
 
-/// A CertificateSigningRequest, as far as it is looked at.
+/// The fields of a CertificateSigningRequest that matter.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Submitted {
@@ -44,10 +44,10 @@ impl Revised for Submitted {
     }
 }
 
-/// What became of it.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing yet; what is waited for.
+    /// Pending; names what is still missing.
     Waiting(&'static str),
     /// It will never be signed.
     Refused(String),
@@ -55,7 +55,7 @@ pub(crate) enum Verdict {
     Signed(Vec<u8>),
 }
 
-/// Judges a request. Whoever says no is heard at once.
+/// Judges a request. A denial counts at once.
 pub(crate) fn judge(submitted: &Submitted) -> Verdict {
     let Status { conditions, certificate } = &submitted.status;
     let holds = |kind: &str| {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_says_no_is_heard_and_a_certificate_needs_approval() {
+    fn a_denial_counts_and_a_certificate_needs_approval() {
         let condition = |kind: &str, status: &str| {
             format!(r#"{{"type":"{kind}","status":"{status}","reason":"R","message":"M"}}"#)
         };
@@ -105,7 +105,7 @@ mod tests {
         }
         let broken = r#"{"status":{"conditions":[{"type":"Approved","status":"True"}],"certificate":"?"}}"#;
         assert!(matches!(judge(&serde_json::from_str(broken).unwrap()), Verdict::Refused(_)));
-        // As it is right after it was made.
+        // The state right after its creation.
         assert_eq!(
             judge(&serde_json::from_str(r#"{"metadata":{},"status":{}}"#).unwrap()),
             Verdict::Waiting("approval")

@@ -1,7 +1,7 @@
-//! A connection to the Kubernetes API, and the few requests that are made over it.
+//! A connection to the Kubernetes API, and the few requests that it offers.
 //!
-//! Where the API is comes from `KUBECONFIG`, or from the pod's service account, and from nothing else: a kubeconfig in a
-//! home directory is for people, not for agents. That there is neither is an answer, not an error.
+//! The API's address comes from `KUBECONFIG` or from the pod's service account, and from nothing else: a kubeconfig in
+//! a home directory is for people, not for agents. If both are missing, that is an answer, not an error.
 
 use api::kubernetes::Node;
 use base64::Engine as _;
@@ -20,10 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a pod finds its service account.
+/// The folder of a pod's service account.
 pub const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// How long one request may take unless the caller says otherwise.
+/// How long one request may take, unless the caller sets another limit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why there is no connection.
@@ -32,13 +32,13 @@ pub enum OpenError {
     /// The kubeconfig cannot be used.
     #[error("cannot use the kubeconfig {origin}: {source}")]
     Kubeconfig {
-        /// The file or variable that named it.
+        /// The file or variable that names it.
         origin: String,
         /// What is wrong with it.
         #[source]
         source: Box<KubeconfigError>,
     },
-    /// The settings cannot become a client.
+    /// No client can be built from the settings.
     #[error("cannot prepare the connection to Kubernetes: {0}")]
     Client(#[source] Box<kube::Error>),
     /// This is not a pod.
@@ -52,51 +52,51 @@ pub enum OpenError {
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The API refused.
+    /// The API rejected the request.
     #[error("{what}: the Kubernetes API answered {code}: {message}")]
     Refused {
-        /// What was asked.
+        /// The request.
         what: String,
         /// The HTTP status.
         code: u16,
-        /// Its words.
+        /// The API's message.
         message: String,
     },
-    /// No answer that could be read.
+    /// There was no readable answer.
     #[error("{what}: {source}")]
     Broken {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// What happened.
+        /// The underlying error.
         #[source]
         source: Box<kube::Error>,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("{what}: no answer from the Kubernetes API within {} s", patience.as_secs())]
     Late {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// How long was waited.
+        /// The time limit.
         patience: Duration,
     },
-    /// The question itself cannot be asked.
+    /// The request could not be built.
     #[error("{what}: {reason}")]
     Question {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// Why it cannot be.
+        /// The reason.
         reason: String,
     },
 }
 
 impl ApiError {
-    /// Whether the API says that there is no such object.
+    /// Whether the object does not exist, according to the API.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused { code: 404, .. })
     }
 
-    /// Whether the API does not let us ask.
+    /// Whether the API does not permit the request.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Refused { code: 401 | 403, .. })
@@ -119,10 +119,10 @@ impl std::fmt::Debug for KubeAccess {
 }
 
 impl KubeAccess {
-    /// The API that the environment names; nothing when it names none.
+    /// Connects to the API that the environment names; `None` if it names none.
     ///
     /// # Errors
-    /// When what it names cannot be used.
+    /// When the named API cannot be used.
     pub async fn from_environment(
         environment: &(dyn Environment + Send + Sync),
     ) -> Result<Option<Self>, OpenError> {
@@ -132,15 +132,16 @@ impl KubeAccess {
         }
     }
 
-    /// The API that the environment names, with the service account of this folder where `KUBECONFIG` is not set.
+    /// Connects to the API that the environment names, with the service account in this folder if `KUBECONFIG` is not
+    /// set.
     ///
     /// # Errors
-    /// When it names none, or one that cannot be used.
+    /// When the environment names no API, or one that cannot be used.
     pub fn open<'a>(
         environment: &'a (dyn Environment + Send + Sync),
         service_account: &'a Path,
     ) -> BoxFuture<'a, Result<Self, OpenError>> {
-        // Boxed: an async function is compiled again into every crate that awaits it.
+        // Boxed: an async function would be compiled again in every crate that awaits it.
         async move {
             match variable(environment, "KUBECONFIG") {
                 Some(path) => {
@@ -153,7 +154,7 @@ impl KubeAccess {
         .boxed()
     }
 
-    /// The API of the cluster that this pod runs in.
+    /// Connects to the API of the cluster that this pod runs in.
     ///
     /// # Errors
     /// When this is not a pod, or its files cannot be used.
@@ -174,7 +175,7 @@ impl KubeAccess {
         if environment.exists(&authority) {
             cluster["certificate-authority"] = json!(authority);
         }
-        // The file is read again when its token nears its end.
+        // The file is read again when its token is about to expire.
         let kubeconfig = json!({
             "current-context": "pod",
             "clusters": [{"name": "pod", "cluster": cluster}],
@@ -184,12 +185,12 @@ impl KubeAccess {
         let origin = format!("of the service account in {}", service_account.display());
         match serde_json::from_value::<Kubeconfig>(kubeconfig) {
             Ok(kubeconfig) => Self::from_kubeconfig(&origin, move || Ok(kubeconfig.clone())).await,
-            // A path that is not text is the only thing that cannot be said in JSON.
+            // Only a path that is not valid UTF-8 cannot be expressed in JSON.
             Err(_) => Err(OpenError::NotInCluster),
         }
     }
 
-    /// Connects as `kubeconfig` says, which is asked again when the server does not accept the credentials any more.
+    /// Connects with `kubeconfig`, which is called again when the server no longer accepts the credentials.
     async fn from_kubeconfig<F>(origin: &str, kubeconfig: F) -> Result<Self, OpenError>
     where
         F: Fn() -> Result<Kubeconfig, KubeconfigError> + Clone + Send + Sync + 'static,
@@ -209,14 +210,14 @@ impl KubeAccess {
         Ok(Self { client, server, authority, patience: PATIENCE })
     }
 
-    /// This connection with another limit on how long a request may take.
+    /// Sets another time limit for requests.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The connection itself, for components with requests of their own.
+    /// The client, for components with their own requests.
     #[must_use]
     pub fn client(&self) -> &kube::Client {
         &self.client
@@ -228,16 +229,16 @@ impl KubeAccess {
         &self.server
     }
 
-    /// The certificates of the authority that signed the server's, in PEM; empty when the system's are used.
+    /// The certificates of the authority that signed the server's, in PEM; empty if the system's authorities are used.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The texts of a config map.
+    /// Reads the texts of a ConfigMap.
     ///
     /// # Errors
-    /// When it cannot be read; [`ApiError::is_not_found`] says that there is none.
+    /// When it cannot be read; [`ApiError::is_not_found`] if it does not exist.
     pub async fn config_map(
         &self,
         namespace: &str,
@@ -254,16 +255,16 @@ impl KubeAccess {
         Ok(found.data.unwrap_or_default())
     }
 
-    /// A node, as Kubernetes has it.
+    /// Reads a node from Kubernetes.
     ///
     /// # Errors
-    /// When it cannot be read; [`ApiError::is_not_found`] says that there is none.
+    /// When it cannot be read; [`ApiError::is_not_found`] if it does not exist.
     pub async fn node(&self, name: &str) -> Result<Node, ApiError> {
         let what = format!("reading Kubernetes node {name}");
         self.request(what, Method::GET, &format!("/api/v1/nodes/{}", segment(name)), None, JSON).await
     }
 
-    /// Sets a condition of a node; its other conditions stay.
+    /// Sets a condition of a node; its other conditions are kept.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -302,7 +303,7 @@ impl KubeAccess {
             .uri(path)
             .header(http::header::ACCEPT, JSON)
             .header(http::header::CONTENT_TYPE, content_type)
-            // A server that is busy for longer than we are patient is reported as such, not as one that is silent.
+            // A server that is busy for longer than the time limit is reported as busy, not as silent.
             .extension(WaitLimit(self.patience / 2))
             .body(body.unwrap_or_default());
         let request = match request {
@@ -326,19 +327,19 @@ const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 /// A condition of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCondition<'a> {
-    /// The aspect.
+    /// The type of the condition.
     pub kind: &'a str,
     /// `True` or `False`.
     pub status: &'a str,
-    /// A word for the cause.
+    /// The reason, in one word.
     pub reason: &'a str,
-    /// A sentence for people.
+    /// A message for people.
     pub message: &'a str,
-    /// When it was seen, as Kubernetes writes times.
+    /// The time of the observation, in Kubernetes' format.
     pub time: &'a str,
 }
 
-/// The settings of a connection, with all files as they are now.
+/// Builds the settings of a connection from the present contents of all files.
 async fn settings(
     kubeconfig: impl Fn() -> Result<Kubeconfig, KubeconfigError>,
 ) -> Result<kube::Config, KubeconfigError> {
@@ -351,24 +352,25 @@ async fn settings(
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.disable_compression = true;
     if !has_proxy {
-        // `kube` also takes one from the environment, but not the exceptions that go with it.
+        // `kube` also reads a proxy from the environment, but not the exceptions that belong to it.
         config.proxy_url = None;
     }
     Ok(config)
 }
 
-/// A variable that is set to something.
+/// A variable that is set and not empty.
 fn variable(environment: &dyn Environment, name: &str) -> Option<String> {
     environment.variable(name)?.into_string().ok().filter(|value| !value.is_empty())
 }
 
-/// An address with a port; an IPv6 address needs brackets for that.
+/// Joins a host and a port; an IPv6 address needs brackets.
 #[must_use]
 pub fn join_host_port(host: &str, port: &str) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Names of Kubernetes' objects have no characters that mean anything in a path, except in a mistake or an attack.
+/// Encodes a name for a path. Names of Kubernetes' objects have no special characters there, except by mistake or in an
+/// attack.
 pub(crate) fn segment(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -378,11 +380,11 @@ pub(crate) fn segment(name: &str) -> String {
             text.push_str(&format!("%{byte:02X}"));
         }
     }
-    // Dots alone would be steps in the path.
+    // Dots alone would be path steps.
     if text.chars().all(|character| character == '.') { text.replace('.', "%2E") } else { text }
 }
 
-/// Certificates as text.
+/// Encodes certificates as PEM text.
 fn pem(certificates: &[Vec<u8>]) -> String {
     let mut text = String::new();
     for certificate in certificates {
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_api_is_asked_again_and_one_that_stays_busy_is_reported() {
+    async fn requests_to_a_busy_api_are_retried_and_finally_reported() {
         let busy = "429 Too Many Requests\r\n";
         let server = testkit::ScriptedServer::start(&[busy, busy, "200 OK\r\n\r\n{\"data\":{\"a\":\"b\"}}"])
             .expect("a server");

@@ -1,7 +1,7 @@
-//! Requests to the Kubernetes API: one object, a page of a list, a watch, a write.
+//! Requests to the Kubernetes API: read one object, a page of a list, watch, write.
 //!
-//! Answers are decoded straight into the caller's type, so fields that nobody asked for are never in memory. A refusal
-//! keeps the API's own words: they name the verb, the resource and the account, which is what the person who repairs the
+//! Answers are decoded straight into the caller's type, so unused fields are never held in memory. An error keeps the
+//! API's own message: it names the verb, the resource and the account, which is what the person who repairs the
 //! permissions needs. Nothing is retried here.
 
 use crate::KubeAccess;
@@ -16,13 +16,13 @@ use std::time::Duration;
 /// How long a request other than a watch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many objects a page of a list has.
+/// How many objects are on one page of a list.
 const PAGE: u32 = 500;
 
-/// After how long a watch is ended by the server, so that a connection that died silently is noticed.
+/// How soon the server ends a watch, so that a silently broken connection is noticed.
 const WATCH_SECONDS: u64 = 300;
 
-/// The body of a patch that replaces the fields it names.
+/// The content type of a patch that replaces the fields it names.
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 
 const JSON: &str = "application/json";
@@ -30,34 +30,34 @@ const JSON: &str = "application/json";
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// A permission is missing; the API's words name it.
+    /// A permission is missing; the API's message names it.
     #[error("cannot {what}: a permission is missing: {message}")]
     Forbidden {
         /// What was attempted.
         what: String,
-        /// The API's words.
+        /// The API's message.
         message: String,
     },
-    /// The API refused otherwise.
+    /// The API rejected the request for another reason.
     #[error("cannot {what}: the Kubernetes API answered {code}: {message}")]
     Refused {
         /// What was attempted.
         what: String,
         /// The HTTP status.
         code: u16,
-        /// The API's words.
+        /// The API's message.
         message: String,
     },
-    /// No answer that could be read.
+    /// There was no readable answer.
     #[error("cannot {what}: {source}")]
     Broken {
         /// What was attempted.
         what: String,
-        /// What happened.
+        /// The underlying error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No answer in time.
+    /// There was no answer in time.
     #[error("cannot {what}: no answer from the Kubernetes API within {} s", PATIENCE.as_secs())]
     Late {
         /// What was attempted.
@@ -72,13 +72,13 @@ impl ClusterError {
         matches!(self, Self::Refused { code: 404, .. })
     }
 
-    /// Whether the object changed in between, or exists already.
+    /// Whether the object changed in the meantime, or exists already.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused { code: 409, .. })
     }
 
-    /// Whether the revision asked for is gone, so that a list is due.
+    /// Whether the requested revision is gone, so that a new list is needed.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Refused { code: 410, .. })
@@ -105,23 +105,23 @@ impl ClusterError {
     }
 }
 
-/// A collection of objects of one kind, over all namespaces.
+/// A collection of objects of one kind, across all namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
     /// The group and version: `/api/v1`, `/apis/networking.k8s.io/v1`.
     pub prefix: &'static str,
-    /// The kind in the path: `pods`.
+    /// The resource in the path: `pods`.
     pub plural: &'static str,
 }
 
 impl Collection {
-    /// The path of all objects.
+    /// The path of all objects in the collection.
     #[must_use]
     pub fn path(self) -> String {
         format!("{}/{}", self.prefix, self.plural)
     }
 
-    /// The path of one object; an empty namespace is for kinds without.
+    /// The path of one object; the namespace is empty for cluster-scoped kinds.
     #[must_use]
     pub fn object(self, namespace: &str, name: &str) -> String {
         match namespace {
@@ -153,31 +153,31 @@ struct PageMeta {
 }
 
 impl<T> Page<T> {
-    /// The revision of the whole list.
+    /// The revision of the list.
     #[must_use]
     pub fn revision(&self) -> &str {
         &self.metadata.revision
     }
 
-    /// The token of the next page, if there is one.
+    /// The token of the next page; `None` on the last one.
     #[must_use]
     pub fn next(&self) -> Option<&str> {
         self.metadata.next.as_deref().filter(|token| !token.is_empty())
     }
 }
 
-/// One thing that happened to a collection.
+/// One change of a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterEvent<T> {
-    /// The object is new or changed.
+    /// The object was created or changed.
     Present(T),
-    /// The object is gone; this is what it was.
+    /// The object was deleted; its last state.
     Gone(T),
-    /// Nothing happened up to this revision.
+    /// There were no other changes up to this revision.
     Bookmark(String),
 }
 
-/// A running watch. An `Err` item is the last one; an end without one is an ordinary end.
+/// A running watch. An `Err` item is always the last; a stream that ends without one ended normally.
 pub type ClusterWatch<T> = BoxStream<'static, Result<ClusterEvent<T>, ClusterError>>;
 
 /// A connection to the Kubernetes API. Cheap to clone.
@@ -193,30 +193,30 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// The API over an open connection.
+    /// Uses the API over an open connection.
     #[must_use]
     pub fn new(access: &KubeAccess) -> Self {
         Self { client: access.client().clone() }
     }
 
-    /// The API over this client, which tests may answer themselves.
+    /// Uses the API over this client; tests may supply the answers.
     #[must_use]
     pub fn of(client: kube::Client) -> Self {
         Self { client }
     }
 
-    /// Reads what is at a path.
+    /// Reads the object or list at a path.
     ///
     /// # Errors
-    /// When it cannot be read; `what` says in the error what was attempted ("read pod x").
+    /// When it cannot be read; the error describes the attempt with `what` ("read pod x").
     pub async fn get<T: DeserializeOwned>(&self, what: &str, path: &str) -> Result<T, ClusterError> {
         self.call(what, Method::GET, path, None, JSON).await
     }
 
-    /// Sends a body to a path: POST creates, PUT replaces, PATCH changes as its content type says, DELETE deletes.
+    /// Sends a body to a path: POST creates, PUT replaces, PATCH changes according to its content type, DELETE deletes.
     ///
     /// # Errors
-    /// When the API refuses or cannot be reached.
+    /// When the API rejects the request or cannot be reached.
     pub async fn send<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -231,7 +231,7 @@ impl Cluster {
     /// Creates an object in a collection.
     ///
     /// # Errors
-    /// As [`Cluster::send`]; [`ClusterError::is_conflict`] says that it is there already.
+    /// As [`Cluster::send`]; [`ClusterError::is_conflict`] if it exists already.
     pub async fn create<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -241,10 +241,10 @@ impl Cluster {
         self.send(what, Method::POST, path, body, JSON).await
     }
 
-    /// Replaces an object. With a `resourceVersion` in the body, only that version.
+    /// Replaces an object; only the version in the body's `resourceVersion`, if it has one.
     ///
     /// # Errors
-    /// As [`Cluster::send`]; [`ClusterError::is_conflict`] says that somebody else was faster.
+    /// As [`Cluster::send`]; [`ClusterError::is_conflict`] if another client was faster.
     pub async fn replace<T: DeserializeOwned>(
         &self,
         what: &str,
@@ -254,12 +254,12 @@ impl Cluster {
         self.send(what, Method::PUT, path, body, JSON).await
     }
 
-    /// Whether the API says that it is well.
+    /// Checks that the API reports itself as healthy.
     ///
     /// # Errors
-    /// When it says otherwise, or nothing.
+    /// When it reports otherwise, or does not answer.
     pub async fn healthz(&self, patience: Duration) -> Result<(), ClusterError> {
-        let what = "ask the API server for its health".to_owned();
+        let what = "check the health of the API server".to_owned();
         let request = Request::get("/healthz").body(Vec::new());
         let request =
             request.map_err(|error| ClusterError::Broken { what: what.clone(), source: error.into() })?;
@@ -270,10 +270,10 @@ impl Cluster {
         }
     }
 
-    /// One page of a list: the first, or the one that a token names.
+    /// Reads one page of a list: the first, or the one that a token names.
     ///
     /// # Errors
-    /// As [`Cluster::get`]; [`ClusterError::is_expired`] says that the moment of the first page is gone.
+    /// As [`Cluster::get`]; [`ClusterError::is_expired`] if the revision of the first page is gone.
     pub async fn page<T: DeserializeOwned>(
         &self,
         collection: Collection,
@@ -281,7 +281,7 @@ impl Cluster {
     ) -> Result<Page<T>, ClusterError> {
         let mut path = format!("{}?limit={PAGE}", collection.path());
         if let Some(token) = token {
-            // Writing into a string cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(path, "&continue={}", encode(token));
         }
         self.get(&format!("list {}", collection.plural), &path).await
@@ -290,7 +290,7 @@ impl Cluster {
     /// Follows a collection from a revision on.
     ///
     /// # Errors
-    /// When the watch cannot be started; later troubles come as items.
+    /// When the watch cannot be started; later errors arrive as items.
     pub async fn watch<T: DeserializeOwned + Clone + Send + 'static>(
         &self,
         collection: Collection,
@@ -299,7 +299,8 @@ impl Cluster {
         self.watch_selected(format!("watch {}", collection.plural), collection, "", revision).await
     }
 
-    /// Follows one object of a collection, by its name, from a revision on; from an empty one, what it is now comes first.
+    /// Follows one object of a collection by its name, from a revision on; from an empty revision, its present state
+    /// comes first.
     ///
     /// # Errors
     /// As [`Cluster::watch`].
@@ -321,7 +322,7 @@ impl Cluster {
         selector: &str,
         revision: &str,
     ) -> Result<ClusterWatch<T>, ClusterError> {
-        // An odd time keeps many programs from coming back in the same second.
+        // A random time keeps many programs from reconnecting in the same second.
         let seconds = WATCH_SECONDS + u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{selector}&resourceVersion={}",
@@ -343,7 +344,7 @@ impl Cluster {
             let (mut events, what) = state?;
             let next = match tokio::time::timeout_at(deadline, events.next()).await {
                 Ok(next) => next?,
-                // Even the end that we asked for did not arrive.
+                // The server did not end the watch at the requested time either.
                 Err(_) => return Some((Err(ClusterError::Late { what }), None)),
             };
             let event = match next {
@@ -384,7 +385,7 @@ impl Cluster {
     }
 }
 
-/// Text as a part of a path or query.
+/// Percent-encodes text for a path or query.
 #[must_use]
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
@@ -395,7 +396,7 @@ pub fn encode(text: &str) -> String {
             let _ = write!(encoded, "%{byte:02X}");
         }
     }
-    // Dots alone would be steps in the path.
+    // Dots alone would be path steps.
     if encoded.chars().all(|character| character == '.') { encoded.replace('.', "%2E") } else { encoded }
 }
 
@@ -404,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_hold_only_what_belongs_in_them() {
+    fn names_and_tokens_are_escaped_in_paths() {
         let pods = Collection { prefix: "/api/v1", plural: "pods" };
         assert_eq!(pods.path(), "/api/v1/pods");
         assert_eq!(pods.object("a", "b.c"), "/api/v1/namespaces/a/pods/b.c");
@@ -414,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_distinguished_and_keep_the_words_of_the_api() {
+    fn errors_are_distinguished_and_keep_the_apis_message() {
         let words = "pods is forbidden: User \"x\" cannot list resource \"pods\"";
         let error = ClusterError::refused("list pods".into(), 403, words.into());
         assert!(error.to_string().contains("a permission is missing") && error.to_string().contains(words));

@@ -1,5 +1,5 @@
-//! A collection of the Kubernetes API, to be followed by the machine of crate `follow`. Objects are cut down as they arrive, page
-//! by page and event by event: whole ones are never kept.
+//! A collection of the Kubernetes API, for the state machine of crate `follow`. Objects are reduced as they arrive,
+//! page by page and event by event: whole ones are never kept.
 
 use crate::cluster::{Cluster, ClusterError, ClusterEvent, Collection};
 use follow::Source;
@@ -11,9 +11,9 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// An object, or what is kept of one, that knows the revision at which it was seen.
+/// An object, or the part of one that is kept, with the revision at which it was seen.
 pub trait Revised: Send + 'static {
-    /// The revision.
+    /// The revision at which it was seen.
     fn revision(&self) -> &str;
 }
 
@@ -23,7 +23,7 @@ impl Revised for Value {
     }
 }
 
-/// A collection whose objects are decoded as `W`, of which `T` is kept.
+/// A collection whose objects are decoded as `W` and reduced to `T`.
 pub struct Followed<W, T> {
     cluster: Cluster,
     collection: Collection,
@@ -33,13 +33,13 @@ pub struct Followed<W, T> {
 /// A page of a list.
 #[derive(Debug)]
 pub struct FollowedPage<T> {
-    /// What is kept of its objects.
+    /// The reduced objects.
     pub objects: Vec<T>,
     revision: String,
 }
 
 impl<W, T> Followed<W, T> {
-    /// This collection, of whose objects `take` keeps something.
+    /// Follows this collection; `take` reduces its objects.
     pub fn new(
         cluster: Cluster,
         collection: Collection,
@@ -78,7 +78,7 @@ impl<W: DeserializeOwned + Clone + Send + 'static, T: Revised> Source for Follow
     type Part = FollowedPage<T>;
     type Change = ClusterEvent<T>;
 
-    /// Always the newest: pages of an old list could miss what a subscriber has seen before.
+    /// Always the newest list: pages of an old one could miss what a subscriber has already seen.
     async fn list(&self, _revision: &str) -> Result<Items<FollowedPage<T>>, Failure> {
         let (collection, take) = (self.collection, Arc::clone(&self.take));
         let pages = stream::try_unfold(Some((self.cluster.clone(), None::<String>)), move |state| {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_the_api_lead_to_the_right_step() {
+    fn api_errors_lead_to_the_right_step() {
         let refused = |code| ClusterError::Refused { what: "list pods".into(), code, message: "no".into() };
         let forbidden = ClusterError::Forbidden { what: "list pods".into(), message: "no".into() };
         for (error, class) in [

@@ -1,25 +1,25 @@
 //! The kubeconfig that the CNI plugin reads: one cluster `local`, one user `calico`, one context `calico-context`.
 //!
-//! The names are Calico's, because people and programs look for them. The file holds a token and is for root alone.
+//! The names are Calico's, because people and programs look for them. The file contains a token and is for root only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io;
 use std::path::Path;
 
-/// The mode of the file: nobody but its owner.
+/// The mode of the file: only its owner has access.
 pub const MODE: u32 = 0o600;
 
-/// How the server's certificate is checked.
+/// How the server's certificate is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust<'a> {
-    /// By these certificates, in PEM; by the system's when there are none.
+    /// Against these certificates, in PEM; if empty, against the system's.
     Authority(&'a str),
-    /// Not at all.
+    /// Not verified.
     Nothing,
 }
 
-/// The text of the file.
+/// Returns the text of the file.
 #[must_use]
 pub fn render(server: &str, trust: Trust<'_>, token: &str) -> String {
     let trust = match trust {
@@ -50,7 +50,7 @@ pub fn render(server: &str, trust: Trust<'_>, token: &str) -> String {
     )
 }
 
-/// Writes the file, for its owner only, whole or not at all.
+/// Writes the file for its owner only, whole or not at all.
 ///
 /// # Errors
 /// When it cannot be written.

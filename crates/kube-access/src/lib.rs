@@ -1,16 +1,16 @@
-//! What components ask of Kubernetes beside Calico's data: config maps, a node's addresses and conditions, and tokens for
-//! the CNI plugin.
+//! What components need from Kubernetes besides Calico's data: ConfigMaps, a node's addresses and conditions, and
+//! tokens for the CNI plugin.
 //!
-//! - [`access`]: a connection, found as Calico's node finds it (`KUBECONFIG`, or the pod's service account).
-//! - [`secret`]: one secret, read and waited for.
-//! - [`cluster`]: any object, list, watch and write, decoded into the types of the caller.
-//! - [`followed`]: a collection as something to follow.
-//! - [`reviews`]: whose a token is, and what a user may do; [`remembered`]: answers for a while.
+//! - [`access`]: a connection, found in the same way as by Calico's node (`KUBECONFIG`, or the pod's service account).
+//! - [`secret`]: one secret, read and watched.
+//! - [`cluster`]: reads, lists, watches and writes of any object, decoded into the caller's types.
+//! - [`followed`]: a collection for crate `follow`.
+//! - [`reviews`]: the owner of a token, and the permissions of a user; [`remembered`]: a cache of answers.
 //! - [`token`]: tokens of service accounts, and when to fetch the next one.
 //! - [`kubeconfig`]: the file that the CNI plugin reads.
 //!
-//! It refuses to retry, except what a busy API turned away ([`datastore::kubernetes::repeating`]): who calls decides. It
-//! holds no Calico data; that is the datastore's.
+//! Does not retry, except requests that a busy API rejected ([`datastore::kubernetes::repeating`]): the caller decides.
+//! Has no Calico data; that is the datastore's.
 
 pub mod access;
 pub mod cluster;

@@ -1,11 +1,11 @@
-//! Answers for a while, never more than so many.
+//! A cache of answers, limited in time and number.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Answers by question.
+/// Remembered answers by question.
 #[derive(Debug)]
 pub struct Remembered<K, V> {
     most: usize,
@@ -13,13 +13,13 @@ pub struct Remembered<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Remembered<K, V> {
-    /// At most so many answers.
+    /// Holds at most `most` answers.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, answers: Mutex::default() }
     }
 
-    /// The answer, if it is still good.
+    /// Returns the answer, if it is still valid.
     #[must_use]
     pub fn get(&self, question: &K) -> Option<V> {
         self.get_at(question, Instant::now())
@@ -43,7 +43,7 @@ impl<K: Hash + Eq, V: Clone> Remembered<K, V> {
         if answers.len() >= self.most {
             answers.retain(|_, (until, _)| *until > now);
         }
-        // Still full of answers that are good: somebody asks faster than anything is forgotten.
+        // Still full of valid answers: questions arrive faster than answers expire.
         if answers.len() >= self.most {
             answers.clear();
         }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_forgotten_in_time_and_in_number() {
+    fn remembered_answers_are_limited_in_time_and_number() {
         let (remembered, begin) = (Remembered::new(2), Instant::now());
         let later = begin + Duration::from_secs(15);
         remembered.put_at(1, "a", Duration::from_secs(10), begin);

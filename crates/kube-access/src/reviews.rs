@@ -1,6 +1,7 @@
-//! Questions that Kubernetes answers: whose token is this (TokenReview), and may this user do that (SubjectAccessReview)?
+//! Questions that Kubernetes answers: who owns this token (TokenReview), and may this user do that
+//! (SubjectAccessReview)?
 //!
-//! It refuses to remember answers: the caller knows for how long they are good.
+//! Does not remember answers: the caller knows how long they are valid.
 
 use crate::cluster::{Cluster, ClusterError};
 use serde::Deserialize;
@@ -8,26 +9,26 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The group of those who may do everything, always.
+/// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
 
-/// Who asks.
+/// A user of the API.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[serde(default)]
 pub struct User {
     /// The name.
     #[serde(rename = "username")]
     pub name: String,
-    /// The uid, where there is one.
+    /// The uid; empty if unknown.
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
-    /// What else is known.
+    /// Everything else that is known of the user.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Nobody in particular.
+    /// The anonymous user.
     #[must_use]
     pub fn anonymous() -> Self {
         Self {
@@ -37,7 +38,7 @@ impl User {
         }
     }
 
-    /// Somebody who may do everything.
+    /// A user who may do everything.
     #[must_use]
     pub fn master(name: &str) -> Self {
         Self { name: name.to_owned(), groups: vec![MASTERS.to_owned()], ..Self::default() }
@@ -50,19 +51,19 @@ impl User {
     }
 }
 
-/// Whether something is allowed.
+/// The answer to whether something is allowed.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default)]
 pub struct Permission {
-    /// Whether it is.
+    /// Whether it is allowed.
     #[serde(rename = "allowed")]
     pub is_allowed: bool,
-    /// Kubernetes' words about it.
+    /// Kubernetes' reason.
     pub reason: String,
 }
 
 impl Permission {
-    /// It is allowed, and nothing is said about it.
+    /// A permission without a reason.
     #[must_use]
     pub fn granted() -> Self {
         Self { is_allowed: true, ..Self::default() }
@@ -81,20 +82,21 @@ struct TokenStatus {
     user: User,
 }
 
-/// Whose token this is; nothing if it is nobody's.
+/// Returns the owner of a token; `None` if the token is invalid.
 ///
 /// # Errors
-/// When Kubernetes cannot be asked.
+/// When Kubernetes cannot be reached.
 pub async fn owner_of(cluster: &Cluster, token: &str) -> Result<Option<User>, ClusterError> {
     let spec = json!({"token": token});
     let status: TokenStatus = ask(cluster, "authentication.k8s.io/v1", "TokenReview", &spec).await?;
     Ok(status.authenticated.then_some(status.user))
 }
 
-/// Whether a user may do something: `subject` has the `resourceAttributes` or `nonResourceAttributes` of the review.
+/// Asks whether a user may do something: `subject` has the `resourceAttributes` or `nonResourceAttributes` of the
+/// review.
 ///
 /// # Errors
-/// When Kubernetes cannot be asked.
+/// When Kubernetes cannot be reached.
 pub async fn permission(cluster: &Cluster, user: &User, subject: Value) -> Result<Permission, ClusterError> {
     ask(cluster, "authorization.k8s.io/v1", "SubjectAccessReview", &with_user(user, subject)).await
 }
@@ -111,7 +113,7 @@ async fn ask<S: DeserializeOwned>(
     Ok(review.status)
 }
 
-/// The question with all that is known of the user.
+/// Adds everything that is known of the user to the review.
 fn with_user(user: &User, mut spec: Value) -> Value {
     spec["user"] = user.name.as_str().into();
     spec["groups"] = json!(user.groups);
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_asked_about_with_all_that_is_known_of_them() {
+    fn a_review_has_everything_known_of_the_user() {
         let user = json!({"username": "ann", "uid": "7", "groups": ["dev"], "extra": {"a": ["b"]}});
         let user: User = serde_json::from_value(user).unwrap();
         let path = json!({"nonResourceAttributes": {"path": "/flows", "verb": "get"}});

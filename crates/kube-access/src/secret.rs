@@ -1,7 +1,8 @@
-//! One secret, read and waited for. A role that names the secret is enough: it is listed and watched by its name.
+//! One secret, read and watched. A role that names the secret is enough: it is listed and watched by its name.
 //!
-//! Not by the machine of crate `follow`, which keeps a whole collection in step: of one object there is nothing to keep. Whatever
-//! the watch says, even that it ended, the secret is read again, so that no event can be misunderstood.
+//! This does not use the state machine of crate `follow`, which keeps a whole collection in step: for one object there
+//! is nothing to keep. Whatever the watch reports, even its end, the secret is read again, so that no event can be
+//! misinterpreted.
 
 use crate::access::{ApiError, JSON, KubeAccess, segment};
 use base64::Engine as _;
@@ -13,15 +14,15 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a server holds a question open before it is asked again.
+/// How long a server keeps a watch open.
 const WATCH: Duration = Duration::from_secs(300);
 
-/// A secret as it was found.
+/// The state of a secret.
 #[derive(Debug)]
 pub struct FoundSecret {
-    /// Its keys; nothing if there is no such secret. What is not text is left out.
+    /// Its keys; `None` if the secret does not exist. Values that are not text are left out.
     pub keys: Option<BTreeMap<String, Secret>>,
-    /// Where to wait from.
+    /// The revision to watch from.
     pub revision: String,
 }
 
@@ -64,7 +65,7 @@ impl KubeAccess {
         Ok(FoundSecret { keys, revision: list.metadata.resource_version })
     }
 
-    /// Waits until a secret has changed since `revision`, or it is time to look again.
+    /// Waits until a secret may have changed since `revision`; the caller reads it again.
     ///
     /// # Errors
     /// When it cannot be watched.
@@ -80,7 +81,7 @@ impl KubeAccess {
         let broken = |source: kube::Error| ApiError::Broken { what: what(), source: Box::new(source) };
         let stream = self.client().request_stream(request).await.map_err(broken)?;
         let mut stream = Box::pin(stream);
-        // Whatever the server says, or that it stops: the secret is read again.
+        // Any event, or the end of the watch: the secret is read again.
         let mut line = String::new();
         let _ = tokio::time::timeout(WATCH + Duration::from_secs(30), stream.read_line(&mut line)).await;
         Ok(())

@@ -1,5 +1,5 @@
-//! Tokens of service accounts: fetched from the API, or taken from the pod's own file where the API has no such request;
-//! and the moment at which to fetch the next one.
+//! Tokens of service accounts: requested from the API, or read from the pod's own file if the API does not support such
+//! requests; and when to fetch the next one.
 
 use crate::access::{ApiError, JSON, KubeAccess, segment};
 use base64::Engine as _;
@@ -12,21 +12,21 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a token is asked to live.
+/// The requested lifetime of a token.
 pub const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The shortest pause between two requests.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A new token is fetched when this part of the old one's remaining life is over.
+/// A new token is fetched after the remaining life of the old one divided by this.
 const FRACTION: u32 = 4;
 
-/// A token and its end.
+/// A token and its expiry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The token itself. Not for messages or logs.
     pub text: String,
-    /// When it ends.
+    /// When it expires.
     pub expires: Timestamp,
 }
 
@@ -39,25 +39,25 @@ impl fmt::Debug for Token {
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The API gives none.
+    /// The API does not issue one.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// The API's answer has no usable end.
+    /// The API's answer has no usable expiry.
     #[error("the API's token has no usable expiration: {0}")]
     Expiration(String),
     /// The pod's own file cannot be read.
     #[error("cannot read the service account's token {path}: {source}")]
     File {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// The pod's own file holds no token that we understand.
+    /// The pod's own file has no token that can be parsed.
     #[error("the service account's token in {path} cannot be used: {reason}")]
     Claims {
-        /// Which file.
+        /// The path of the file.
         path: String,
         /// What is wrong with it.
         reason: String,
@@ -67,7 +67,8 @@ pub enum TokenError {
 /// Fetches a token for a service account.
 ///
 /// # Errors
-/// When the API gives none. Where the API does not know such requests, the pod's own token of `own_token` is the answer.
+/// When the API issues none. If the API does not support token requests, the pod's own token in `own_token` is
+/// returned.
 pub async fn fetch(
     access: &KubeAccess,
     namespace: &str,
@@ -115,7 +116,7 @@ async fn create(access: &KubeAccess, namespace: &str, service_account: &str) -> 
     Ok(Token { text: answer.status.token, expires })
 }
 
-/// Whether the API offers token requests. One that does not answer is taken to offer them: only a clear no is one.
+/// Whether the API supports token requests. If it does not answer, it is assumed to: only a clear no counts.
 async fn supports_requests(access: &KubeAccess) -> bool {
     #[derive(Deserialize)]
     struct Resources {
@@ -125,7 +126,7 @@ async fn supports_requests(access: &KubeAccess) -> bool {
     struct Named {
         name: String,
     }
-    let what = "asking which requests the API offers".to_owned();
+    let what = "checking which requests the API offers".to_owned();
     match access.request::<Resources>(what, Method::GET, "/api/v1", None, JSON).await {
         Ok(found) => found.resources.iter().any(|resource| resource.name == "serviceaccounts/token"),
         Err(error) => {
@@ -135,17 +136,17 @@ async fn supports_requests(access: &KubeAccess) -> bool {
     }
 }
 
-/// The pod's own token.
+/// Reads the pod's own token.
 ///
 /// # Errors
-/// When the file cannot be read or holds no token.
+/// When the file cannot be read or has no token.
 pub fn from_file(path: &Path) -> Result<Token, TokenError> {
     let name = || path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|source| TokenError::File { path: name(), source })?;
     parse(text.trim()).map_err(|reason| TokenError::Claims { path: name(), reason })
 }
 
-/// A token whose end is in its own claims. Its signature is the API's business.
+/// Parses a token whose expiry is in its own claims. The API checks the signature, not we.
 fn parse(text: &str) -> Result<Token, String> {
     #[derive(Deserialize)]
     struct Claims {
@@ -168,8 +169,8 @@ fn parse(text: &str) -> Result<Token, String> {
     Ok(Token { text: text.to_owned(), expires })
 }
 
-/// How long to wait before the next token is fetched. `expires` is `None` after a failure; `interval` is the user's
-/// wish; `chance`, from 0 to 1, spreads many nodes over time.
+/// How long to wait before fetching the next token. `expires` is `None` after a failure; `interval` is the user's
+/// setting; `chance`, from 0 to 1, spreads many nodes over time.
 #[must_use]
 pub fn pause(
     expires: Option<Timestamp>,
@@ -182,13 +183,13 @@ pub fn pause(
     let wanted = if remaining < SHORTEST_PAUSE * FRACTION {
         SHORTEST_PAUSE
     } else {
-        // A wish that is longer than the token lives would leave the plugin without one.
+        // An interval longer than the token's life would leave the plugin without a token.
         interval.map_or(remaining / FRACTION, |interval| interval.clamp(SHORTEST_PAUSE, remaining / 2))
     };
     wanted.max(SHORTEST_PAUSE) + wanted.mul_f64(chance.clamp(0.0, 1.0)).min(remaining / FRACTION)
 }
 
-/// As [`pause`], from now on, spread by chance.
+/// [`pause`] from now on, with a random spread.
 #[must_use]
 pub fn pause_now(expires: Option<Timestamp>, interval: Option<Duration>) -> Duration {
     let bytes = uuid::Uuid::new_v4().into_bytes();
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_token_stands_in_its_claims() {
+    fn the_expiry_of_a_token_is_in_its_claims() {
         let token = |claims: &str| format!("e30.{}.sig", URL_SAFE_NO_PAD.encode(claims));
         assert_eq!(parse(&token(r#"{"exp":1700000000}"#)).map(|token| token.expires), Ok(at(1_700_000_000)));
         assert_eq!(parse(&(token(r#"{"exp":1.7e9}"#))).map(|token| token.expires), Ok(at(1_700_000_000)));
@@ -222,19 +223,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_renewed_long_before_its_end() {
+    fn a_token_is_renewed_long_before_it_expires() {
         let day = 86_400;
         let secs = Duration::from_secs;
         for (expires, interval, chance, expected) in [
             // A quarter of the life, plus up to as much again.
             (Some(day), None, 0.0, secs(21_600)),
             (Some(day), None, 1.0, secs(43_200)),
-            // Nearly over, over, or none: the shortest pause.
+            // Nearly expired, expired, or none: the shortest pause.
             (Some(19), None, 0.0, secs(5)),
             (Some(-10), None, 0.0, secs(5)),
             (None, None, 0.0, secs(5)),
             (None, Some(secs(3600)), 0.0, secs(5)),
-            // The user's wish counts, within the token's life.
+            // The user's interval applies, within the token's life.
             (Some(day), Some(secs(600)), 0.0, secs(600)),
             (Some(day), Some(secs(600)), 1.0, secs(1200)),
             (Some(day), Some(secs(1)), 0.0, secs(5)),

@@ -1,9 +1,9 @@
 //! Memory, time to the first comparison, requests per churned pod and idle processor time of the controllers, on a real
-//! kube-apiserver with many objects, for the etcd and the Kubernetes datastore.
+//! kube-apiserver with many objects, with the etcd and with the Kubernetes datastore.
 //!
-//! The controllers run in a process of their own: this program, started again with `TORTIE_BENCH_CONTROLLERS` set. How many
-//! pods there are says `TORTIE_BENCH_PODS` (10,000 unless set); there is a node for every 20 of them and a namespace for
-//! every ten. It refuses to judge: goals are printed.
+//! The controllers run as a separate process: this program, started again with `TORTIE_BENCH_CONTROLLERS` set.
+//! `TORTIE_BENCH_PODS` sets the number of pods (10,000 if unset); there is one node for every 20 of them and one
+//! namespace for every ten. The benchmark does not fail on missed goals: it prints them.
 
 use anyhow::{Context as _, Result, bail};
 use client::config::ClientConfig;
@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use testkit::{ApiServer, Etcd, Report};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// The variable that makes this program the controllers.
+/// The variable that makes this program run the controllers.
 const CHILD: &str = "TORTIE_BENCH_CONTROLLERS";
 
-/// How many objects are made at the same time.
+/// How many objects are created concurrently.
 const AT_ONCE: usize = 48;
 
-/// How long everything is left alone before memory is read, and how long idleness is watched.
+/// How long to wait before memory is read, and how long the idle processor time is measured.
 const SETTLE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -55,7 +55,7 @@ fn child() -> Result<ExitCode> {
     })
 }
 
-/// How much there is.
+/// The numbers of objects.
 #[derive(Clone, Copy)]
 struct Load {
     pods: usize,
@@ -135,7 +135,7 @@ async fn one(
                 ])?;
                 let found =
                     String::from_utf8_lossy(&profiles.stdout).lines().filter(|line| !line.is_empty()).count();
-                // Every namespace and every account; the namespaces of the cluster's own come on top.
+                // One profile for every namespace and every account; the cluster's own namespaces come on top.
                 found >= 2 * load.namespaces
             }
         };
@@ -157,7 +157,7 @@ async fn one(
     tokio::time::sleep(Duration::from_secs(3)).await;
     let after = servers.requests(cluster, datastore).await?;
     let ours = match datastore {
-        // A deletion and a creation each, and the two questions for the counters are one request each.
+        // A deletion and a creation each; reading the counters costs one request in total.
         DatastoreType::Kubernetes => 2.0 * f64::from(u32::try_from(churned)?) + 1.0,
         _ => 0.0,
     };
@@ -213,13 +213,13 @@ impl Servers {
         ])
     }
 
-    /// How many requests the server of the datastore has answered so far, watches aside.
+    /// How many requests the datastore's server has answered so far, excluding watches.
     async fn requests(&self, cluster: &Cluster, datastore: DatastoreType) -> Result<f64> {
         match datastore {
             DatastoreType::Kubernetes => {
                 let page = self.api_server.0.kubectl(&["get", "--raw", "/metrics"])?;
                 let page = String::from_utf8_lossy(&page.stdout).into_owned();
-                // What the server asks of itself is not counted under these names; leases and the like are nobody's.
+                // The server's own requests do not count under these names; leases and the like are excluded.
                 let _ = cluster;
                 Ok(sum(&page, "apiserver_request_total{", &["WATCH", "leases", "resource=\"\""]))
             }
@@ -231,7 +231,7 @@ impl Servers {
     }
 }
 
-/// The page of figures of an etcd.
+/// Reads the metrics page of an etcd.
 async fn figures(endpoint: &str) -> Result<String> {
     let address = endpoint.strip_prefix("http://").context("a plain etcd")?;
     let mut stream = tokio::net::TcpStream::connect(address).await?;
@@ -242,7 +242,7 @@ async fn figures(endpoint: &str) -> Result<String> {
     Ok(page)
 }
 
-/// The sum of a counter's values whose labels have none of these words.
+/// Adds up a counter's values, except those whose labels contain one of these words.
 fn sum(page: &str, name: &str, without: &[&str]) -> f64 {
     page.lines()
         .filter(|line| line.starts_with(name) && !without.iter().any(|word| line.contains(word)))
@@ -250,15 +250,15 @@ fn sum(page: &str, name: &str, without: &[&str]) -> f64 {
         .sum()
 }
 
-/// What a process has in memory, in MiB.
+/// The memory of a process, in MiB.
 struct Memory {
     resident: f64,
-    /// Without what is the program's own file.
+    /// Without the pages of the program's own file.
     own: f64,
     peak: f64,
 }
 
-/// The controllers as a process; they end with this value.
+/// The controllers as a process, which is killed on drop.
 struct Running(Child);
 
 impl Running {
@@ -301,20 +301,20 @@ impl Running {
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks =
             |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
-        // Linux counts hundredths of a second for every program, whatever its own clock is.
+        // Linux reports hundredths of a second to every program, regardless of its own clock rate.
         Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Makes namespaces with an account each, nodes, and pods spread over both.
+/// Creates namespaces with one account each, nodes, and pods spread over both.
 async fn fill(cluster: &Cluster, load: Load) -> Result<()> {
     let namespace = |number: usize| format!("bench-{number}");
     let create = async |path: String, object: Value| -> Result<()> {
@@ -353,7 +353,7 @@ async fn fill(cluster: &Cluster, load: Load) -> Result<()> {
     Ok(())
 }
 
-/// A pod as a deployment makes them: mostly things that controllers do not look at.
+/// A pod as created by a deployment, mostly fields that controllers do not use.
 fn pod(number: usize, nodes: usize) -> Value {
     let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10});
     json!({
@@ -380,7 +380,7 @@ fn pod(number: usize, nodes: usize) -> Value {
     })
 }
 
-/// Replaces pods: each is deleted, and another one made.
+/// Replaces pods: deletes each and creates another.
 async fn churn(cluster: &Cluster, count: usize) -> Result<()> {
     let page = cluster
         .page::<Value>(kube_access::cluster::Collection { prefix: "/api/v1", plural: "pods" }, None)
@@ -402,7 +402,7 @@ async fn churn(cluster: &Cluster, count: usize) -> Result<()> {
             cluster.send("delete a pod", http::Method::DELETE, &one, &body, "application/json").await?;
         let mut replacement = pod(number, 1);
         replacement["metadata"]["name"] = format!("{name}-x").into();
-        let _: serde::de::IgnoredAny = cluster.create("make a pod", &path, &replacement).await?;
+        let _: serde::de::IgnoredAny = cluster.create("create a pod", &path, &replacement).await?;
     }
     Ok(())
 }

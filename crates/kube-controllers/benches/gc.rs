@@ -1,5 +1,6 @@
-//! The time from the deletion of a node until its 100 addresses and its blocks are free, with Calico's data in Kubernetes and
-//! in etcd, beside the floor: the same release done directly, by somebody who need not ask whether anything is in use.
+//! The time from the deletion of a node until its 100 addresses and its blocks are free, with Calico's data in
+//! Kubernetes and in etcd, compared with the minimum: the same release done directly, without checking whether anything
+//! is in use.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -61,7 +62,7 @@ async fn measure(name: &str, store: Store, report: &mut Report) -> Result<()> {
             ensure!(!stage.is_taken(*address).await?);
         }
         let floor = direct(&stage, store, &format!("floor-{round}"), u8::try_from(round)?).await?;
-        // The first round warms everything up.
+        // The first round is for warming up.
         if round > 0 {
             ours.push(ours_now.as_secs_f64() * 1000.0);
             floors.push(floor.as_secs_f64() * 1000.0);
@@ -79,7 +80,7 @@ async fn measure(name: &str, store: Store, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A node with pods that have addresses.
+/// Creates a node with pods that have addresses.
 async fn populate(stage: &Stage, store: Store, node: &str, round: u8) -> Result<Vec<IpAddr>> {
     stage.node(node).await?;
     if store == Store::Etcd {
@@ -117,9 +118,9 @@ async fn claims(stage: &Stage, node: &str) -> Result<usize> {
     Ok(stage.client.backend().list(&list, None).await?.items.len())
 }
 
-/// The same work by somebody who knows.
+/// Releases the same directly, without any check.
 async fn direct(stage: &Stage, store: Store, node: &str, round: u8) -> Result<Duration> {
-    // The node must be there, or the collector would be faster.
+    // The node must exist, or the collector would be faster.
     stage.node(node).await?;
     if store == Store::Etcd {
         stage.client.resource::<NodeSpec>().create(Object::new("", node, NodeSpec::default())).await?;

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Port to serve HTTP health checks on (0 to disable).
     #[arg(long, default_value_t = 0)]
     pub health_port: u16,
-    /// Work only while holding a Lease, so that several can run and one works.
+    /// Work only while holding a Lease, so that several instances can run and one of them works.
     #[arg(long)]
     pub leader_elect: bool,
     /// Namespace of the Lease.
@@ -53,14 +53,15 @@ pub struct CheckArguments {
 /// Runs the controllers until a signal ends them.
 ///
 /// # Errors
-/// Those of [`run`].
+/// As [`run`].
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let log = Log::start(LevelFilter::INFO);
     let surroundings = Surroundings {
         environment: Box::new(SystemEnvironment),
         set_log_level: Box::new(move |level| log.set_screen(level.filter())),
     };
-    // One thread: the work is waiting for answers, and every further thread keeps memory of its own.
+    // One thread is enough: the work consists of waiting for answers, and each further thread would keep memory of its
+    // own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let shutdown = daemon::signals::shutdown()?;
@@ -85,7 +86,7 @@ fn options(arguments: &Arguments) -> Options {
     }
 }
 
-/// The probe, by its own name: `check-status -l`, `-r`, `-f FILE`, `-v`.
+/// Runs the probe by its own command line: `check-status -l`, `-r`, `-f FILE`, `-v`.
 #[must_use]
 pub fn check_status(arguments: &[OsString], version: &str) -> ExitCode {
     match CheckArguments::try_parse_from(arguments) {
@@ -97,7 +98,7 @@ pub fn check_status(arguments: &[OsString], version: &str) -> ExitCode {
     }
 }
 
-/// The probe.
+/// Runs the probe.
 #[must_use]
 pub fn check(arguments: &CheckArguments, version: &str) -> ExitCode {
     let (text, is_good) = if arguments.version {
@@ -107,7 +108,7 @@ pub fn check(arguments: &CheckArguments, version: &str) -> ExitCode {
     } else {
         ("No command specified to check-status".to_owned(), false)
     };
-    // A probe whose reader is gone still has its exit code.
+    // If the output cannot be written, the probe still has its exit code.
     let _ = writeln!(std::io::stdout(), "{text}");
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_of_both_generations_are_understood() {
+    fn probe_commands_of_both_generations_are_accepted() {
         for line in ["check-status -l", "check-status -r -f /x", "check-status --ready", "check-status -v"] {
             assert!(CheckArguments::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }

@@ -1,11 +1,11 @@
-//! The history of the etcd datastore, cut off once in a period, in turn with whoever else does that.
+//! Compacts the history of the etcd datastore periodically, alternating with any other program that does so.
 
 use daemon::Shutdown;
 use datastore::{Backend, Compaction};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Compacts once in a period until the end is asked for. The first round only looks.
+/// Compacts once per period until the shutdown. The first round only reads the revision.
 pub async fn run(backend: Arc<dyn Backend>, period: Duration, shutdown: Shutdown) {
     if period.is_zero() {
         tracing::info!("the datastore's history is not compacted");

@@ -1,11 +1,11 @@
-//! What runs, and how: a function of the environment and the KubeControllersConfiguration `default`.
+//! The configuration of the controllers, computed from the environment and the KubeControllersConfiguration `default`.
 //!
-//! - [`environment`]: the variables, read once from an injected source; all mistakes reported together.
-//! - [`merge`]: both sources into a [`RunConfig`], and the status that tells users what became of their settings. A
-//!   variable beats the resource.
-//! - [`resource`]: the resource read, made if it is not there, watched, and its status written back.
+//! - [`environment`]: the variables, read once from an injected source; all mistakes are reported together.
+//! - [`merge`]: combines both sources to a [`RunConfig`], and to the status that shows users the settings in effect. A
+//!   variable overrides the resource.
+//! - [`resource`]: reads the resource, creates it if it does not exist, watches it and writes its status.
 //!
-//! Two configurations that are equal need no restart; that is all that anybody asks of a change.
+//! If two configurations are equal, no restart is needed; nothing else about a change matters.
 
 pub(crate) mod environment;
 pub(crate) mod merge;
@@ -17,10 +17,10 @@ use api::{AssignIPs, Template};
 use daemon::log::LevelFilter;
 use std::time::Duration;
 
-/// Everything that the controllers run with.
+/// The complete configuration of the controllers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunConfig {
-    /// The least severe message that is logged.
+    /// The least severe level that is logged.
     pub log_level: LogLevel,
     /// The controllers.
     pub controllers: Controllers,
@@ -28,14 +28,14 @@ pub(crate) struct RunConfig {
     pub compaction_period: Duration,
     /// Whether health is reported.
     pub health_enabled: bool,
-    /// The port of the metrics; `None` for none.
+    /// The port of the metrics; `None` if they are not served.
     pub metrics_port: Option<u16>,
 }
 
 /// The controllers that run, each with its settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Controllers {
-    /// Nodes: clean-up, garbage collection, labels, host endpoints.
+    /// Nodes: cleanup, garbage collection, labels, host endpoints.
     pub node: Option<NodeConfig>,
     /// Kubernetes' policies.
     pub policy: Option<SyncConfig>,
@@ -47,14 +47,14 @@ pub(crate) struct Controllers {
     pub namespace: Option<SyncConfig>,
     /// Addresses for services.
     pub load_balancer: Option<LoadBalancerConfig>,
-    /// Whether policies stored under names of old are renamed.
+    /// Whether policies stored under old names are renamed.
     pub policy_name_migrator: bool,
 }
 
 /// The settings of a controller that copies objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SyncConfig {
-    /// How often everything is compared again; zero for only at the start.
+    /// How often everything is compared; zero for only once at the start.
     pub reconciler_period: Duration,
     /// How many workers there are.
     pub workers: usize,
@@ -67,20 +67,20 @@ pub(crate) struct NodeConfig {
     pub sync_labels: bool,
     /// Whether a Calico node is deleted when its Kubernetes node is gone.
     pub delete_nodes: bool,
-    /// Host endpoints that are made for nodes.
+    /// The host endpoints to create for nodes.
     pub host_endpoints: HostEndpointsConfig,
-    /// After how long an unused address counts as leaked; zero turns collection off, `None` when nothing is said.
+    /// The time after which an unused address counts as leaked; zero turns collection off, `None` if it is not set.
     pub leak_grace_period: Option<Duration>,
 }
 
-/// How host endpoints are made.
+/// How host endpoints are created.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HostEndpointsConfig {
-    /// Whether they are made at all; otherwise those made before are removed.
+    /// Whether they are created at all; if not, existing ones of ours are removed.
     pub auto_create: bool,
-    /// Whether each node gets the one for all its interfaces.
+    /// Whether each node gets an endpoint for all its interfaces.
     pub create_default: bool,
-    /// Further endpoints.
+    /// Templates of further endpoints.
     pub templates: Vec<Template>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct LoadBalancerConfig {
     pub assign_ips: AssignIPs,
 }
 
-/// How severe a message must be to be logged, with the names of Calico's logging library.
+/// The least severe level that is logged, with the names of Calico's logging library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// `panic`
@@ -126,7 +126,7 @@ impl LogLevel {
         })
     }
 
-    /// The name as resources have it.
+    /// The name of the level in resources.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! What a controller is given, and what it must be.
+//! The interface of a controller, and the context that it gets.
 //!
-//! A controller is made with a [`Context`]: there it asks for informers and kinds of Calico's data and subscribes. Then
-//! everything is started, and [`Controller::run`] works until the end is asked for. When the configuration changes in a way
-//! that matters, all controllers end and are made again.
+//! A controller is created with a [`Context`], from which it requests informers and kinds of Calico's data and
+//! subscribes to them. Then everything is started, and [`Controller::run`] works until the shutdown. When the
+//! configuration changes in a way that matters, all controllers end and are created anew.
 
 use crate::feed::DataFeed;
 use crate::informer::Informers;
@@ -12,20 +12,20 @@ use daemon::Shutdown;
 use kube_access::cluster::Cluster;
 use telemetry::Metrics;
 
-/// What controllers share. Cheap to clone.
+/// The context that controllers share. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     /// Calico's resources; its backend is also what IPAM works on.
     pub client: Client,
     /// The Kubernetes API.
     pub cluster: Cluster,
-    /// Kubernetes objects, followed.
+    /// Follows Kubernetes objects.
     pub informers: Informers,
-    /// Calico's data, followed.
+    /// Follows Calico's data.
     pub feed: DataFeed,
     /// Figures for Prometheus.
     pub metrics: Metrics,
-    /// Where Calico's data are.
+    /// The type of Calico's datastore.
     pub datastore: DatastoreType,
 }
 
@@ -38,12 +38,12 @@ impl std::fmt::Debug for Context {
 /// One controller.
 #[async_trait]
 pub trait Controller: Send {
-    /// Its name in logs: `Namespace`, `Node`.
+    /// The name in logs: `Namespace`, `Node`.
     fn name(&self) -> &'static str;
 
-    /// Works until the end is asked for. A controller that has nothing more to do may return before.
+    /// Works until the shutdown. A controller that has no more work may return earlier.
     ///
     /// # Errors
-    /// Only what makes all further work senseless: the process then ends, and is started again from outside.
+    /// Only when no further work is possible: the process then ends, and is restarted from outside.
     async fn run(self: Box<Self>, shutdown: Shutdown) -> anyhow::Result<()>;
 }

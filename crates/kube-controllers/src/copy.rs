@@ -1,11 +1,11 @@
-//! Kubernetes objects copied into Calico's datastore, one for one: the shell that all such controllers share.
+//! Copies Kubernetes objects into Calico's datastore one to one: the shell that all such controllers share.
 //!
-//! What a copy should be is a [`Copied`] kind's business; what to do about a copy that is there, or is not, is
-//! [`decide`]'s. The shell compares everything at the start and every period, follows changes in between, and works on
-//! one key at a time: with one request where the object is new, with two where it changed.
+//! A [`Copied`] kind defines the copy's contents; [`decide`] determines what to do about an existing or missing copy.
+//! The shell compares everything at the start and once per period, follows changes in between, and handles one key at a
+//! time: with one request if the object is new, with two if it changed.
 //!
-//! A copy is deleted only after Kubernetes itself, not our memory of it, has said that the original is gone. It refuses to
-//! touch objects whose names are not those of copies.
+//! A copy is deleted only after Kubernetes itself, not our cache, has confirmed that the original is gone. Objects
+//! whose names are not those of copies are never touched.
 
 mod decide;
 
@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A kind of object that is copied.
 pub(crate) trait Copied: Send + Sync + 'static {
-    /// What it is copied from.
+    /// The original in Kubernetes.
     type Source: Slim;
-    /// What it is copied to.
+    /// The copy in Calico's datastore.
     type Spec: Storable;
 
     /// The controller's name.
@@ -42,13 +42,13 @@ pub(crate) trait Copied: Send + Sync + 'static {
     /// The namespace and name of the copy.
     fn copy_of(source: &ObjectKey) -> (String, String);
 
-    /// Whose copy has this namespace and name; `None` for what is not a copy.
+    /// The original of the copy with this namespace and name; `None` for objects that are not copies.
     fn source_of(namespace: &str, name: &str) -> Option<ObjectKey>;
 
-    /// What the copy should be.
+    /// The desired copy.
     ///
     /// # Errors
-    /// When there is no such copy; the sentence says why.
+    /// When the original cannot be copied; the error says why.
     fn desired(key: &ObjectKey, source: &Self::Source) -> Result<Object<Self::Spec>, String>;
 }
 
@@ -64,12 +64,12 @@ struct Inner<C: Copied> {
     queue: WorkQueue<ObjectKey>,
     /// Whether changes are followed; before that, the first comparison finds them all.
     is_live: AtomicBool,
-    /// Keys whose copy is not there as far as anybody knows: worth trying to create without looking first.
+    /// Keys that have no copy as far as is known: creating one is tried without reading first.
     new: Mutex<HashSet<ObjectKey>>,
     kind: PhantomData<fn() -> C>,
 }
 
-/// Why a key could not be brought into step.
+/// Why a key could not be synchronised.
 #[derive(Debug, thiserror::Error)]
 enum SyncError {
     #[error(transparent)]
@@ -79,7 +79,7 @@ enum SyncError {
 }
 
 impl<C: Copied> Copier<C> {
-    /// The controller, ready to run.
+    /// Creates the controller, ready to run.
     #[must_use]
     pub(crate) fn new(context: &Context, config: SyncConfig) -> Self {
         let inner = Arc::new(Inner {
@@ -125,9 +125,10 @@ impl<C: Copied> Controller for Copier<C> {
 }
 
 impl<C: Copied> Inner<C> {
-    /// Looks for copies that are missing, wrong or left over. How many were checked, and how many are to be worked on.
+    /// Finds missing, wrong and leftover copies. Returns how many objects were checked, and how many need work.
     async fn compare(&self) -> Result<(usize, usize), Error> {
-        // Taken before the list: what is copied in between is in the list, and what goes in between is asked about.
+        // Taken before the list: anything copied in the meantime is in the list, and anything deleted in the meantime
+        // is verified.
         let sources = self.informer.snapshot();
         let mut missing: HashSet<ObjectKey> = sources.iter().map(|(key, _)| key.clone()).collect();
         let (mut checked, mut wrong) = (sources.len(), 0);
@@ -142,7 +143,7 @@ impl<C: Copied> Inner<C> {
                 let source = self.informer.get(&key);
                 let is_right = source.is_some_and(|source| match C::desired(&key, &source) {
                     Ok(desired) => is_same(&desired, &actual),
-                    // Worked on below, where the reason is reported.
+                    // Handled by a worker, which reports the reason.
                     Err(_) => false,
                 });
                 if !is_right {
@@ -169,7 +170,7 @@ impl<C: Copied> Inner<C> {
         Ok((checked, wrong))
     }
 
-    /// An entry as the copy that it is; `None` when it is none.
+    /// Converts an entry to a copy; `None` if it is not one.
     fn copy(&self, entry: KvPair) -> Option<(ObjectKey, Object<C::Spec>)> {
         let Value::Resource(resource) = entry.value else { return None };
         let metadata = resource.metadata();
@@ -197,7 +198,7 @@ impl<C: Copied> Inner<C> {
         }
     }
 
-    /// Brings one copy into step.
+    /// Synchronises one copy.
     async fn sync(&self, key: &ObjectKey) -> Result<(), SyncError> {
         let (namespace, name) = C::copy_of(key);
         let place = Key::resource(C::Spec::KIND, &namespace, &name);
@@ -205,7 +206,7 @@ impl<C: Copied> Inner<C> {
             None => None,
             Some(Ok(desired)) => Some(desired),
             Some(Err(reason)) => {
-                tracing::error!(controller = C::NAME, %key, reason, "cannot be copied; what is there stays");
+                tracing::error!(controller = C::NAME, %key, reason, "cannot be copied; an existing copy is kept");
                 return Ok(());
             }
         };
@@ -244,7 +245,7 @@ impl<C: Copied> Inner<C> {
             }
             Step::Delete { revision } => {
                 if !self.is_gone(key).await? {
-                    tracing::info!(controller = C::NAME, %key, "not known to us, and yet there: its copy stays");
+                    tracing::info!(controller = C::NAME, %key, "Kubernetes has it, but not our cache: the copy is kept");
                     return Ok(());
                 }
                 match self.backend().delete(&place, Some(&revision)).await {
@@ -257,7 +258,7 @@ impl<C: Copied> Inner<C> {
         Ok(())
     }
 
-    /// A copy that cannot be read has nothing that must be kept.
+    /// Replaces or deletes an unreadable copy: it contains nothing that must be kept.
     async fn replace_unreadable(
         &self,
         key: &ObjectKey,
@@ -272,7 +273,7 @@ impl<C: Copied> Inner<C> {
         Ok(())
     }
 
-    /// Whether Kubernetes says that there is no such object.
+    /// Whether the object does not exist, according to Kubernetes.
     async fn is_gone(&self, key: &ObjectKey) -> Result<bool, ClusterError> {
         let path = <C::Source as Slim>::COLLECTION.object(&key.namespace, &key.name);
         let what = format!("look for {} {key}", <C::Source as Slim>::COLLECTION.plural);
@@ -292,8 +293,8 @@ impl<C: Copied> Inner<C> {
     }
 }
 
-/// A new copy as it is stored: with an identity of its own, and without the checks that are for people's mistakes.
-/// Kubernetes has accepted the original, and a policy that is refused here would be a policy that is not enforced.
+/// A new copy as it is stored: with its own identity, and without the checks that catch users' mistakes. Kubernetes has
+/// accepted the original, and a policy that is rejected here would not be enforced.
 fn new_entry<S: Storable>(desired: &Object<S>) -> KvPair {
     let mut object = complete(desired.clone());
     object.metadata.uid = uuid::Uuid::new_v4().to_string();

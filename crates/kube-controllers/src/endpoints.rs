@@ -1,8 +1,8 @@
-//! Labels and service accounts of pods → their workload endpoints, for the etcd datastore. (In the Kubernetes datastore
-//! an endpoint is its pod.)
+//! Copies labels and service accounts of pods to their workload endpoints in the etcd datastore. (In the Kubernetes
+//! datastore the pod itself is the endpoint.)
 //!
-//! The CNI plugin makes and deletes endpoints, and writes what the pod had then; what changes later is brought after here.
-//! It refuses to create or delete an endpoint.
+//! The CNI plugin creates and deletes endpoints with the pod's state at that time; later changes are applied here. This
+//! controller never creates or deletes an endpoint.
 
 use crate::config::SyncConfig;
 use crate::controller::{Context, Controller};
@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A node for pods that have none yet: the conversion needs one, and we do not look at it.
+/// A node for pods that are not scheduled yet: the conversion needs one, but we do not use it.
 const NO_NODE: &str = "unknown.node";
 
 /// The part of an endpoint that follows its pod.
@@ -36,7 +36,7 @@ pub(crate) struct Followed {
     pub service_account: String,
 }
 
-/// What an endpoint of this pod should have; `None` for a pod that has no endpoint.
+/// The desired part of the endpoint of this pod; `None` if the pod has no endpoint.
 #[must_use]
 pub(crate) fn desired(key: &ObjectKey, pod: &Pod) -> Option<Followed> {
     if pod.host_network {
@@ -52,13 +52,13 @@ pub(crate) fn desired(key: &ObjectKey, pod: &Pod) -> Option<Followed> {
         }),
         Ok(_) => None,
         Err(error) => {
-            tracing::error!(pod = %key, %error, "cannot tell the labels of its endpoint");
+            tracing::error!(pod = %key, %error, "cannot determine the labels of its endpoint");
             None
         }
     }
 }
 
-/// Brings an endpoint after its pod; true when anything changed.
+/// Updates an endpoint to match its pod. Returns whether anything changed.
 pub(crate) fn bring_after(endpoint: &mut WorkloadEndpoint, desired: &Followed) -> bool {
     let is_same = endpoint.metadata.labels == desired.labels
         && endpoint.spec.service_account_name == desired.service_account;
@@ -69,7 +69,7 @@ pub(crate) fn bring_after(endpoint: &mut WorkloadEndpoint, desired: &Followed) -
     !is_same
 }
 
-/// Whether the CNI plugin has made the pod's endpoint, as far as Kubernetes knows.
+/// Whether the CNI plugin has created the pod's endpoint, as far as Kubernetes knows.
 fn is_ready(pod: &Pod) -> bool {
     !pod.host_network && pod.has_address && !pod.node.is_empty()
 }
@@ -94,7 +94,7 @@ struct Inner {
 }
 
 impl Endpoints {
-    /// The controller, ready to run.
+    /// Creates the controller, ready to run.
     #[must_use]
     pub(crate) fn new(context: &Context, config: SyncConfig) -> Self {
         context.informers.want_pod_labels();
@@ -137,7 +137,7 @@ impl Controller for Endpoints {
 }
 
 impl Inner {
-    /// A pod came, changed or went. One that is new has just been seen by the CNI plugin, or will be.
+    /// Handles a new, changed or deleted pod. The CNI plugin reads a new pod itself.
     fn hear(&self, key: &ObjectKey, old: Option<&Pod>, new: Option<&Pod>) {
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(new) = new else {
@@ -155,7 +155,7 @@ impl Inner {
         }
     }
 
-    /// Looks for endpoints that are not as their pods.
+    /// Finds endpoints that do not match their pods.
     async fn compare(&self) -> Result<(usize, usize), Error> {
         let (mut checked, mut wrong) = (0, 0);
         let mut parts =
@@ -201,7 +201,7 @@ impl Inner {
                 continue;
             }
             match self.backend().update(&KvPair::resource(endpoint)).await {
-                // The pod is going.
+                // The pod is being deleted.
                 Err(error) if error.is_does_not_exist() => {}
                 outcome => drop(outcome?),
             }
@@ -210,8 +210,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The endpoints of a pod: by the beginning of their names, and, where the node has another name in Calico than in
-    /// Kubernetes, among all of the namespace.
+    /// The endpoints of a pod: found by the prefix of their names or, if the node has different names in Calico and
+    /// Kubernetes, among all in the namespace.
     async fn endpoints(&self, key: &ObjectKey, pod: &Pod) -> Result<Vec<WorkloadEndpoint>, Error> {
         let identifiers = WorkloadEndpointIdentifiers {
             node: pod.node.to_string(),
@@ -247,7 +247,7 @@ impl Inner {
     }
 }
 
-/// The endpoint of a pod that an entry is; with its revision.
+/// Converts an entry to a pod's endpoint with its revision; `None` if it is not one.
 fn endpoint_of_pod(entry: KvPair) -> Option<WorkloadEndpoint> {
     let Value::Resource(Resource::WorkloadEndpoint(mut endpoint)) = entry.value else { return None };
     endpoint.metadata.resource_version = entry.revision;

@@ -1,7 +1,7 @@
-//! Calico's own data, followed once for all controllers: whoever needs a kind says so before the start, and is called for
-//! every entry of it that comes, changes or goes.
+//! Follows Calico's own data once for all controllers: each registers for the kinds it needs before the start, and is
+//! called for every added, changed or removed entry.
 //!
-//! It keeps no values. A feed that nobody asked for is not started.
+//! No values are kept. A feed without listeners is not started.
 
 use follow::processor::Stored;
 use follow::{FeedEvent, FollowedKind, Follower};
@@ -26,18 +26,18 @@ struct Listeners {
 }
 
 impl DataFeed {
-    /// Calls `listener` for every entry that `list` selects, values as they are stored. To be called before the start; the
-    /// listener must not wait.
+    /// Calls `listener` for every entry that `list` selects, with values as they are stored. Must be called before the
+    /// start; the listener must not block.
     pub fn follow(&self, list: ListOptions, listener: impl Fn(&FeedEntry) + Send + Sync + 'static) {
         self.listeners().updates.push((list, Box::new(listener)));
     }
 
-    /// Calls `listener` for how far the whole feed has come.
+    /// Calls `listener` with the status of the whole feed.
     pub fn on_status(&self, listener: impl Fn(Status) + Send + Sync + 'static) {
         self.listeners().status.push(Box::new(listener));
     }
 
-    /// Starts following what was asked for; nothing when nobody asked. Dropping the follower ends it.
+    /// Starts following what was registered; `None` if nothing was. Dropping the follower ends it.
     #[must_use]
     pub fn start(&self, backend: &Arc<dyn datastore::Backend>) -> Option<Follower> {
         let mut kinds: Vec<ListOptions> = Vec::new();
@@ -91,7 +91,7 @@ impl fmt::Debug for DataFeed {
     }
 }
 
-/// Whether an entry is of the sort that a list names.
+/// Whether a list selects this entry.
 fn selects(list: &ListOptions, key: FeedKeyRef<'_>) -> bool {
     match (list, key) {
         (ListOptions::Resource { kind, .. }, FeedKeyRef::Resource(resource)) => *kind == resource.kind,

@@ -4,17 +4,19 @@
 //! API ─ pages, events ─► Wire (only named fields are decoded) ─ take ─► slim object ─► store ─► subscribers
 //! ```
 //!
-//! Lists, watches and pauses are those of crate `follow`; what is different here is that objects are decoded and kept slim.
+//! Lists, watches and pauses are handled by crate `follow`; what is specific here is that objects are decoded and kept
+//! slim.
 //!
-//! - A kind is a type that implements [`Slim`] and has a line in [`All`]; [`kinds`] has those that several controllers share.
-//! - [`Informers::of`] gives the one informer of a kind. Ask for it (and subscribe) while controllers are made; the runner
-//!   starts all that were asked for.
-//! - Subscribers are called in the order of changes, on the informer's task, with the old and the new object: they take
-//!   notes (put a key in a queue, update an index) and never wait.
-//! - A change that touches no field of the slim object is not a change: nobody is called.
-//! - After a list, what is no longer there is reported as gone.
+//! - A kind is a type that implements [`Slim`] and has a line in [`All`]; those that several controllers share are in
+//!   [`kinds`].
+//! - [`Informers::of`] returns the only informer of a kind. Request it (and subscribe) while controllers are being
+//!   created; the runner starts all that were requested.
+//! - Subscribers are called in the order of changes, on the informer's task, with the old and the new object: they
+//!   record work (put a key in a queue, update an index) and never block.
+//! - A change that touches no field of the slim object does not count: no subscriber is called.
+//! - After a list, missing objects are reported as deleted.
 //!
-//! It refuses to hold anything that no controller reads.
+//! Nothing is kept that no controller reads.
 
 pub(crate) mod kinds;
 mod shell;
@@ -38,14 +40,14 @@ use tokio::task::JoinHandle;
 /// The identity of an object within its kind. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The namespace; empty for kinds without.
+    /// The namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
 }
 
 impl ObjectKey {
-    /// The key of this object.
+    /// Creates the key of an object.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
@@ -61,14 +63,14 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An object that came over the wire and was cut down.
+/// A received object, reduced to what is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken<T> {
     /// Its identity.
     pub key: ObjectKey,
     /// The revision at which it was seen.
     pub revision: String,
-    /// What is kept.
+    /// The reduced object.
     pub object: T,
 }
 
@@ -78,22 +80,22 @@ impl<T: Send + 'static> Revised for Taken<T> {
     }
 }
 
-/// A kind of object, cut down to what is used.
+/// A kind of object, reduced to the fields that are used.
 pub trait Slim: Placed + PartialEq + Send + Sync + 'static {
-    /// Where the API has them.
+    /// The collection in the API.
     const COLLECTION: Collection;
 
-    /// Whether clusters may lack the kind altogether (somebody else's custom resource).
+    /// Whether clusters may lack the kind altogether (a third-party custom resource).
     const OPTIONAL: bool = false;
 
     /// The fields that are decoded.
     type Wire: DeserializeOwned + Clone + Send + 'static;
 
-    /// Cuts an object down. Texts that repeat (nodes, namespaces, labels) are shared through `strings`.
+    /// Reduces an object. Texts that repeat (nodes, namespaces, labels) are shared through `strings`.
     fn take(wire: Self::Wire, strings: &mut Strings) -> Taken<Self>;
 }
 
-/// The informer of a kind, and who asked for it. Only what is asked for is started.
+/// The informer of a kind, and whether it was requested. Only requested ones are started.
 pub struct Place<T> {
     informer: Informer<T>,
     is_asked_for: AtomicBool,
@@ -118,15 +120,15 @@ impl<T: Slim> Place<T> {
     }
 }
 
-/// An informer that is asked for.
+/// A requested informer.
 struct Asked<'a> {
     informer: &'a dyn AnyInformer,
     is_needed: bool,
 }
 
-/// A kind that has a place in [`All`].
+/// A kind that has a field in [`All`].
 pub trait Placed: Sized {
-    /// Its place.
+    /// Its field.
     fn place(all: &All) -> &Place<Self>;
 }
 
@@ -145,7 +147,7 @@ macro_rules! all_kinds {
         })*
 
         impl All {
-            /// Those that are asked for.
+            /// The requested informers.
             fn asked(&self) -> impl Iterator<Item = Asked<'_>> {
                 [$(self.$field.asked(),)*].into_iter().flatten()
             }
@@ -178,15 +180,15 @@ pub struct Informers {
 }
 
 impl Informers {
-    /// The informer of a kind: the same one for everybody who asks.
+    /// Returns the informer of a kind: the same one for every caller.
     #[must_use]
     pub fn of<T: Slim>(&self) -> Informer<T> {
         T::place(&self.all).is_needed.store(true, Ordering::Relaxed);
         self.if_allowed()
     }
 
-    /// The same for a kind that roles of older releases do not let us read: where it is refused, the process is ready all the
-    /// same, unless another controller needs the kind.
+    /// Returns the informer of a kind that roles of older releases do not let us read: if it is forbidden, the process
+    /// is ready nevertheless, unless another controller needs the kind.
     #[must_use]
     pub fn if_allowed<T: Slim>(&self) -> Informer<T> {
         let place = T::place(&self.all);
@@ -194,25 +196,25 @@ impl Informers {
         place.informer.clone()
     }
 
-    /// Asks for the labels of pods, which are dropped otherwise. To be called before the start.
+    /// Keeps the labels of pods, which are otherwise dropped. Must be called before the start.
     pub fn want_pod_labels(&self) {
         self.pod_labels.store(true, Ordering::Relaxed);
     }
 
-    /// Starts every informer that is asked for.
+    /// Starts every requested informer.
     pub fn start(&self, cluster: &Cluster, shutdown: &Shutdown) -> Vec<JoinHandle<()>> {
         let pod_labels = self.pod_labels.load(Ordering::Relaxed);
         let start = |asked: Asked<'_>| asked.informer.start(cluster.clone(), shutdown.clone(), pod_labels);
         self.all.asked().map(start).collect()
     }
 
-    /// What keeps informers from following their kind, in sentences; empty when all is well.
+    /// Why informers cannot follow their kinds, one message each; empty if they all can.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         self.all.asked().filter_map(|asked| asked.informer.trouble()).map(|trouble| trouble.message).collect()
     }
 
-    /// The permissions that are missing, and whether a controller cannot work without.
+    /// The missing permissions, and for each whether a controller cannot work without it.
     #[must_use]
     pub fn refusals(&self) -> Vec<(String, bool)> {
         let refusal = |asked: Asked<'_>| {
@@ -222,7 +224,7 @@ impl Informers {
         self.all.asked().filter_map(refusal).collect()
     }
 
-    /// Waits until every informer that was asked for has the whole list.
+    /// Waits until every requested informer has read the whole list.
     pub async fn synced(&self) {
         let waits: Vec<_> = self.all.asked().map(|asked| asked.informer.wait()).collect();
         for wait in waits {

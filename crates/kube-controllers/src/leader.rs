@@ -1,8 +1,8 @@
-//! Who may work, when several of us run: the holder of a Lease (`coordination.k8s.io/v1`).
+//! Leader election among several instances: only the holder of a Lease (`coordination.k8s.io/v1`) may work.
 //!
-//! Off unless asked for: usually there is one. [`lease`] has the decisions; this file reads and writes. A holder that cannot
-//! renew stops before anybody else may begin. A lease is written and given back only in the version that was seen, so that
-//! nobody else's is touched.
+//! Off by default, because usually there is one instance. [`lease`] makes the decisions; this file reads and writes. A
+//! holder that cannot renew stops before another may begin. A lease is written and released only in the version that
+//! was seen, so that another holder's lease is never changed.
 
 mod lease;
 #[cfg(test)]
@@ -17,19 +17,19 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// How long giving the lease back may take: it ends by itself otherwise.
+/// How long releasing the lease may take: otherwise it expires by itself.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
 const LEASES: Collection = Collection { prefix: "/apis/coordination.k8s.io/v1", plural: "leases" };
 
-/// Which lease, and who we are.
+/// The lease, and our identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderSettings {
     /// The namespace of the lease.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Our name, unlike that of any other.
+    /// Our unique name.
     pub identity: String,
 }
 
@@ -47,18 +47,18 @@ struct LeaseMeta {
     revision: String,
 }
 
-/// What came of an attempt to get the lease.
+/// The result of an attempt to get the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// It is ours.
+    /// We hold it.
     Ours,
-    /// Another holds it.
+    /// Another instance holds it.
     Theirs,
-    /// It changed at the same time; whose it is, the next attempt sees.
+    /// It changed at the same time; the next attempt shows who holds it.
     Contested,
 }
 
-/// One candidate.
+/// An instance that takes part in the election.
 #[derive(Debug)]
 pub struct Candidate {
     cluster: Cluster,
@@ -71,19 +71,19 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A candidate for this lease.
+    /// Creates a candidate for this lease.
     #[must_use]
     pub fn new(cluster: Cluster, settings: LeaderSettings) -> Self {
         Self::with_timing(cluster, settings, Timing::default())
     }
 
-    /// The same with other times.
+    /// Creates a candidate with other times.
     #[must_use]
     pub fn with_timing(cluster: Cluster, settings: LeaderSettings, timing: Timing) -> Self {
         Self { cluster, settings, timing, observed: None, written: None, tenure: None }
     }
 
-    /// Waits until the lease is ours. False when the end was asked for before.
+    /// Waits until we hold the lease. Returns false if the shutdown was requested first.
     pub async fn wait(&mut self, shutdown: &Shutdown) -> bool {
         let mut told = None;
         loop {
@@ -95,11 +95,7 @@ impl Candidate {
                 Ok(Attempt::Theirs | Attempt::Contested) => {
                     let holder = self.observed.as_ref().and_then(|seen| seen.spec.holder_identity.clone());
                     if holder.is_some() && told != holder {
-                        tracing::info!(
-                            lease = self.settings.name,
-                            holder,
-                            "another leads; waiting for our turn"
-                        );
+                        tracing::info!(lease = self.settings.name, holder, "another instance leads; waiting");
                         told = holder;
                     }
                 }
@@ -123,16 +119,17 @@ impl Candidate {
                 Err(_) => tracing::warn!("no answer to the renewal of the lease"),
             }
         }
-        tracing::error!(lease = self.settings.name, "we lead no longer");
+        tracing::error!(lease = self.settings.name, "lost the lease; we no longer lead");
     }
 
-    /// When all work must be over, as far as the last renewal goes.
+    /// When all work must have ended, according to the last renewal.
     #[must_use]
     pub fn end(&self) -> Option<Instant> {
         self.tenure.map(|tenure| tenure.end())
     }
 
-    /// Gives the lease back, so that nobody has to wait for its end. One that is not as we wrote it is not ours any more.
+    /// Releases the lease, so that other candidates need not wait until it expires. If it has changed since we wrote
+    /// it, it is no longer ours.
     pub async fn release(&mut self) {
         self.tenure = None;
         let Some(written) = self.written.take() else { return };
@@ -144,12 +141,14 @@ impl Candidate {
             Ok(Err(error)) if error.is_conflict() || error.is_not_found() => {
                 tracing::info!(lease = self.settings.name, "the lease was no longer ours");
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the lease stays until it ends"),
-            Err(_) => tracing::warn!(lease = self.settings.name, "no answer: the lease stays until it ends"),
+            Ok(Err(error)) => tracing::warn!(%error, "could not release the lease; it will expire"),
+            Err(_) => {
+                tracing::warn!(lease = self.settings.name, "no answer to its release: the lease will expire")
+            }
         }
     }
 
-    /// Looks at the lease, and takes or renews it where that is right.
+    /// Reads the lease, and takes or renews it if appropriate.
     async fn attempt(&mut self) -> Result<Attempt, ClusterError> {
         let begun = Instant::now();
         let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
@@ -201,7 +200,7 @@ impl Candidate {
                 }
                 Ok(Attempt::Ours)
             }
-            // Another was faster.
+            // Another instance was faster.
             Err(error) if error.is_conflict() => Ok(Attempt::Contested),
             Err(error) => Err(error),
         }

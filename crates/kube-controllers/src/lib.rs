@@ -2,20 +2,21 @@
 //!
 //! The frame:
 //! - [`cli`], [`run`]: the process: configuration, start, restart, health, figures.
-//! - [`config`]: what runs and how, as a function of the environment and the KubeControllersConfiguration.
+//! - [`config`]: the configuration, computed from the environment and the KubeControllersConfiguration.
 //! - [`cluster`]: requests to the Kubernetes API.
-//! - [`informer`]: one shared list and watch per kind of Kubernetes object, each object cut down to what is used.
+//! - [`informer`]: one shared list and watch per kind of Kubernetes object, each object reduced to what is used.
 //! - [`feed`]: Calico's own data, followed once for all controllers.
 //! - [`queue`]: keys that wait for a worker, once each, with pauses after failures.
-//! - `workers`: workers at a queue, beside a comparison of everything by period.
-//! - [`controller`]: what a controller is given ([`Context`](controller::Context)) and what it must be.
-//! - [`status`], [`compaction`], [`leader`]: the file that probes read, etcd's old revisions, who may work.
+//! - `workers`: workers for a queue, along with a periodic comparison of everything.
+//! - [`controller`]: the interface of a controller, and the [`Context`](controller::Context) that it gets.
+//! - [`status`], [`compaction`], [`leader`]: the file for probes, compaction of etcd, leader election.
 //!
-//! The controllers: [`profiles`] (namespaces and service accounts), [`policies`], [`endpoints`], [`nodes`],
-//! [`ipam_gc`] (addresses that nobody uses), [`load_balancer`], [`pools`] (pools and tiers), [`policy_names`], [`flannel`].
+//! The controllers: [`profiles`] (namespaces and service accounts), [`policies`], [`endpoints`], [`nodes`], [`ipam_gc`]
+//! (unused addresses), [`load_balancer`], [`pools`] (pools and tiers), [`policy_names`], [`flannel`].
 //!
-//! Every controller decides in plain functions (what should be there against what is there) and has a thin shell that
-//! reads, writes and waits. It refuses to keep whole Kubernetes objects, and to delete what it cannot prove to be gone.
+//! Every controller decides in plain functions (by comparing the desired with the actual state) and has a thin shell
+//! that reads, writes and waits. Whole Kubernetes objects are never kept, and nothing is deleted that is not proven to
+//! be gone.
 
 pub mod cli;
 mod compaction;
@@ -40,7 +41,7 @@ mod workers;
 
 pub use config::environment::VARIABLES;
 
-/// What tests and benchmarks of this crate reach into, and nothing else may.
+/// Exports for this crate's tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::compaction::run as compact;

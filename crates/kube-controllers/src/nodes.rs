@@ -1,13 +1,13 @@
-//! Nodes: what is left of those that are gone, labels of those that are there, and host endpoints for them.
+//! Nodes: cleanup after deleted ones, and labels and host endpoints of existing ones.
 //!
-//! | part | datastore | does |
+//! | part | datastore | task |
 //! |---|---|---|
-//! | deletion | etcd | deletes the Calico node whose Kubernetes node is gone, with all that belongs to it |
-//! | [`labels`] | etcd | labels of the Kubernetes node on the Calico node |
-//! | [`host_endpoints`] | both | endpoints for the node's own interfaces, and their removal when they are not wanted |
+//! | deletion | etcd | deletes the Calico node whose Kubernetes node is gone, with everything that belongs to it |
+//! | [`labels`] | etcd | copies labels of the Kubernetes node to the Calico node |
+//! | [`host_endpoints`] | both | creates endpoints for the node's own interfaces, and removes unwanted ones |
 //!
-//! (Addresses that nodes and pods left behind are collected elsewhere.) The three share one view of Calico's nodes, kept by
-//! the feed, and one queue. Whatever is deleted was looked for at its source just before.
+//! (Addresses left behind by nodes and pods are collected elsewhere.) The three parts share one view of Calico's nodes,
+//! maintained by the feed, and one queue. Before anything is deleted, its source is checked once more.
 
 pub(crate) mod host_endpoints;
 pub(crate) mod labels;
@@ -31,35 +31,35 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often everything is looked at again.
+/// How often everything is checked.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
 
-/// How many nodes are worked on at once.
+/// How many nodes are handled concurrently.
 const WORKERS: usize = 4;
 
-/// Something to look at. Each names a Calico node.
+/// A check to do. Each names a Calico node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Task {
-    /// Is its Kubernetes node still there?
+    /// Does its Kubernetes node still exist?
     Existence(String),
-    /// Has it the labels of its Kubernetes node?
+    /// Does it have the labels of its Kubernetes node?
     Labels(String),
-    /// Has it the endpoints that it should have?
+    /// Does it have the desired endpoints?
     HostEndpoints(String),
 }
 
-/// What is known of a Calico node.
+/// The known state of a Calico node.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
-    /// Its name in Kubernetes; empty when it is not of Kubernetes.
+    /// Its name in Kubernetes; empty if it is not a Kubernetes node.
     kubernetes_name: String,
-    /// For label synchronisation: the labels, and the annotation beside them.
+    /// For copying labels: the labels, and the annotation that belongs to them.
     labels: Option<(StringMap, Option<String>)>,
     /// For host endpoints.
     facts: Option<NodeFacts>,
 }
 
-/// What is known of Calico's side.
+/// The known state of Calico's data.
 #[derive(Debug, Default)]
 struct View {
     in_sync: bool,
@@ -93,7 +93,7 @@ enum TaskError {
 }
 
 impl Nodes {
-    /// The controller, ready to run. It follows no more than the configuration needs.
+    /// Creates the controller, ready to run. It follows only what the configuration needs.
     #[must_use]
     pub(crate) fn new(context: &Context, config: NodeConfig) -> Self {
         let needs_kubernetes = config.sync_labels || config.delete_nodes;
@@ -153,7 +153,7 @@ impl Controller for Nodes {
 }
 
 impl Inner {
-    /// A Kubernetes node came, changed or went.
+    /// Handles a new, changed or deleted Kubernetes node.
     fn hear_kubernetes(&self, key: &ObjectKey, is_gone: bool) {
         let view = self.view();
         let Some(name) = view.by_kubernetes_name.get(&*key.name).filter(|_| view.in_sync) else { return };
@@ -164,7 +164,7 @@ impl Inner {
         }
     }
 
-    /// A Calico node came, changed or went.
+    /// Handles a new, changed or deleted Calico node.
     fn hear_node(&self, entry: &FeedEntry) {
         let FeedEntry::Resource(key, resource) = entry else { return };
         let mut view = self.view();
@@ -203,7 +203,7 @@ impl Inner {
         }
     }
 
-    /// A host endpoint came, changed or went.
+    /// Handles a new, changed or deleted host endpoint.
     fn hear_endpoint(&self, entry: &FeedEntry) {
         let FeedEntry::Resource(key, resource) = entry else { return };
         let mut view = self.view();
@@ -271,7 +271,7 @@ impl Inner {
         }
     }
 
-    /// Deletes a Calico node whose Kubernetes node is gone, after Kubernetes has said so once more.
+    /// Deletes a Calico node whose Kubernetes node is gone, after Kubernetes has confirmed that once more.
     async fn check_existence(&self, name: &str) -> Result<(), TaskError> {
         let Some(informer) = &self.informer else { return Ok(()) };
         let kubernetes_name = self.view().nodes.get(name).map(|known| known.kubernetes_name.clone());
@@ -306,12 +306,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Brings the labels of a Calico node after those of its Kubernetes node.
+    /// Updates the labels of a Calico node to match those of its Kubernetes node.
     async fn sync_labels(&self, name: &str) -> Result<(), TaskError> {
         let Some(informer) = &self.informer else { return Ok(()) };
         let Some(known) = self.view().nodes.get(name).cloned() else { return Ok(()) };
         let Some(source) = informer.get(&ObjectKey::new("", &known.kubernetes_name)) else { return Ok(()) };
-        // What the feed has is enough to see that nothing is to be done, which is the usual case.
+        // The feed's state is enough to see that there is nothing to do, which is the usual case.
         if let Some((mut labels, annotation)) = known.labels {
             let mut annotations: StringMap =
                 annotation.into_iter().map(|text| (KUBE_LABELS.to_owned(), text)).collect();
@@ -326,7 +326,7 @@ impl Inner {
                 match labels::bring_after(&mut metadata.labels, &mut metadata.annotations, &source.labels) {
                     Ok(changed) => changed,
                     Err(reason) => {
-                        tracing::error!(node = name, reason, "cannot bring its labels after Kubernetes'");
+                        tracing::error!(node = name, reason, "cannot copy its labels from Kubernetes");
                         false
                     }
                 }
@@ -341,7 +341,7 @@ impl Inner {
         }
     }
 
-    /// Brings the endpoints of a node to what they should be.
+    /// Creates, updates and deletes the endpoints of a node.
     async fn sync_endpoints(&self, name: &str) -> Result<(), TaskError> {
         let (facts, actual) = {
             let view = self.view();
@@ -352,7 +352,7 @@ impl Inner {
             Some(facts) => match host_endpoints::desired(&self.config.host_endpoints, facts) {
                 Ok(desired) => desired,
                 Err(reason) => {
-                    tracing::error!(node = name, reason, "cannot tell which host endpoints it should have");
+                    tracing::error!(node = name, reason, "cannot determine its host endpoints");
                     return Ok(());
                 }
             },
@@ -362,7 +362,8 @@ impl Inner {
         if steps.is_empty() {
             return Ok(());
         }
-        // Endpoints go with their node only if it is really gone: one that cannot be read is still protected by them.
+        // Endpoints are deleted with their node only if it is really gone: an unreadable node is still protected by
+        // them.
         if self.config.host_endpoints.auto_create && facts.is_none() {
             match self.context.client.resource::<NodeSpec>().get("", name).await {
                 Err(error) if error.is_does_not_exist() => {}
@@ -384,10 +385,10 @@ impl Inner {
                     let there = endpoints.get("", &endpoint.metadata.name).await?;
                     if !is_ours(&there) {
                         let name = &endpoint.metadata.name;
-                        tracing::warn!(name, "another host endpoint has this name: it stays");
+                        tracing::warn!(name, "another host endpoint has this name: it is kept");
                         return Ok(());
                     }
-                    // Ours, and not in the feed yet: look again with it known.
+                    // It is ours but not in the feed yet: check again once it is known.
                     self.queue.add(Task::HostEndpoints(there.spec.node.clone()));
                     there
                 }
@@ -405,7 +406,7 @@ impl Inner {
                 return Ok(());
             }
         };
-        // The feed brings it later; until then it must not be done again.
+        // The feed reports it later; until then it must not be repeated.
         let mut view = self.view();
         view.forget_endpoint(&stored.metadata.name);
         view.remember_endpoint(stored);
@@ -417,7 +418,7 @@ impl Inner {
     }
 }
 
-/// The name of a Calico node in Kubernetes; empty when it is not of Kubernetes.
+/// The name of a Calico node in Kubernetes; empty if it is not a Kubernetes node.
 fn kubernetes_name_of(node: &Node) -> &str {
     let reference = node.spec.orch_refs.iter().find(|reference| reference.orchestrator == KUBERNETES);
     reference.map_or("", |reference| &reference.node_name)
@@ -429,7 +430,7 @@ impl View {
         of_node.insert(endpoint.metadata.name.clone(), endpoint);
     }
 
-    /// Forgets an endpoint; the node that it was of.
+    /// Forgets an endpoint. Returns the node that it belonged to.
     fn forget_endpoint(&mut self, name: &str) -> Option<String> {
         let node = self.endpoints.iter().find(|(_, of_node)| of_node.contains_key(name))?.0.clone();
         if let Some(of_node) = self.endpoints.get_mut(&node) {

@@ -1,5 +1,5 @@
-//! Kubernetes NetworkPolicy → Calico NetworkPolicy `knp.default.NAME`, for the etcd datastore. (In the Kubernetes
-//! datastore Calico reads them in place.)
+//! Copies Kubernetes' NetworkPolicy to Calico's NetworkPolicy `knp.default.NAME`, for the etcd datastore. (With the
+//! Kubernetes datastore Calico reads the original.)
 
 use crate::copy::Copied;
 use crate::informer::kinds::WireMeta;
@@ -11,16 +11,17 @@ use model::Value;
 use model::kubernetes::network_policy::kubernetes_network_policy;
 use serde::Deserialize;
 
-/// What the names of copies begin with.
+/// The prefix of the names of copies.
 const PREFIX: &str = "knp.default.";
 
-/// A policy of Kubernetes. All of its spec is used, so all of it is kept, as text: that is smaller than the values.
+/// A Kubernetes policy. Its whole spec is needed, so all of it is kept, as text, which takes less space than the
+/// values.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Policy {
     spec: Box<str>,
 }
 
-/// What is decoded of a policy.
+/// The fields of a policy that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WirePolicy {
@@ -40,7 +41,7 @@ impl Slim for Policy {
     }
 }
 
-/// NetworkPolicy → NetworkPolicy.
+/// Copies NetworkPolicy to NetworkPolicy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policies;
 
@@ -66,14 +67,14 @@ impl Copied for Policies {
         policy.metadata.name = key.name.to_string();
         let converted = kubernetes_network_policy(&policy).map_err(|error| error.to_string())?;
         for problem in &converted.problems {
-            tracing::warn!(policy = %key, problem, "not all of a policy can be copied");
+            tracing::warn!(policy = %key, problem, "a policy can only be copied in part");
         }
         match converted.pair.value {
             Value::Resource(Resource::KubernetesNetworkPolicy(converted)) => {
                 let (namespace, name) = Self::copy_of(key);
                 Ok(Object::new(&namespace, &name, converted.spec.0))
             }
-            _ => Err("the conversion gave no policy".to_owned()),
+            _ => Err("the conversion did not return a policy".to_owned()),
         }
     }
 }
@@ -84,7 +85,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_policy_is_copied_under_a_name_of_its_own() {
+    fn a_policy_is_copied_under_its_own_name() {
         let wire = json!({
             "metadata": {"namespace": "shop", "name": "web", "resourceVersion": "3"},
             "spec": {

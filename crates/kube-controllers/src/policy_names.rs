@@ -1,8 +1,8 @@
-//! Policies of the default tier that releases before v3.32 stored as `default.NAME`, moved to their own names.
+//! Renames policies of the default tier that releases before v3.32 stored as `default.NAME`.
 //!
-//! Begins when every calico-node runs a version that knows the new names: an older Felix would take the new entry for a
-//! second policy. Policies of other tiers always had their own names and are left alone. What fails is tried again with
-//! the next change, and every five minutes.
+//! Begins when every calico-node runs a version that knows the new names: an older Felix would treat the new entry as a
+//! second policy. Policies of other tiers always had their own names and are left alone. Failures are retried on the
+//! next change, and every five minutes.
 
 use crate::controller::{Context, Controller};
 use api::{Kind, Resource};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The kinds whose stored names may be old.
+/// The kinds that may be stored under old names.
 pub(crate) const KINDS: [Kind; 4] = [
     Kind::NetworkPolicy,
     Kind::GlobalNetworkPolicy,
@@ -27,28 +27,28 @@ pub(crate) const KINDS: [Kind; 4] = [
     Kind::StagedGlobalNetworkPolicy,
 ];
 
-/// Where calico-node runs when nothing else is known.
+/// The namespace of calico-node if nothing else is known.
 pub(crate) const DEFAULT_NAMESPACE: &str = "calico-system";
 
-/// How often the roll-out is looked at.
+/// How often the roll-out is checked.
 const ROLLOUT_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pauses after it could not be looked at: roles of releases before 3.32 do not allow that.
+/// The pauses after the roll-out could not be checked: roles of releases before 3.32 forbid that.
 const ROLLOUT: Backoff = Backoff::new(ROLLOUT_PAUSE, Duration::from_secs(300));
 
-/// How often what failed is tried again.
+/// How often failures are retried.
 const PERIOD: Duration = Duration::from_secs(300);
 
 /// Whether a policy is stored under a name that is not its own.
 #[must_use]
 pub(crate) fn needs_move(key: &Key, policy: &Resource) -> bool {
     let Some(stored) = key.as_resource() else { return false };
-    // A policy that names no tier is of the default one.
+    // A policy that names no tier is in the default one.
     let is_default = policy_tier(policy).is_some_and(|tier| matches!(tier, "" | api::words::DEFAULT_TIER));
     is_default && stored.name != policy.name()
 }
 
-/// What is decoded of calico-node's DaemonSet.
+/// The fields of calico-node's DaemonSet that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct DaemonSet {
@@ -74,7 +74,7 @@ struct Rollout {
 }
 
 impl DaemonSet {
-    /// What the roll-out waits for; `None` when it is complete.
+    /// What the roll-out is still waiting for; `None` if it is complete.
     #[must_use]
     pub(crate) fn waits_for(&self) -> Option<&'static str> {
         let status = &self.status;
@@ -138,8 +138,8 @@ impl Shared {
 }
 
 impl PolicyNames {
-    /// Subscribes to policies. `namespace` is where we run, and so does calico-node; [`DEFAULT_NAMESPACE`] when that is not
-    /// known.
+    /// Subscribes to policies. `namespace` is our own, which is also calico-node's; [`DEFAULT_NAMESPACE`] if it is
+    /// unknown.
     #[must_use]
     pub fn new(context: &Context, namespace: Option<String>) -> Self {
         let shared = Arc::new(Shared::default());
@@ -157,7 +157,7 @@ impl PolicyNames {
         Self { shared, backend, cluster: context.cluster.clone(), namespace }
     }
 
-    /// Waits until every calico-node knows the new names; false when the end was asked for.
+    /// Waits until every calico-node knows the new names. Returns false if the shutdown was requested first.
     async fn wait_for_rollout(&self, shutdown: &Shutdown) -> bool {
         let namespace = kube_access::cluster::encode(&self.namespace);
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/calico-node");
@@ -201,16 +201,16 @@ impl PolicyNames {
             match self.backend.store_under_own_name(&entry).await {
                 Ok(_) => {
                     let own = entry.as_resource().map(|policy| policy.name().to_owned());
-                    tracing::info!(stored = %entry.key, own, "a policy has its own name in the datastore now");
+                    tracing::info!(stored = %entry.key, own, "a policy is now stored under its own name");
                     let mut state = self.shared.state();
-                    // Unless it changed meanwhile.
+                    // Unless it has changed in the meantime.
                     if state.pending.get(&entry.key) == Some(&entry) {
                         state.pending.remove(&entry.key);
                     }
                 }
                 Err(error) if error.is_does_not_exist() => {}
                 Err(error) => {
-                    tracing::warn!(stored = %entry.key, %error, "a policy keeps the name of old, for now");
+                    tracing::warn!(stored = %entry.key, %error, "a policy could not be renamed yet");
                 }
             }
         }
@@ -251,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_old_names_of_the_default_tier_move() {
+    fn only_old_names_of_the_default_tier_are_changed() {
         for (stored, own, tier, moves) in [
             ("default.web", "web", "default", true),
             ("default.web", "web", "", true),

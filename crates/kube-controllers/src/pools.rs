@@ -1,10 +1,10 @@
-//! Book-keeping about IP pools and tiers, where Calico's resources are `projectcalico.org/v3` custom resources.
+//! Bookkeeping for IP pools and tiers, if Calico's resources are `projectcalico.org/v3` custom resources.
 //!
-//! - [`pool`]: IP pools: which of several that overlap is open, and deletion that waits for the last block.
+//! - [`pool`]: IP pools: which of several overlapping ones is open, and deletion that waits for the last block.
 //! - [`tier`]: tiers: deletion that waits for the last policy.
 //! - [`objects`]: finalizers and conditions, written to exactly the version that was read.
 //!
-//! In the classic group, and behind Calico's API server, others do this; then there are no such controllers.
+//! In the classic group, and behind Calico's API server, other components do this, so these controllers do not run.
 
 pub(crate) mod objects;
 pub(crate) mod pool;
@@ -14,5 +14,5 @@ pub(crate) mod tier;
 pub use pool::PoolController;
 pub use tier::TierController;
 
-/// Where these resources are.
+/// The API path of these resources.
 pub(crate) const PREFIX: &str = "/apis/projectcalico.org/v3";

@@ -1,5 +1,5 @@
-//! Namespaces and service accounts as profiles, for the etcd datastore. (In the Kubernetes datastore Calico reads them in
-//! place.)
+//! Copies namespaces and service accounts to profiles, for the etcd datastore. (With the Kubernetes datastore Calico
+//! reads the originals.)
 
 use crate::copy::Copied;
 use crate::informer::kinds::{Namespace, ServiceAccount};
@@ -13,11 +13,11 @@ use model::kubernetes::profile::{
 };
 use model::kubernetes::{ConversionError, Converted};
 
-/// Namespace → Profile `kns.NAME`.
+/// Copies a Namespace to the Profile `kns.NAME`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Namespaces;
 
-/// ServiceAccount → Profile `ksa.NAMESPACE.NAME`.
+/// Copies a ServiceAccount to the Profile `ksa.NAMESPACE.NAME`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServiceAccounts;
 
@@ -65,7 +65,7 @@ impl Copied for ServiceAccounts {
     }
 }
 
-/// The metadata that the conversions read. The copy gets an identity of its own, so the original's is left out.
+/// The metadata that the conversions read. The copy gets its own identity, so the original's is left out.
 pub(crate) fn metadata(key: &ObjectKey, labels: &Labels) -> ObjectMeta {
     ObjectMeta {
         namespace: key.namespace.to_string(),
@@ -75,7 +75,7 @@ pub(crate) fn metadata(key: &ObjectKey, labels: &Labels) -> ObjectMeta {
     }
 }
 
-/// Shared labels as a map of one's own.
+/// Converts shared labels to an owned map.
 pub(crate) fn string_map(labels: &Labels) -> StringMap {
     labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
@@ -86,7 +86,7 @@ fn profile(converted: Result<Converted, ConversionError>) -> Result<Profile, Str
         Value::Resource(Resource::Profile(profile)) => {
             Ok(Object::new("", &profile.metadata.name, profile.spec))
         }
-        _ => Err("the conversion gave no profile".to_owned()),
+        _ => Err("the conversion did not return a profile".to_owned()),
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_hands_its_labels_down_and_allows_everything() {
+    fn a_namespaces_profile_has_its_labels_and_allows_everything() {
         let key = ObjectKey::new("", "shop");
         let profile =
             Namespaces::desired(&key, &Namespace { labels: labels(&[("team", "a")]) }).expect("a profile");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn names_go_there_and_back() {
+    fn names_are_converted_both_ways() {
         for (namespace, name) in [("a", "default"), ("a-b", "robot.with.dots")] {
             let key = ObjectKey::new(namespace, name);
             let (none, copy) = ServiceAccounts::copy_of(&key);

@@ -1,12 +1,12 @@
 //! Keys that wait for a worker.
 //!
-//! - A key waits once, however often it is added; a key that is added while it is being worked on comes again afterwards,
-//!   so two workers never have the same key.
-//! - A key that failed comes again after a pause that doubles up to a limit. It is never forgotten: what fails may be the
-//!   only news of an object for hours.
+//! - A key waits only once, however often it is added. A key that is added while it is being processed is processed
+//!   again afterwards, so two workers never have the same key.
+//! - A key that failed is retried after a pause that doubles up to a limit. It is never dropped: the failed change may
+//!   be the only news of an object for hours.
 //!
-//! [`Waiting`] decides, with the time as an argument; [`WorkQueue`] lets workers wait for it. No timer runs while nothing
-//! waits.
+//! [`Waiting`] decides, with the time as an argument; [`WorkQueue`] lets workers wait for it. No timer runs while no
+//! key is waiting.
 
 use daemon::Backoff;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// The pauses before a failed key comes again.
+/// The pauses before a failed key is retried.
 pub(crate) const RETRY: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
-/// What became of a key.
+/// The outcome of processing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is as it should be.
+    /// It succeeded.
     Done,
     /// It failed.
     Failed,
 }
 
-/// Where a key is.
+/// The state of a key in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// In the line.
+    /// Ready for a worker.
     Ready,
-    /// A worker has it; `again` when it was added in the meantime.
+    /// A worker is processing it; `again` if it was added in the meantime.
     Working { again: bool },
-    /// It waits for a time.
+    /// Due at this time.
     Later(Instant, u64),
-    /// Nowhere; only its failures are remembered.
+    /// Not in the queue; only its failures are remembered.
     Away,
 }
 
@@ -47,7 +47,7 @@ struct Entry {
     failures: u32,
 }
 
-/// The keys that wait, and those that are being worked on.
+/// The keys that are waiting, and those being processed.
 #[derive(Debug)]
 pub(crate) struct Waiting<K> {
     policy: Backoff,
@@ -58,7 +58,7 @@ pub(crate) struct Waiting<K> {
 }
 
 impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
-    /// Nothing waits.
+    /// Creates an empty queue.
     #[must_use]
     pub(crate) fn new(policy: Backoff) -> Self {
         Self { policy, entries: HashMap::new(), ready: VecDeque::new(), later: BTreeMap::new(), sequence: 0 }
@@ -82,12 +82,12 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
         self.ready.push_back(key);
     }
 
-    /// Adds a key at a time, unless it waits already and comes sooner.
+    /// Adds a key that is due at a certain time, unless it is already due earlier.
     pub(crate) fn add_at(&mut self, key: K, time: Instant) {
         let entry = self.entries.entry(key.clone()).or_insert(Entry { place: Place::Away, failures: 0 });
         match entry.place {
             Place::Ready | Place::Working { again: true } => return,
-            // A worker may be about to finish with what it knows: it comes again at once.
+            // A worker may be about to finish with outdated state: the key is processed again at once.
             Place::Working { again: false } => {
                 entry.place = Place::Working { again: true };
                 return;
@@ -103,7 +103,7 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
         self.later.insert((time, self.sequence), key);
     }
 
-    /// The next key, if one is due.
+    /// Returns the next key, if one is due.
     pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
         while let Some(first) = self.later.first_entry() {
             if first.key().0 > now {
@@ -122,13 +122,13 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
         Some(key)
     }
 
-    /// When the next key is due, if none is now.
+    /// When the next key is due; `None` if no key is scheduled for later.
     #[must_use]
     pub(crate) fn next_time(&self) -> Option<Instant> {
         self.later.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// A worker is done with a key.
+    /// Records that a worker has finished a key.
     pub(crate) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let again = entry.place == Place::Working { again: true };
@@ -150,7 +150,7 @@ impl<K: Clone + Eq + Hash + Debug> Waiting<K> {
     }
 }
 
-/// A queue that workers wait at. Cheap to clone.
+/// A queue on which workers wait. Cheap to clone.
 #[derive(Debug)]
 pub(crate) struct WorkQueue<K> {
     waiting: Arc<Mutex<Waiting<K>>>,
@@ -164,7 +164,7 @@ impl<K> Clone for WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub(crate) fn new(policy: Backoff) -> Self {
         Self { waiting: Arc::new(Mutex::new(Waiting::new(policy))), news: Arc::new(Notify::new()) }
@@ -176,13 +176,13 @@ impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
         self.news.notify_one();
     }
 
-    /// Waits for a key. It must be handed back with [`WorkQueue::finish`].
+    /// Waits for a key. The worker must pass it to [`WorkQueue::finish`] afterwards.
     pub(crate) async fn take(&self) -> K {
         loop {
             let next = {
                 let mut waiting = self.waiting();
                 if let Some(key) = waiting.take(Instant::now()) {
-                    // Another worker may be asleep while there is more.
+                    // Another worker may be asleep while there are more keys.
                     self.news.notify_one();
                     return key;
                 }
@@ -200,7 +200,7 @@ impl<K: Clone + Eq + Hash + Debug + Send> WorkQueue<K> {
         }
     }
 
-    /// Hands a key back.
+    /// Records the outcome of a key.
     pub(crate) fn finish(&self, key: &K, outcome: Outcome) {
         self.waiting().finish(key, outcome, Instant::now());
         self.news.notify_one();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_changes_under_work_comes_again() {
+    fn a_key_added_during_processing_is_processed_again() {
         let (mut queue, now) = queue();
         queue.add("a");
         assert_eq!(queue.take(now), Some("a"));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_a_limit_and_the_key_is_never_forgotten() {
+    fn pauses_double_up_to_a_limit_and_the_key_is_never_dropped() {
         let (mut queue, mut now) = queue();
         queue.add("a");
         for attempt in 0..100_u32 {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_forgets_failures_and_news_end_a_pause() {
+    fn a_success_resets_failures_and_news_end_a_pause() {
         let (mut queue, now) = queue();
         queue.add("a");
         queue.take(now);
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(queue.next_time(), Some(now + Duration::from_millis(5)));
     }
 
-    /// Something that happens to a queue.
+    /// An event for a queue.
     #[derive(Clone, Debug)]
     enum Event {
         Add(u8),
@@ -295,9 +295,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: no two workers have one key, and what was added comes.
+        /// Whatever the order of events, no two workers have the same key, and every added key is processed.
         #[test]
-        fn nothing_is_lost_and_nothing_is_had_twice(events in proptest::collection::vec(event(), 0..60)) {
+        fn no_key_is_lost_or_held_twice(events in proptest::collection::vec(event(), 0..60)) {
             let (mut queue, mut now) = (Waiting::new(RETRY), Instant::now());
             let mut working: Vec<u8> = Vec::new();
             let mut owed: HashSet<u8> = HashSet::new();

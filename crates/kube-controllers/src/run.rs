@@ -1,4 +1,4 @@
-//! The process: what is opened once, and the controllers that come and go with the configuration.
+//! The process: the connections that are opened once, and the controllers that depend on the configuration.
 //!
 //! ```text
 //! environment ─► connections ─► datastore made ready ─► configuration ─► generation of controllers ─┐
@@ -6,8 +6,8 @@
 //!                                                            └── it changed: all end, all start ◄────┘
 //! ```
 //!
-//! Calico's program ends when its configuration changes and is started again by a second process that waits for that. Here
-//! the controllers alone are made again, and there is no second process.
+//! Calico's program ends when its configuration changes and is restarted by a second process that waits for that. Here
+//! only the controllers are created anew, and there is no second process.
 
 mod generation;
 mod health;
@@ -42,42 +42,42 @@ use tokio::sync::watch;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const START_PAUSE: Duration = Duration::from_secs(5);
 
-/// The namespace that is assumed when the pod does not know its own.
+/// The namespace that is assumed if the pod's own is unknown.
 const USUAL_NAMESPACE: &str = "calico-system";
 
-/// What the command line says.
+/// The options on the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The file that probes read.
+    /// The status file for probes.
     pub status_file: PathBuf,
-    /// The port of the health pages; 0 for none.
+    /// The port of the health pages; 0 disables them.
     pub health_port: u16,
-    /// The lease that decides who works; `None` when there is only one of us.
+    /// The lease for leader election; `None` without election.
     pub leader: Option<LeaderSettings>,
 }
 
-/// What the process has besides: everything that a test replaces.
+/// The process's surroundings, which tests replace.
 pub struct Surroundings {
     /// Variables and files.
     pub environment: Box<dyn Environment + Send + Sync>,
-    /// Sets the level of logging.
+    /// Sets the log level.
     pub set_log_level: Box<dyn Fn(LogLevel) + Send + Sync>,
 }
 
-/// What lives as long as the process.
+/// State that lives as long as the process.
 pub(crate) struct Base {
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
     pub(crate) datastore: DatastoreType,
     /// Whether Calico's resources are custom resources of `projectcalico.org/v3`.
     pub(crate) has_v3_resources: bool,
-    /// The namespace that we run in, where calico-node is, too.
+    /// The namespace that we run in, which is also calico-node's.
     pub(crate) namespace: String,
     pub(crate) status: StatusFile,
     pub(crate) parts: Parts,
 }
 
-/// The parts that the health pages show.
+/// The parts shown on the health pages.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) startup: Pulse,
@@ -86,10 +86,10 @@ pub(crate) struct Parts {
     pub(crate) informers: Pulse,
 }
 
-/// Runs until the end is asked for.
+/// Runs until the shutdown.
 ///
 /// # Errors
-/// When the environment cannot be used, the datastore does not become ready, or a controller cannot go on.
+/// When the environment has unusable values, the datastore does not become ready, or a controller fails.
 pub async fn run(options: Options, surroundings: Surroundings, shutdown: Shutdown) -> Result<()> {
     let environment = &*surroundings.environment;
     let settings = EnvironmentSettings::read(environment)?;
@@ -130,7 +130,7 @@ pub async fn run(options: Options, surroundings: Surroundings, shutdown: Shutdow
     outcome
 }
 
-/// Works whenever the lease is ours.
+/// Works whenever we hold the lease.
 async fn lead(
     base: &Arc<Base>,
     surroundings: &Surroundings,
@@ -151,12 +151,13 @@ async fn lead(
                 Some(outcome) => outcome,
                 None => {
                     end.request();
-                    // Nobody renews the lease now: what has not ended in time is cut off, for another may begin.
+                    // The lease is no longer renewed: work that has not ended in time is cut off, because another
+                    // instance may begin.
                     let limit = candidate.end().unwrap_or_else(std::time::Instant::now);
                     match tokio::time::timeout_at(limit.into(), working).await {
                         Ok(outcome) => outcome,
                         Err(_) => {
-                            tracing::warn!("controllers did not end before the lease does: cut off");
+                            tracing::warn!("controllers did not end before the lease expired: cut off");
                             Ok(())
                         }
                     }
@@ -172,7 +173,7 @@ async fn lead(
     Ok(())
 }
 
-/// One generation of controllers after the other.
+/// Runs one generation of controllers after another.
 async fn work(
     base: &Arc<Base>,
     surroundings: &Surroundings,
@@ -189,7 +190,7 @@ async fn work(
         config.mark_unchanged();
         let generation = Generation::start(base, &current).await;
         match generation.until_change(config, &current, shutdown).await? {
-            Ended::Changed => tracing::info!("the configuration changed: all controllers begin again"),
+            Ended::Changed => tracing::info!("the configuration changed: restarting all controllers"),
             Ended::Shutdown => return Ok(()),
         }
     }
@@ -206,7 +207,7 @@ fn health_parts() -> (Health, Parts) {
     health.register("Startup", &parts.startup, true, true, Duration::ZERO);
     health.register("CalicoDatastore", &parts.datastore, true, true, Duration::ZERO);
     health.register("KubeAPIServer", &parts.api_server, true, true, Duration::ZERO);
-    // Told, but no reason to restart anything: a permission that is missing stays missing.
+    // Shown, but not a reason for a restart: a missing permission stays missing.
     health.register("Informers", &parts.informers, false, false, Duration::ZERO);
     (health, parts)
 }
@@ -235,7 +236,7 @@ async fn open(
     })
 }
 
-/// As the datastore finds out: by the configuration, or by which groups the API has.
+/// Determined like in the datastore: by the configuration, or by the API groups that exist.
 async fn has_v3_resources(cluster: &Cluster, configured: &str) -> bool {
     #[derive(Deserialize)]
     struct Groups {
@@ -260,7 +261,7 @@ async fn has_v3_resources(cluster: &Cluster, configured: &str) -> bool {
     }
 }
 
-/// Makes the datastore ready, for as long as that is given.
+/// Initialises the datastore, within the time limit.
 async fn make_ready(base: &Base) -> Result<()> {
     base.status.set("Startup", false, "initialized to false");
     let attempts = async {
@@ -284,7 +285,7 @@ async fn make_ready(base: &Base) -> Result<()> {
     Ok(())
 }
 
-/// The migration runs alone, once, with health beside it; afterwards the process stays, so that nobody starts it again.
+/// Runs the migration once, alone except for health. Afterwards the process keeps running, so that it is not restarted.
 async fn migrate_from_flannel(base: &Arc<Base>, config: FlannelConfig, shutdown: Shutdown) -> Result<()> {
     let context = base.context(&Informers::default(), &DataFeed::default(), &Metrics::default());
     let migration = FlannelMigration::new(context.client, context.cluster, config);
@@ -298,7 +299,7 @@ async fn migrate_from_flannel(base: &Arc<Base>, config: FlannelConfig, shutdown:
 }
 
 pub(crate) async fn listen(port: u16) -> std::io::Result<TcpListener> {
-    // Where there is no IPv6, IPv4 alone.
+    // Without IPv6, only IPv4.
     match TcpListener::bind(("::", port)).await {
         Ok(listener) => Ok(listener),
         Err(_) => TcpListener::bind(("0.0.0.0", port)).await,

@@ -1,4 +1,4 @@
-//! The file that probes read: `{"Readiness":{"Startup":{"Ready":true,"Reason":""}}}`, and the program that reads it
+//! The status file for probes: `{"Readiness":{"Startup":{"Ready":true,"Reason":""}}}`, and the program that reads it
 //! (`check-status`, `calico component kube-controllers-health`).
 
 use serde::{Deserialize, Serialize};
@@ -7,13 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where the file is unless another place is named.
+/// The default path of the file.
 pub(crate) const DEFAULT_FILE: &str = "/status/status.json";
 
-/// Everything in the file.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readiness {
-    /// The parts.
+    /// The parts by name.
     #[serde(rename = "Readiness", default)]
     pub parts: BTreeMap<String, Condition>,
 }
@@ -24,7 +24,7 @@ pub struct Readiness {
 pub struct Condition {
     /// Whether it is ready.
     pub ready: bool,
-    /// Why it is not.
+    /// Why it is not ready; empty if it is.
     pub reason: String,
 }
 
@@ -32,12 +32,12 @@ impl Readiness {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or says nothing that can be understood.
+    /// When it cannot be read or parsed.
     pub fn read(path: &Path) -> io::Result<Self> {
         serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)
     }
 
-    /// Whether all parts are ready; false when there are none, since then nobody has begun.
+    /// Whether all parts are ready; false if there are none, because then nothing has started yet.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.parts.is_empty() && self.parts.values().all(|condition| condition.ready)
@@ -51,7 +51,7 @@ impl Readiness {
     }
 }
 
-/// What a probe prints, and whether it succeeds.
+/// Returns a probe's output, and whether it succeeds.
 #[must_use]
 pub fn check(path: &Path) -> (String, bool) {
     match Readiness::read(path) {
@@ -61,7 +61,7 @@ pub fn check(path: &Path) -> (String, bool) {
     }
 }
 
-/// The side that writes the file. Cheap to clone.
+/// The writer of the file. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusFile {
     path: Arc<PathBuf>,
@@ -69,13 +69,13 @@ pub(crate) struct StatusFile {
 }
 
 impl StatusFile {
-    /// A file at this place; it is written when there is something to say.
+    /// A file at this path; it is first written when a part reports its state.
     #[must_use]
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path: Arc::new(path), readiness: Arc::default() }
     }
 
-    /// Says how a part is. The file is only written when that changes something.
+    /// Sets the state of a part. The file is only written if this changes something.
     pub(crate) fn set(&self, part: &str, ready: bool, reason: impl Into<String>) {
         let condition = Condition { ready, reason: reason.into() };
         let mut readiness = self.readiness.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +95,7 @@ impl StatusFile {
     }
 }
 
-/// Probes come at any time: the file is always whole.
+/// Probes read the file at any time, so it must always be whole.
 fn write(path: &Path, readiness: &Readiness) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_says_what_calicos_says() {
+    fn the_file_has_calicos_format() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("status").join("status.json");
         assert!(!check(&path).1);

@@ -1,16 +1,16 @@
-//! What controllers of copies do all day: workers that empty a queue, beside a comparison of everything at the start and
-//! then by period.
+//! The main loop of copying controllers: workers process a queue, and everything is compared at the start and then
+//! periodically.
 //!
-//! It refuses to know what is compared or worked on.
+//! Knows nothing of what is compared or processed.
 
 use crate::config::SyncConfig;
 use daemon::Backoff;
 use datastore::Error;
 use std::time::Duration;
 
-/// How many requests one worker has under way.
+/// How many concurrent requests one worker stands for.
 const REQUESTS_PER_WORKER: usize = 8;
-/// Runs as many of `work` as the configuration asks for, and `compare` by its period. It does not end.
+/// Runs `work` as often as the configuration requests, and `compare` periodically. It does not end.
 pub(crate) async fn run<W, C>(
     name: &'static str,
     config: &SyncConfig,
@@ -28,7 +28,7 @@ pub(crate) async fn run<W, C>(
     .await;
 }
 
-/// `compare` says how many were checked, and how many are to be worked on.
+/// Calls `compare` periodically; it returns how many objects were checked, and how many need work.
 async fn compare_periodically<C>(name: &'static str, period: Duration, compare: impl Fn() -> C)
 where
     C: Future<Output = Result<(usize, usize), Error>>,

@@ -1,22 +1,22 @@
-//! The service accounts of a node's programs and of the CNI plugin, with the rights that Calico's manifests give them and
-//! no others. Every lab on Kubernetes runs its nodes and its plugin with these: a program that needs more than Calico's
-//! does not come up here, as it would not in Calico's place on a cluster.
+//! The service accounts of a node's programs and of the CNI plugin, with exactly the rights that Calico's manifests
+//! grant. Every lab on Kubernetes runs its nodes and its plugin with these: a program that needs more rights than
+//! Calico's fails here, as it would in Calico's place on a cluster.
 
 use serde_json::{Value, json};
 
 /// The namespace of Calico's own programs.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// Where a container finds its service account.
+/// The folder where a container finds its service account.
 pub(crate) const FOLDER: &str = "/run/secrets/kubernetes.io/serviceaccount";
 /// The account of a node.
 pub(crate) const NODE: &str = "calico-node";
 /// The account of the plugin.
 pub(crate) const PLUGIN: &str = "calico-cni-plugin";
 
-/// Calico's groups: its custom resources in the classic form, and in the one without an API server of Calico's own.
+/// Calico's API groups: its custom resources in the classic form, and in the form without Calico's own API server.
 const GROUPS: [&str; 2] = ["projectcalico.org", "crd.projectcalico.org"];
 
-/// The kubeconfig of an account, the name by which Kubernetes knows it, and its groups.
+/// The kubeconfig of an account, its user name in Kubernetes, and its groups.
 pub(crate) fn login(account: &str) -> (String, String, String) {
     (
         format!("kubeconfig-{account}"),
@@ -33,7 +33,7 @@ fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
 const READ: [&str; 3] = ["get", "list", "watch"];
 const MAKE: [&str; 2] = ["create", "update"];
 
-/// What a node may do.
+/// The rights of a node.
 fn node_rules() -> Vec<Value> {
     let mut rules = vec![json!({
         "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [PLUGIN], "verbs": ["create"],
@@ -69,7 +69,7 @@ fn node_rules() -> Vec<Value> {
     rules
 }
 
-/// What a node reads of Calico's resources.
+/// The resources of Calico's that a node reads.
 const READABLE: [&str; 21] = [
     "bgpconfigurations",
     "bgpfilters",
@@ -94,7 +94,7 @@ const READABLE: [&str; 21] = [
     "tiers",
 ];
 
-/// What the plugin may do.
+/// The rights of the plugin.
 fn plugin_rules() -> Vec<Value> {
     let own = [
         "blockaffinities",
@@ -114,7 +114,7 @@ fn plugin_rules() -> Vec<Value> {
     ]
 }
 
-/// What Kubernetes must know.
+/// The Kubernetes objects for both accounts.
 pub(crate) fn objects() -> Vec<Value> {
     let group = "rbac.authorization.k8s.io";
     let version = format!("{group}/v1");

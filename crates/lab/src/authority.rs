@@ -1,4 +1,4 @@
-//! Certificates of a lab: an authority for each purpose, in the lab's folder, gone with it.
+//! Certificates of a lab: an authority for each purpose, in the lab's folder, and removed with it.
 
 use crate::state::Folder;
 use anyhow::Result;
@@ -20,10 +20,10 @@ pub(crate) struct Signed {
 }
 
 impl Authority {
-    /// Makes an authority; its certificate is the file of this name.
+    /// Creates an authority; its certificate is stored in the file of this name.
     ///
     /// # Errors
-    /// When it cannot be made or written.
+    /// When it cannot be created or written.
     pub(crate) fn new(folder: &Folder, name: &str) -> Result<Self> {
         let mut parameters = CertificateParams::new(Vec::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -34,10 +34,10 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(parameters, key) })
     }
 
-    /// Signs a certificate of this name, for these hosts.
+    /// Signs a certificate of this name for these hosts.
     ///
     /// # Errors
-    /// When it cannot be made or written.
+    /// When it cannot be created or written.
     pub(crate) fn sign(&self, folder: &Folder, name: &str, hosts: &[String]) -> Result<Signed> {
         let mut parameters = CertificateParams::new(hosts.to_vec())?;
         parameters.extended_key_usages =

@@ -1,7 +1,8 @@
-//! BGP in a lab: two racks or more, each with a router that reflects to its nodes and speaks with the other racks' routers.
+//! BGP in a lab: two or more racks, each with a router that reflects routes to its nodes and peers with the other
+//! racks' routers.
 //!
-//! The routers are nodes of Calico without pods: they run the same speaker as nodes do, and what they should do stands in
-//! the datastore as it would in a cluster. It refuses to decide anything about routes: it waits until they are there.
+//! The routers are Calico nodes without pods: they run the same speaker as nodes do, and are configured in the
+//! datastore as they would be in a cluster. This module makes no decisions about routes: it waits until they exist.
 
 use crate::inside::node_program;
 use crate::keeper::Request;
@@ -14,23 +15,23 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How long routes may take to be everywhere.
+/// How long routes may take to reach all nodes.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Who carries routes between nodes, in words.
+/// Describes how routes get from node to node.
 pub(crate) fn carrier(topology: &Topology) -> &'static str {
     match (topology.bgp, topology.encap) {
         (Bgp::Native, _) => "BGP, with this program's own speaker",
         (Bgp::Bird, _) => "BGP, with BIRD",
-        (Bgp::None, Encap::None) if topology.subnets > 1 => "nobody: the router is told where pods are",
+        (Bgp::None, Encap::None) if topology.subnets > 1 => "static routes on the router",
         (Bgp::None, _) => "Felix",
     }
 }
 
-/// Describes the racks in the datastore and starts the speakers of their routers.
+/// Configures the racks in the datastore and starts the speakers of their routers.
 ///
 /// # Errors
-/// When something cannot be written or started.
+/// When a resource cannot be written or a speaker cannot be started.
 pub(crate) fn start_routers(lab: &Lab, screen: &mut Screen) -> Result<()> {
     let topology = lab.topology();
     if !topology.bgp.is_spoken() {
@@ -53,7 +54,7 @@ pub(crate) fn start_routers(lab: &Lab, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// What the datastore says about racks: no mesh; each rack an AS of its own; its router a reflector for its nodes.
+/// The racks in the datastore: no mesh; each rack is an AS of its own; its router is a reflector for its nodes.
 fn resources(topology: &Topology) -> Vec<Value> {
     let object = |kind: &str, name: &str, labels: Value, spec: Value| {
         json!({
@@ -93,7 +94,7 @@ fn resources(topology: &Topology) -> Vec<Value> {
         let routers = json!({"nodeSelector": "has(router)", "peerSelector": "has(router)"});
         objects.push(object("BGPPeer", "between-racks", json!({}), routers));
     }
-    // Nodes register themselves; their place is known before.
+    // Nodes register themselves; their AS is known beforehand.
     for node in &topology.nodes {
         let labels = json!({"rack": format!("{}", node.subnet + 1)});
         let mut bgp = json!({"asNumber": topology.rack_as(node.subnet)});
@@ -106,10 +107,10 @@ fn resources(topology: &Topology) -> Vec<Value> {
     objects
 }
 
-/// Waits until every node has a route to every pod of another node, where BGP is to bring it.
+/// Waits until every node has a route to every pod of another node, if BGP is to provide it.
 ///
 /// # Errors
-/// When one is still missing after long.
+/// When a route is still missing after a long time.
 pub(crate) fn wait_for_routes(lab: &Lab, screen: &mut Screen) -> Result<()> {
     let topology = lab.topology();
     if !topology.bgp.is_spoken() || topology.encap != Encap::None {
@@ -133,11 +134,11 @@ pub(crate) fn wait_for_routes(lab: &Lab, screen: &mut Screen) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    screen.done(&format!("every node knows the way to every pod, by {}", carrier(topology)));
+    screen.done(&format!("every node has a route to every pod, by {}", carrier(topology)));
     Ok(())
 }
 
-/// A node and a pod's address that it knows no way to.
+/// A node and a pod's address to which it has no route.
 fn missing(lab: &Lab) -> Result<Option<(String, IpAddr)>> {
     for node in &lab.topology().nodes {
         let learnt = wire::learnt_routes(&lab.place(&node.name)?.netns)?;
@@ -151,10 +152,10 @@ fn missing(lab: &Lab) -> Result<Option<(String, IpAddr)>> {
     Ok(None)
 }
 
-/// The routes that nodes learnt, a line each.
+/// The routes that nodes learnt, one per line.
 ///
 /// # Errors
-/// When a kernel does not answer.
+/// When a kernel cannot be queried.
 pub(crate) fn learnt(lab: &Lab) -> Result<String> {
     let topology = lab.topology();
     let routers = topology.racks().map(rack_router);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be() {
+    fn impossible_combinations() {
         let wish = Wish { bgp: Some(Bgp::Bird), datastore: Some(Datastore::Kubernetes), ..Wish::default() };
         let error = plan("lab", &wish).expect_err("no routers there").to_string();
         assert!(error.contains("embedded datastore or etcd"), "{error}");

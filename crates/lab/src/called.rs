@@ -1,14 +1,14 @@
-//! Commands as messages name them: so that they can be pasted. They begin with the words by which this program was
-//! called, and name the lab wherever another one would be meant without that.
+//! Commands in a form that users can paste from messages. They begin with the words by which this program was called,
+//! and name the lab if a different one would be used otherwise.
 
 use daemon::{Environment as _, SystemEnvironment};
 
-/// The variable that chooses the lab.
+/// The variable that selects the lab.
 pub(crate) const LAB_VARIABLE: &str = "TORTIE_LAB";
-/// The lab that is meant when nobody chooses.
+/// The lab that is used by default.
 pub(crate) const USUAL_LAB: &str = "lab";
 
-/// A command of the lab as this user would type it, such as `dist/tortie lab --lab second matrix`.
+/// A command on the lab as this user would type it, such as `dist/tortie lab --lab second matrix`.
 #[must_use]
 pub(crate) fn command(lab: &str, words: &str) -> String {
     let called = std::env::args_os().next().map(|word| word.to_string_lossy().into_owned());
@@ -17,7 +17,7 @@ pub(crate) fn command(lab: &str, words: &str) -> String {
 }
 
 fn spell(called: &str, chosen: Option<&str>, lab: &str, words: &str) -> String {
-    // Processes that the lab itself started have no word of the user's.
+    // Processes started by the lab itself do not know the user's words.
     let program = if called.is_empty() || called.starts_with("/proc/") { "tortie" } else { called };
     let choice = if lab == USUAL_LAB && chosen.is_none_or(|name| name == USUAL_LAB) {
         String::new()
@@ -27,7 +27,7 @@ fn spell(called: &str, chosen: Option<&str>, lab: &str, words: &str) -> String {
     format!("{} lab{choice} {words}", quote(program))
 }
 
-/// A word as a shell reads it back.
+/// A word, quoted for a shell if necessary.
 #[must_use]
 pub(crate) fn quote(word: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "_./-+@:,%=".contains(it);
@@ -49,7 +49,7 @@ mod tests {
     use super::{count, quote, spell};
 
     #[test]
-    fn a_pasted_command_means_the_same_lab() {
+    fn a_pasted_command_uses_the_same_lab() {
         for (called, chosen, lab, expected) in [
             ("tortie", None, "lab", "tortie lab down"),
             ("dist/tortie", None, "second", "dist/tortie lab --lab second down"),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn one_and_many() {
+    fn singular_and_plural() {
         assert_eq!(
             (count(1, "pod"), count(0, "pod"), count(3, "pod")),
             ("1 pod".into(), "0 pods".into(), "3 pods".into())

@@ -1,6 +1,6 @@
-//! The commands of `tortie lab`. Flags become wishes; what is done is elsewhere.
+//! The command line of `tortie lab`. Flags become wishes; other modules do the work.
 //!
-//! Commands that use a lab of an ordinary user join its namespaces first, while this process has one thread.
+//! Commands that use a lab of an unprivileged user join its namespaces first, while this process has a single thread.
 
 mod commands;
 
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// A cluster of network namespaces on this machine.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The lab's name: several can be there at once [default: lab].
+    /// The lab's name; several labs can exist at once [default: lab].
     #[arg(long, global = true, env = called::LAB_VARIABLE, value_name = "NAME")]
     lab: Option<String>,
     #[command(subcommand)]
@@ -26,24 +26,24 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a lab: nodes, datastore, pods. One of the same name that is not running any more is replaced.
+    /// Create a lab: nodes, datastore, pods. One of the same name that is no longer running is replaced.
     Up {
         #[command(flatten)]
         wish: WishFlags,
-        /// Say nothing unless it fails.
+        /// Print nothing unless it fails.
         #[arg(long, short)]
         quiet: bool,
     },
     /// Remove a lab, running or killed, with everything in it.
     Down {
-        /// All labs of this user: they are listed, and on a terminal you are asked.
+        /// All labs of this user: lists them, and on a terminal asks for confirmation.
         #[arg(long)]
         all: bool,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long, short, requires = "all")]
         yes: bool,
     },
-    /// The labs of this user, running or not.
+    /// List the labs of this user, running or not.
     List {
         /// Output format.
         #[arg(long, short, value_enum, default_value_t = Format::Text)]
@@ -51,33 +51,33 @@ enum Command {
     },
     /// Print variables for this machine's calicoctl and kubectl: `eval "$(tortie lab env)"`.
     Env {
-        /// Print what takes them back.
+        /// Print commands that unset them.
         #[arg(long)]
         unset: bool,
     },
-    /// Show logs: of a node, a pod, a server or `NODE/cni`; the end of each without a name.
+    /// Show logs of a node, a pod, a server or `NODE/cni`; without a name the end of each.
     Logs {
         /// A node, NAMESPACE/POD, `NODE/cni`, `keeper`, `store`, `etcd` or `kube-apiserver`.
         name: Option<String>,
-        /// Go on with what is written next, until the lab ends.
+        /// Keep printing new lines, until the lab ends.
         #[arg(long, short)]
         follow: bool,
         /// Only the last N lines.
         #[arg(long, short = 'n', value_name = "N")]
         tail: Option<usize>,
     },
-    /// A shell on a node, in a pod or at the router.
+    /// Open a shell on a node, in a pod or at the router.
     Shell {
         /// A node, NAMESPACE/POD, or `router`.
         place: String,
     },
     /// Draw the lab as SVG: subnets, nodes, tunnels, pods, addresses.
     Picture {
-        /// The file to write; standard output without this flag.
+        /// The file to write [default: standard output].
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// What is in a lab and what runs.
+    /// Show what is in a lab and what is running.
     Status {
         /// Output format.
         #[arg(long, short, value_enum, default_value_t = Format::Text)]
@@ -96,9 +96,9 @@ enum Command {
         #[command(subcommand)]
         command: PodCommand,
     },
-    /// Who reaches whom: every pod to every pod, measured, with the rule that decides.
+    /// Show which pods reach each other: every pod to every pod, measured, with the deciding rule.
     Matrix {
-        /// Only these ports; each pod's own without this flag.
+        /// Only these ports [default: each pod's own].
         #[arg(long, value_delimiter = ',')]
         ports: Vec<u16>,
         /// The protocols.
@@ -107,19 +107,19 @@ enum Command {
         /// Output format.
         #[arg(long, short, value_enum, default_value_t = Format::Text)]
         output: Format,
-        /// Also write a page that a browser shows.
+        /// Also write it as a web page.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
-        /// For how many seconds cells that are not as expected are asked again.
+        /// How many seconds cells that are not as expected are retried.
         #[arg(long, default_value_t = 5, value_name = "SECONDS")]
         patience: u64,
     },
-    /// Apply manifests, as `calicoctl apply` (and with a Kubernetes datastore as `kubectl apply`).
+    /// Apply manifests, like `calicoctl apply` (and with a Kubernetes datastore like `kubectl apply`).
     Apply {
-        /// A file, a folder, or `-`; can be given several times.
+        /// A file, a folder, or `-`; can be repeated.
         #[arg(long, short, required = true)]
         filename: Vec<PathBuf>,
-        /// Also the folders in a folder.
+        /// Include subfolders.
         #[arg(long, short = 'R')]
         recursive: bool,
     },
@@ -133,33 +133,33 @@ enum Command {
     Tcpdump {
         /// A node, NAMESPACE/POD, or `router`.
         place: String,
-        /// Arguments of tcpdump; `-i any` without any.
+        /// Arguments of tcpdump [default: `-i any`].
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// Show everything: a cluster, policy, matrices, and the end. Nothing stays.
+    /// Demonstrate everything: a cluster, policy, matrices, and the removal. Nothing is left behind.
     Demo {
         #[command(flatten)]
         wish: WishFlags,
-        /// Also write the last matrix as a page that a browser shows.
+        /// Also write the last matrix as a web page.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
-    /// Open a living cluster in the browser: traffic, what is denied and why. Everything is removed at the end (Ctrl-C). A
-    /// lab of this name that runs already (made with --flows) is shown as it is, and stays.
+    /// Open a living cluster in the browser: traffic, what is denied and why. Everything is removed at the end
+    /// (Ctrl-C). A running lab of this name (created with --flows) is shown as it is, and kept.
     Ui {
         #[command(flatten)]
         wish: WishFlags,
-        /// The port of 127.0.0.1 that the page is at; any free one without this flag.
+        /// The page's port on 127.0.0.1 [default: any free one].
         #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
         port: u16,
     },
-    /// Play a walk-through on a real kube-apiserver and check each line of it. Nothing stays.
+    /// Play a walk-through on a real kube-apiserver and check each line of it. Nothing is left behind.
     Scenario {
         /// The scenario to play.
         #[arg(value_enum, ignore_case = true)]
         which: scenario::Which,
-        /// Only the lines that need IP in IP, for a machine whose kernel has it.
+        /// Only the lines that need IP in IP, for a machine whose kernel supports it.
         #[arg(long)]
         only_ipip: bool,
     },
@@ -176,7 +176,7 @@ enum PodCommand {
     Add {
         /// NAMESPACE/NAME, or a name in namespace default.
         name: String,
-        /// Its node; the next one in turn without this flag.
+        /// Its node [default: nodes in turn].
         #[arg(long)]
         node: Option<String>,
         /// Its labels: NAME=VALUE,NAME=VALUE.
@@ -193,7 +193,7 @@ enum PodCommand {
     },
 }
 
-/// What the lab's own processes are started with.
+/// Subcommands with which the lab starts its own processes.
 #[derive(Debug, Subcommand)]
 enum Internal {
     /// Hold a lab.
@@ -214,12 +214,12 @@ enum Internal {
         #[arg(last = true)]
         words: Vec<OsString>,
     },
-    /// Carry connections from outside to the lab's datastore.
+    /// Forward connections from outside to the lab's datastore.
     Gate {
         #[arg(long)]
         folder: PathBuf,
     },
-    /// Answer in a pod.
+    /// Answer connections in a pod.
     Responder {
         #[arg(long)]
         name: String,
@@ -228,16 +228,16 @@ enum Internal {
     },
 }
 
-/// How results are printed.
+/// The output format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// For users.
     Text,
     /// For programs.
     Json,
 }
 
-/// What a lab is to look like.
+/// The desired lab.
 #[derive(Clone, Debug, Default, Args)]
 struct WishFlags {
     /// How many nodes [default: 3].
@@ -249,14 +249,14 @@ struct WishFlags {
     /// How many subnets the nodes are in [default: 2, or 1 with one node].
     #[arg(long, value_name = "N")]
     subnets: Option<usize>,
-    /// How packets of pods travel between nodes [default: vxlan].
+    /// How packets of pods are sent between nodes [default: vxlan].
     #[arg(long, value_enum)]
     encap: Option<Encap>,
-    /// Who carries routes between nodes; with BGP each subnet is a rack with a router of its own, and nothing is
-    /// encapsulated unless --encap says so [default: none].
+    /// How routes get from node to node; with BGP each subnet is a rack with a router of its own, and nothing is
+    /// encapsulated unless --encap is given [default: none].
     #[arg(long, value_enum)]
     bgp: Option<Bgp>,
-    /// How many Typhas stand between the datastore and the nodes; every agent follows one of them [default: 0].
+    /// How many Typhas to put between the datastore and the nodes; every agent connects to one of them [default: 0].
     #[arg(long, value_name = "N")]
     typha: Option<usize>,
     /// Log flows to a Goldmane at the router, so that `lab ctl flows` and `lab ui` show who talked to whom.
@@ -265,7 +265,7 @@ struct WishFlags {
     /// The packet filter [default: nftables].
     #[arg(long, value_enum)]
     dataplane: Option<Dataplane>,
-    /// Where the data live [default: embedded].
+    /// Where the data is stored [default: embedded].
     #[arg(long, value_enum)]
     datastore: Option<Datastore>,
     /// IPv6 only [default: IPv4 only].
@@ -274,7 +274,7 @@ struct WishFlags {
     /// IPv4 and IPv6.
     #[arg(long)]
     dual_stack: bool,
-    /// A topology file; flags win over it. docs/lab.md has its fields.
+    /// A topology file; flags override it. docs/lab.md lists its fields.
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -314,7 +314,7 @@ impl WishFlags {
 /// Runs a command of the lab.
 ///
 /// # Errors
-/// One sentence about what failed.
+/// A one-sentence explanation of the failure.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut screen = Screen::stdout();
     let code = commands::carry_out(arguments, &mut screen)?;

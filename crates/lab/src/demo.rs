@@ -1,7 +1,8 @@
-//! What `make lab` shows: a cluster from nothing, who reaches whom before and after policy, and everything removed again.
+//! The demonstration of `make lab`: a cluster from nothing, which pods reach each other before and after policy, and
+//! the removal of everything.
 //!
-//! Its exit code says whether what was measured is what `explain` expected, and whether the policies did what they are
-//! for. It refuses to leave anything behind, also when it fails.
+//! The exit code shows whether the measurements are what `explain` expected, and whether the policies had the intended
+//! effect. Nothing is left behind, even on failure.
 
 mod denied;
 
@@ -19,10 +20,10 @@ use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long Felix may take to follow a policy before a cell counts as wrong.
+/// How long Felix may take to apply a policy before a cell counts as wrong.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Nobody may enter any pod.
+/// Denies all ingress to all pods.
 const DENY: &str = "apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata:
@@ -33,7 +34,7 @@ spec:
   types: [Ingress]
 ";
 
-/// The front may enter on port 80.
+/// Allows ingress from the front on port 80.
 const ALLOW: &str = "apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata:
@@ -51,13 +52,13 @@ spec:
       ports: [80]
 ";
 
-/// What a lab of a demonstration is called when nobody names one.
+/// The prefix of a demonstration's lab when none is named.
 const PREFIX: &str = "demo-";
 
-/// Runs the demonstration, in a lab of this name or of one that nobody else has.
+/// Runs the demonstration, in a lab of this name or of an unused one.
 ///
 /// # Errors
-/// When something could not be done, or was not as expected.
+/// When a step failed, or the result was not as expected.
 pub(crate) fn run(name: Option<&str>, wish: &Wish, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     sweep();
     let usual = format!("{PREFIX}{}", std::process::id());
@@ -112,7 +113,7 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     screen.heading("Who reaches whom, before any policy");
     screen.say("Every pod connects to every other pod, on two ports. Nothing is refused.");
     let before = measured(lab, &columns, screen)?;
-    expect(before.counts().1 == 0, "before any policy everybody reaches everybody")?;
+    expect(before.counts().1 == 0, "before any policy every pod reaches every other")?;
 
     screen.heading("After a default deny");
     screen.say("A GlobalNetworkPolicy that selects all pods and allows nothing in. The number names the rule that decided.");
@@ -121,7 +122,7 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
     expect(denied.counts().0 == 0, "a default deny refuses everything")?;
 
     screen.heading("After allowing port 80 from tier == 'front'");
-    screen.say("A second policy, asked before the first. Two pods carry the label; port 8080 stays closed for them too.");
+    screen.say("A second policy, evaluated before the first. Two pods carry the label; port 8080 stays closed for them too.");
     lab.apply(ALLOW)?;
     let allowed = measured(lab, &columns, screen)?;
     let (reached, refused, _) = allowed.counts();
@@ -135,7 +136,7 @@ fn show(lab: &Lab, html: Option<&Path>, screen: &mut Screen) -> Result<()> {
             crate::html::page("Who reaches whom", crate::html::facts(lab.topology()), &allowed),
         )
         .with_context(|| format!("writing {}", path.display()))?;
-        screen.say(&format!("The same as a page: {}", path.display()));
+        screen.say(&format!("The same as a web page: {}", path.display()));
     }
     Ok(())
 }
@@ -157,7 +158,7 @@ fn expect(holds: bool, what: &str) -> Result<()> {
     if holds { Ok(()) } else { bail!("not as expected: {what}") }
 }
 
-/// Removes what demonstrations that were killed left: folders only, their programs ended with them.
+/// Removes the leftovers of killed demonstrations: only folders, as their programs ended with them.
 fn sweep() {
     for name in lab_names().unwrap_or_default() {
         if name.starts_with(PREFIX) && Folder::of(&name).is_ok_and(|folder| folder.is_dead()) {

@@ -1,6 +1,8 @@
-//! Flow logs of a lab: every node's Felix sends them to one Goldmane at the router, and programs that read flows ask there.
+//! Flow logs of a lab: every node's Felix sends them to one Goldmane at the router, and programs that read flows query
+//! it.
 //!
-//! A lab is a network of its own, so nothing of this is encrypted. It refuses to say what flows there should be.
+//! A lab is a network of its own, so none of this is encrypted. This module does not decide which flows there should
+//! be.
 
 use crate::inside::node_program;
 use crate::keeper::Request;
@@ -12,11 +14,11 @@ use crate::topology::Topology;
 use anyhow::Result;
 use std::net::Ipv4Addr;
 
-/// Goldmane's port, as Calico's operator has it.
+/// Goldmane's port, as set by Calico's operator.
 const PORT: u16 = 7443;
 /// The port of the page's server, on the router's loopback.
 const PAGE_PORT: u16 = 8081;
-/// The program's names, as `lab status` and `lab logs` show them.
+/// The program's name in `lab status` and `lab logs`.
 const GOLDMANE: &str = "goldmane";
 const WHISKER: &str = "whisker";
 
@@ -24,7 +26,7 @@ fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
     pairs.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// The variables of a node: flows go out each second, to be seen at once.
+/// The variables of a node: flows are sent every second, to be visible at once.
 pub(crate) fn for_agents(topology: &Topology) -> Variables {
     if !topology.flows {
         return Variables::new();
@@ -43,10 +45,10 @@ pub(crate) fn for_readers(topology: &Topology) -> Variables {
     variables([("GOLDMANE_HOST", host_and_port(topology.server_address(), PORT))])
 }
 
-/// Starts Goldmane, where flows are wanted, before any node looks for it.
+/// Starts Goldmane, if flows are enabled, before any node connects to it.
 ///
 /// # Errors
-/// When it does not come up.
+/// When it does not start.
 pub(crate) fn start(lab: &Lab, screen: &mut Screen) -> Result<()> {
     let topology = lab.topology();
     if !topology.flows {
@@ -64,10 +66,10 @@ pub(crate) fn start(lab: &Lab, screen: &mut Screen) -> Result<()> {
     Ok(())
 }
 
-/// Starts the server of the page, unless it runs; where it listens, in the router's network.
+/// Starts the page's server, unless it is running; returns its address in the router's network.
 ///
 /// # Errors
-/// When it does not come up.
+/// When it does not start.
 pub(crate) fn start_page(lab: &Lab) -> Result<std::net::SocketAddr> {
     let address = std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, PAGE_PORT));
     let router = lab.place(ROUTER)?;

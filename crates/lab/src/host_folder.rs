@@ -1,8 +1,8 @@
-//! `/host`: where the container of a node finds folders of its machine: network configurations and plugins.
+//! `/host`: where a node's container finds folders of its machine: network configurations and plugins.
 //!
-//! Few machines have a folder of that name, and a lab may not make one. So a program that needs it gets a top of the file
-//! tree of its own, in memory: everything that the machine has, and `/host` beside it. Only places that have such a folder
-//! get it; it refuses to change what the machine itself sees.
+//! Few machines have a folder of that name, and a lab may not create one. So a program that needs it gets a root
+//! directory of its own, in memory: everything that the machine has, plus `/host`. Only places that have such a folder
+//! get it; the machine's own view never changes.
 
 use crate::inside::{put, tree};
 use anyhow::{Context as _, Result};
@@ -10,21 +10,21 @@ use rustix::mount::{MountFlags, mount};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Where it is seen.
+/// The path where programs see the folder.
 pub(crate) const SEEN: &str = "/host";
-/// The place's folder behind it.
+/// The folder of the place behind it.
 pub(crate) const OWN: &str = "host";
-/// Where a container runtime looks for networks, as a node's container sees it.
+/// The folder of a container runtime's networks, as seen by a node's container.
 pub(crate) const NETWORKS: &str = "/host/etc/cni/net.d";
-/// Where a container runtime looks for plugins.
+/// The folder of a container runtime's plugins.
 const PLUGINS: &str = "opt/cni/bin";
-/// The place's folder over which the top of the tree is put.
+/// The folder of the place on which the new root is mounted.
 const TOP: &str = "top";
 
-/// Makes the folder of a place. Of plugins there is a link each: an installer finds them there.
+/// Creates the folder of a place. It contains a link for each plugin, where an installer expects them.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub(crate) fn make(place: &Path, program: &Path) -> Result<()> {
     let own = place.join(OWN);
     for folder in [own.join("etc/cni/net.d"), own.join(PLUGINS), place.join(TOP)] {
@@ -36,7 +36,7 @@ pub(crate) fn make(place: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What stands at the top of the tree.
+/// An entry of the root directory.
 enum Entry {
     Folder(OwnedFd),
     Link(PathBuf),
@@ -45,7 +45,7 @@ enum Entry {
 /// Shows the folder of a place, if it has one, to this process, which must have a mount namespace of its own.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn show(place: &Path) -> Result<()> {
     let own = place.join(OWN);
     if !own.is_dir() {
@@ -57,8 +57,8 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     }
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut entries = Vec::new();
-    // All are opened before anything is mounted: the new top is below one of them.
-    for entry in std::fs::read_dir("/").context("reading the top of the file tree")? {
+    // All of them are opened before anything is mounted: the new root is below one of them.
+    for entry in std::fs::read_dir("/").context("reading the root directory")? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_symlink() {
@@ -69,7 +69,7 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     }
     let top = place.join(TOP);
     mount("tmpfs", &top, "tmpfs", MountFlags::empty(), Some(c"mode=0755,size=1m"))
-        .context("making a top of the file tree")?;
+        .context("creating a root directory")?;
     for (name, entry) in entries {
         let path = top.join(name);
         match entry {
@@ -83,8 +83,8 @@ pub(crate) fn show(place: &Path) -> Result<()> {
     let seen = top.join(OWN);
     std::fs::create_dir(&seen)?;
     put(&host, &seen)?;
-    rustix::process::chroot(&top).context("changing the top of the file tree")?;
-    // A folder that cannot be seen from here cannot stay the current one.
+    rustix::process::chroot(&top).context("changing the root directory")?;
+    // A folder that is not visible from here cannot remain the current one.
     std::env::set_current_dir(&here)
         .or_else(|_| std::env::set_current_dir("/"))
         .context("changing the folder")

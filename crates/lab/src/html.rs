@@ -1,4 +1,4 @@
-//! The measured matrix as a page; [`explain::Page`] draws it.
+//! The measured matrix as a web page, drawn by [`explain::Page`].
 
 use crate::matrix::Matrix;
 use crate::topology::Topology;
@@ -57,7 +57,7 @@ pub(crate) fn page(title: &str, facts: Vec<(String, String)>, matrix: &Matrix) -
     .to_html()
 }
 
-/// What the page says about the lab and the moment.
+/// Facts about the lab and the current time for the page.
 #[must_use]
 pub(crate) fn facts(topology: &Topology) -> Vec<(String, String)> {
     let fact = |name: &str, value: String| (name.to_owned(), value);
@@ -72,7 +72,7 @@ pub(crate) fn facts(topology: &Topology) -> Vec<(String, String)> {
     ]
 }
 
-/// The name of a choice, as its flag has it.
+/// The name of a choice, as used by its flag.
 fn named(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

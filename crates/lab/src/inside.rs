@@ -1,9 +1,9 @@
-//! A program of the lab in its place: the right network namespace, folders of its own where paths are fixed, and an end
-//! that comes with its parent's.
+//! Runs a program of the lab in its place: in the right network namespace, with folders of its own at fixed paths, and
+//! ending along with its parent.
 //!
 //! `tortie lab internal inside` prepares the place and becomes the program. Every node has its own `/run`, `/var/lib`,
-//! `/var/log` and `/etc/calico`, which are folders of the lab; the machine's are not seen and not changed. A node that
-//! manages the CNI plugin also has `/host` ([`crate::host_folder`]).
+//! `/var/log` and `/etc/calico`, which are folders of the lab; the machine's own are neither seen nor changed. A node
+//! that manages the CNI plugin also has `/host` ([`crate::host_folder`]).
 
 use crate::state::Folder;
 use crate::{host_folder, rights};
@@ -24,28 +24,28 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a place has for itself: where it is seen, and the folder it is in.
+/// A place's own folders: the path where they are seen, and the folder's name.
 const OWN: [(&str, &str); 4] =
     [("/run", "run"), ("/var/lib", "var-lib"), ("/var/log", "var-log"), ("/etc/calico", "etc-calico")];
 
-/// Where programs look for settings of a real installation; a machine that has none needs no cover.
+/// Where programs look for settings of a real installation; a machine without it needs no cover.
 const OPTIONAL: &str = "/etc/calico";
 
-/// The variable that marks processes of a lab.
+/// The variable that marks the lab's processes.
 pub(crate) const MARK: &str = "TORTIE_LAB_FOLDER";
 
 /// The variable that names another program for nodes, pods' plugins and `calicoctl`: another version of this one.
 pub(crate) const PROGRAM_VARIABLE: &str = "TORTIE_LAB_PROGRAM";
 
-/// The program that nodes run: this one, unless the user says otherwise.
+/// The program that nodes run: this one, unless the user chooses another.
 pub(crate) fn node_program() -> String {
     SystemEnvironment.text(PROGRAM_VARIABLE).unwrap_or_else(|| OWN_PROGRAM.to_owned())
 }
 
-/// This program, even when its file was replaced meanwhile.
+/// This program, even if its file has been replaced.
 pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// What this program is called in lists of processes, and the name that selects the tree of commands.
+/// The name of this program in process lists, which also selects the full tree of commands.
 pub(crate) const OWN_NAME: &str = "tortie";
 
 /// A command that starts this program again.
@@ -53,8 +53,8 @@ pub(crate) fn own_command() -> Command {
     command(OWN_PROGRAM)
 }
 
-/// A command that starts a program. This one is started by its file's own name where that is still the same file: lists of
-/// processes would show another one as `exe`.
+/// A command that starts a program. For this program it uses the file's own name if that is still the same file:
+/// process lists would show `exe` otherwise.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let program = program.as_ref();
     if program != OWN_PROGRAM {
@@ -65,25 +65,25 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// This program's file, if it is still there and seen from here.
+/// This program's file, if it still exists and is visible here.
 fn own_file() -> Option<PathBuf> {
     let path = std::fs::read_link(OWN_PROGRAM).ok()?;
     let (named, own) = (std::fs::metadata(&path).ok()?, std::fs::metadata(OWN_PROGRAM).ok()?);
     ((named.dev(), named.ino()) == (own.dev(), own.ino())).then_some(path)
 }
 
-/// Where a program runs.
+/// The place where a program runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     pub(crate) netns: PathBuf,
-    /// The node (or `router`) whose folders it sees; the machine's own if none.
+    /// The node (or `router`) whose folders it sees; `None` for the machine's own.
     pub(crate) name: Option<String>,
 }
 
 impl Place {
-    /// Program and arguments that run `words` in this place.
-    /// `parent` is the process that will start it, and with which it is to end.
+    /// The program and arguments that run `words` in this place. `parent` is the process that will start it and whose
+    /// end it must not survive.
     pub(crate) fn words(&self, parent: u32, words: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = [OWN_PROGRAM, "lab", "internal", "inside"].map(str::to_owned).to_vec();
         all.extend(["--folder".to_owned(), self.folder.display().to_string()]);
@@ -97,7 +97,7 @@ impl Place {
         all
     }
 
-    /// A command that runs `words` in this place with this environment alone.
+    /// A command that runs `words` in this place with only this environment.
     pub(crate) fn command(&self, environment: &BTreeMap<String, String>, words: &[&str]) -> Command {
         let all = self.words(std::process::id(), words);
         let mut command = command(&all[0]);
@@ -106,20 +106,20 @@ impl Place {
     }
 }
 
-/// What programs of the lab may see of the user's environment.
+/// The part of the user's environment that programs of the lab may see.
 pub(crate) fn base_environment(folder: &Folder) -> BTreeMap<String, String> {
     let mut environment: BTreeMap<String, String> = ["HOME", "TERM", "LANG", "RUST_BACKTRACE"]
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), SystemEnvironment.variable(name)?.into_string().ok()?)))
         .collect();
     let path = SystemEnvironment.text("PATH").unwrap_or_default();
-    // iptables and friends are where ordinary users do not look.
+    // iptables and similar programs are outside the usual path of unprivileged users.
     environment.insert("PATH".to_owned(), format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"));
     environment.insert(MARK.to_owned(), folder.path().display().to_string());
     environment
 }
 
-/// Makes the folders of a place.
+/// Creates the folders of a place.
 pub(crate) fn make_place(folder: &Folder, name: &str) -> Result<()> {
     let root = folder.file("places").join(name);
     for (_, own) in OWN {
@@ -129,7 +129,7 @@ pub(crate) fn make_place(folder: &Folder, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The file of a place at a path as the place sees it.
+/// The host's path of a file, given its path as seen in the place.
 pub(crate) fn file_of_place(folder: &Folder, name: &str, path: &str) -> PathBuf {
     for (seen, own) in OWN.into_iter().chain([(host_folder::SEEN, host_folder::OWN)]) {
         if let Some(rest) = path.strip_prefix(seen) {
@@ -142,7 +142,7 @@ pub(crate) fn file_of_place(folder: &Folder, name: &str, path: &str) -> PathBuf 
 /// Prepares the place and becomes the program. Returns only when that fails.
 ///
 /// # Errors
-/// What could not be prepared.
+/// When the place cannot be prepared.
 pub(crate) fn run(
     folder: &Path,
     netns: &Path,
@@ -151,9 +151,9 @@ pub(crate) fn run(
     words: &[OsString],
 ) -> Result<std::convert::Infallible> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before the request reached the kernel.
+    // The parent may have ended before the request reached the kernel.
     if getppid().is_none_or(|found| found.as_raw_nonzero().get().unsigned_abs() != parent) {
-        bail!("the process that wanted this program is gone");
+        bail!("the process that requested this program is gone");
     }
     let (program, arguments) = words.split_first().context("no program")?;
     let namespace = Namespace::open(netns)?;
@@ -172,19 +172,19 @@ pub(crate) fn run(
 
 /// Gives this process the folders of its place.
 fn furnish(folder: &Folder, place: &str) -> Result<()> {
-    rights::unshare(UnshareFlags::NEWNS).context("making a mount namespace")?;
+    rights::unshare(UnshareFlags::NEWNS).context("creating a mount namespace")?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .context("separating mounts")?;
     let root = folder.file("places").join(place);
-    // All are opened before anything is covered: the lab's folder is below one of them.
+    // All of them are opened before anything is covered: the lab's folder is below one of them.
     let lab = tree(folder.path())?;
     let mut covers = Vec::new();
     for (seen, own) in OWN {
         if Path::new(seen).is_dir() {
             covers.push((seen, tree(&root.join(own))?));
         } else if seen != OPTIONAL {
-            // Without the cover nodes would share it, and making it would change the machine.
-            bail!("this machine has no folder {seen}, and a lab may not make one: make it first");
+            // Without the cover nodes would share it, and creating it would change the machine.
+            bail!("this machine has no folder {seen}, and a lab may not create it: create it first");
         }
     }
     for (seen, tree) in &covers {
@@ -194,19 +194,19 @@ fn furnish(folder: &Folder, place: &str) -> Result<()> {
         std::fs::create_dir_all(folder.path())?;
         put(&lab, folder.path())?;
     }
-    // What /sys says about devices is what it said where it was mounted; not every container allows another one.
+    // /sys shows the devices of the namespace where it was mounted; not every container allows another mount.
     let _ = rustix::mount::mount("sysfs", "/sys", "sysfs", rustix::mount::MountFlags::empty(), None);
     host_folder::show(&root)
 }
 
-/// A folder with all that is mounted in it, to be put elsewhere.
+/// A detached copy of a folder with all its mounts, to be attached elsewhere.
 pub(crate) fn tree(path: &Path) -> Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     open_tree(CWD, path, flags).with_context(|| format!("keeping {} in sight", path.display()))
 }
 
-/// Puts a folder over another one.
+/// Mounts a folder over another one.
 pub(crate) fn put(tree: &OwnedFd, path: &Path) -> Result<()> {
     move_mount(tree, "", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .with_context(|| format!("covering {}", path.display()))

@@ -1,8 +1,8 @@
-//! Interrupts (Ctrl-C, a request to end, a terminal that goes away) while a lab is made: noticed between steps, so that
-//! what was made so far is removed before the command ends.
+//! Interrupts (Ctrl-C, SIGTERM, a terminal that is closed) while a lab is being created: noticed between steps, so that
+//! everything created so far is removed before the command ends.
 //!
-//! Nothing of it starts a thread: without root this process still has to join the lab's namespaces, which the kernel allows
-//! to processes of one thread only.
+//! None of it starts a thread: without root this process still has to join the lab's namespaces, which the kernel
+//! allows only for single-threaded processes.
 
 use anyhow::{Context as _, Result};
 use std::future::Future;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The command was asked to end.
+/// The command was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
@@ -27,15 +27,16 @@ static WATCH: OnceLock<Mutex<Watch>> = OnceLock::new();
 /// From now on interrupts do not end this process; [`check`] reports them.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn listen() -> Result<()> {
     listen_to(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
 }
 
-/// From now on the terminal's interrupt does not end this process: it goes to the program that this one waits for, too.
+/// From now on the terminal's interrupt does not end this process: the program that this process waits for receives it,
+/// too.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn leave_to_child() -> Result<()> {
     listen_to(&[SignalKind::interrupt()])
 }
@@ -52,17 +53,17 @@ fn listen_to(kinds: &[SignalKind]) -> Result<()> {
         Ok(Watch { runtime, signals, came: false })
     };
     let watch = prepare().context("preparing for interrupts")?;
-    // A second one, made at the same time, would only be forgotten.
+    // A second watch, created concurrently, is simply dropped.
     let _ = WATCH.set(Mutex::new(watch));
     Ok(())
 }
 
-/// Whether this process was asked to end since [`listen`].
+/// Whether this process was interrupted since [`listen`].
 pub(crate) fn came() -> bool {
     let Some(watch) = WATCH.get() else { return false };
     let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
     let Watch { runtime, signals, came } = &mut *watch;
-    // One turn of the runtime, so that it looks at its descriptors.
+    // One turn of the runtime, so that it polls its descriptors.
     runtime.block_on(tokio::task::yield_now());
     runtime.block_on(async {
         let mut context = Context::from_waker(Waker::noop());
@@ -77,7 +78,7 @@ pub(crate) fn came() -> bool {
 }
 
 /// # Errors
-/// When this process was asked to end since [`listen`].
+/// When this process was interrupted since [`listen`].
 pub(crate) fn check() -> Result<(), Interrupted> {
     if came() { Err(Interrupted) } else { Ok(()) }
 }
@@ -89,7 +90,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_signal_is_noticed_and_ends_nobody() {
+    fn a_signal_is_noticed_and_does_not_end_the_process() {
         listen().unwrap();
         assert!(!came());
         kill_process(getpid(), Signal::HUP).unwrap();

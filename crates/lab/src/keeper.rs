@@ -1,11 +1,11 @@
 //! The keeper: one process per lab that holds its network namespaces and is the parent of its programs.
 //!
 //! Nothing of a lab is pinned anywhere: namespaces are open descriptors of the keeper (`/proc/KEEPER/fd/N` names them),
-//! and programs die with it. So the end of the keeper, however it comes about, is the end of the lab, and the host is
-//! never touched. It takes requests by a socket in the lab's folder, one line of JSON each, one at a time: all programs
-//! are started by its first thread, to which the kernel ties their death.
+//! and programs die with it. So the end of the keeper, whatever its cause, is the end of the lab, and the host is never
+//! touched. It takes requests on a socket in the lab's folder, one JSON line each, one at a time: all programs are
+//! started by its first thread, to which the kernel ties their death.
 //!
-//! It refuses to decide anything; what runs where is [`crate::lab`]'s business.
+//! It makes no decisions; [`crate::lab`] determines what runs where.
 
 use crate::inside::{command, own_command};
 use crate::state::{Folder, KeeperState, start_time};
@@ -23,28 +23,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest request.
+/// The maximum length of a request.
 const LONGEST_REQUEST: u64 = 1 << 20;
-/// How long a program may take to end when it is asked to. What it holds is thrown away, so there is nothing to wait for.
+/// How long a program may take to end when asked to. Its data is discarded, so there is no reason to wait longer.
 const END_PATIENCE: Duration = Duration::from_millis(700);
 
-/// What the keeper can be asked.
+/// A request to the keeper.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// Make a network namespace; one of that name is kept.
-    Namespace {
-        /// Its name.
-        name: String,
-    },
-    /// Forget a network namespace.
-    Forget {
-        /// Its name.
-        name: String,
-    },
+    /// Create a network namespace, or keep an existing one of that name.
+    Namespace { name: String },
+    /// Drop a network namespace.
+    Forget { name: String },
     /// Start a program.
     Start {
-        /// What it is called.
         name: String,
         /// Program and arguments.
         words: Vec<String>,
@@ -52,28 +45,25 @@ pub(crate) enum Request {
         environment: BTreeMap<String, String>,
     },
     /// End a program.
-    Stop {
-        /// What it is called.
-        name: String,
-    },
-    /// Outlive the command that made the lab.
+    Stop { name: String },
+    /// Survive the command that created the lab.
     Stay,
-    /// Which programs run.
+    /// List the programs.
     List,
     /// End everything.
     End,
 }
 
-/// What the keeper answers.
+/// The keeper's answer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    /// What the keeper could not do, if anything.
+    /// The error, if the request failed.
     #[serde(default)]
     pub(crate) error: Option<String>,
     /// The path of a namespace.
     #[serde(default)]
     pub(crate) path: Option<PathBuf>,
-    /// Programs, and how they ended if they have.
+    /// Programs, and how they ended if they did.
     #[serde(default)]
     pub(crate) programs: BTreeMap<String, Program>,
 }
@@ -87,7 +77,7 @@ pub(crate) struct Program {
     pub(crate) ended: Option<String>,
 }
 
-/// The other side: what a command asks of a lab's keeper.
+/// The other side: a command's access to a lab's keeper.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     folder: Folder,
@@ -104,7 +94,7 @@ impl Keeper {
         let log = std::fs::File::create(&path).with_context(|| format!("writing {}", path.display()))?;
         let mut command = own_command();
         command.args(["lab", "internal", "keeper", "--folder"]).arg(folder.path());
-        // Programs carry the mark from their first moment, before they are what they are to become.
+        // Programs carry the mark from the first moment, before they become what they are meant to be.
         command.env(crate::inside::MARK, folder.path());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut child = command.spawn().context("starting the lab's keeper")?;
@@ -129,15 +119,15 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// The keeper of a lab that is there.
+    /// The keeper of an existing lab.
     pub(crate) fn of(folder: &Folder) -> Self {
         Self { folder: folder.clone() }
     }
 
-    /// Asks.
+    /// Sends a request.
     ///
     /// # Errors
-    /// When it is gone, or says no.
+    /// When the keeper is gone, or reports an error.
     pub(crate) fn ask(&self, request: &Request) -> Result<Answer> {
         let name = self.folder.name();
         let mut stream = UnixStream::connect(self.folder.file("keeper.sock")).with_context(|| {
@@ -156,7 +146,7 @@ impl Keeper {
         }
     }
 
-    /// Makes a network namespace.
+    /// Creates a network namespace.
     pub(crate) fn namespace(&self, name: &str) -> Result<PathBuf> {
         let answer = self.ask(&Request::Namespace { name: name.to_owned() })?;
         answer.path.context("the keeper did not name its namespace")
@@ -171,17 +161,18 @@ struct Held {
     folder: Folder,
 }
 
-/// Is the keeper of a lab, until it is asked to end.
+/// Runs the keeper of a lab until it is asked to end.
 ///
 /// # Errors
-/// When it cannot become one.
+/// When it cannot start.
 pub(crate) fn run(path: &Path) -> Result<()> {
     let folder = Folder::at(path)?;
     let rootless = !rights::is_privileged();
     if rootless {
         rights::become_root_of_namespace()?;
     }
-    // Only now: with other rights the kernel forgets the signal. A lab that is not whole ends with its maker.
+    // Only now: the kernel clears the setting when rights change. An unfinished lab ends with the command that creates
+    // it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let pid = std::process::id();
     let started = start_time(pid).context("reading /proc/self/stat")?;
@@ -270,7 +261,7 @@ impl Held {
             }
             Request::Stay => {
                 set_parent_process_death_signal(None)?;
-                // A terminal's interrupts are for the command that made the lab, not for the lab.
+                // A terminal's interrupts are meant for the command that created the lab, not for the lab.
                 let _ = rustix::process::setsid();
             }
             Request::List => {
@@ -284,7 +275,7 @@ impl Held {
         Ok(answer)
     }
 
-    /// Takes note of programs that ended by themselves.
+    /// Records programs that ended by themselves.
     fn reap(&mut self) {
         let mut ended = Vec::new();
         for (name, child) in &mut self.children {
@@ -303,7 +294,7 @@ impl Held {
     }
 }
 
-/// Asks programs to end, waits, and ends what is left.
+/// Asks programs to end, waits, and kills the remaining ones.
 fn end_all(mut children: Vec<Child>) {
     for child in &children {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
@@ -324,14 +315,14 @@ fn end_all(mut children: Vec<Child>) {
     }
 }
 
-/// A new network namespace, made by a thread that ends there.
+/// A new network namespace, created by a thread that ends there.
 fn new_network_namespace() -> Result<OwnedFd> {
     let made = std::thread::spawn(|| -> rustix::io::Result<OwnedFd> {
         rights::unshare(UnshareFlags::NEWNET)?;
         open("/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     });
     match made.join() {
-        Ok(outcome) => outcome.context("making a network namespace"),
-        Err(_) => bail!("making a network namespace: the thread failed"),
+        Ok(outcome) => outcome.context("creating a network namespace"),
+        Err(_) => bail!("creating a network namespace: the thread failed"),
     }
 }

@@ -1,7 +1,7 @@
-//! A lab: brought up, used, taken down.
+//! A lab: started, used, removed.
 //!
-//! What is held is in the keeper, what is known is in the folder; this value only works between the two. It refuses to
-//! leave anything behind when bringing a lab up fails.
+//! The keeper holds the resources, the folder holds the state; this value only mediates between the two. Nothing is
+//! left behind when starting a lab fails.
 
 use crate::inside::{OWN_PROGRAM, Place, base_environment, file_of_place, make_place, node_program};
 use crate::keeper::{Keeper, Request};
@@ -24,18 +24,18 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The place of servers and of `calicoctl`.
+/// The place where servers and `calicoctl` run.
 pub(crate) const ROUTER: &str = "router";
-/// How long a node may take to be ready.
+/// How long a node may take to become ready.
 const NODE_PATIENCE: Duration = Duration::from_secs(300);
 /// How often a node is started before it counts as failed.
 const MOST_STARTS: usize = 4;
-/// How long processes may take to be gone.
+/// How long processes may take to disappear.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Where Felix says whether it is ready.
+/// The port where Felix reports whether it is ready.
 const HEALTH_PORT: u16 = 9099;
 
-/// A lab that is there.
+/// An existing lab.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) folder: Folder,
@@ -46,11 +46,11 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Makes a lab. This process must have one thread: without root it joins the lab's namespaces. The lab stays when this
-    /// process ends, or ends with it.
+    /// Creates a lab. This process must be single-threaded: without root it joins the lab's namespaces. `stays` decides
+    /// whether the lab survives this process.
     ///
     /// # Errors
-    /// What failed; nothing is left then.
+    /// When a step fails; nothing is left then.
     pub(crate) fn up(topology: Topology, stays: bool, screen: &mut Screen) -> Result<Self> {
         let folder = Folder::of(&topology.name)?;
         interrupt::listen()?;
@@ -68,10 +68,10 @@ impl Lab {
             Ok(lab) => Ok(lab),
             Err(error) => {
                 let interrupted = interrupt::came();
-                // The first error is the one that counts.
+                // The first error is the one that matters.
                 let removed = remove(&folder);
                 if interrupted && removed.is_ok() {
-                    bail!("interrupted: what was made of lab '{}' is removed again", folder.name());
+                    bail!("interrupted: lab '{}' is removed again", folder.name());
                 }
                 Err(error)
             }
@@ -108,10 +108,10 @@ impl Lab {
         Ok(lab)
     }
 
-    /// A lab that is there. This process must have one thread: without root it joins the lab's namespaces.
+    /// Opens an existing lab. This process must be single-threaded: without root it joins the lab's namespaces.
     ///
     /// # Errors
-    /// When there is none, or it is not running any more.
+    /// When it does not exist, or is no longer running.
     pub(crate) fn open(name: &str) -> Result<Self> {
         let folder = Folder::of(name)?;
         folder.load()?;
@@ -121,18 +121,18 @@ impl Lab {
         })?;
         rights::join(&known)?;
         let lock = folder.lock()?;
-        // What another command changed meanwhile is known only now.
+        // Read only now, so that it includes changes by other commands.
         let state = folder.load()?;
         Ok(Self { keeper: Keeper::of(&folder), folder, state, keeper_pid: known.pid, _lock: lock })
     }
 
-    /// What is known of it.
+    /// The state of the lab.
     #[must_use]
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
-    /// Its plan.
+    /// The plan of the lab.
     #[must_use]
     pub(crate) fn topology(&self) -> &Topology {
         &self.state.topology
@@ -173,7 +173,7 @@ impl Lab {
             wire::connect_node(&topology, number, node, &netns, rack.unwrap_or(&router))?;
         }
         self.folder.save(&self.state)?;
-        screen.done(&format!("{nodes} made, {}", settings::network_in_words(&topology)));
+        screen.done(&format!("{nodes} created, {}", settings::network_in_words(&topology)));
         Ok(interrupt::check()?)
     }
 
@@ -267,8 +267,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until a node's Felix is ready. A node that ends before is started again a few times, as a kubelet does it: an
-    /// API server that is only starting can be slower than a node is patient.
+    /// Waits until a node's Felix is ready. A node that ends before is restarted a few times, as a kubelet does: an API
+    /// server that is still starting can take longer than a node waits.
     fn wait_for_node(&self, node: &Node) -> Result<()> {
         let deadline = Instant::now() + NODE_PATIENCE;
         let mut starts = 1;
@@ -300,7 +300,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Whether a node's Felix says that it is ready.
+    /// Whether a node's Felix reports that it is ready.
     pub(crate) fn is_ready(&self, node: &Node) -> Result<bool> {
         let namespace = Namespace::open(&self.place(&node.name)?.netns)?;
         Ok(namespace.run(|| {
@@ -316,7 +316,7 @@ impl Lab {
         })?)
     }
 
-    /// Where the router, a node or a pod is.
+    /// The place of the router, a node or a pod.
     ///
     /// # Errors
     /// When there is none of that name.
@@ -343,7 +343,7 @@ impl Lab {
         environment
     }
 
-    /// Does something with a client of the lab's datastore, at the router.
+    /// Runs `work` with a client of the lab's datastore, at the router.
     pub(crate) fn with_client<T: Send>(
         &self,
         work: impl AsyncFnOnce(&Client) -> Result<T> + Send,
@@ -381,16 +381,16 @@ impl Lab {
             .spawn()
             .with_context(|| format!("starting {}", words.first().unwrap_or(&"nothing")))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that ends without reading is not a failure of ours.
+            // A program that ends without reading is not an error of ours.
             let _ = stdin.write_all(input.as_bytes());
         }
         Ok(child.wait_with_output()?)
     }
 
-    /// Runs `calicoctl` with these arguments; what it prints.
+    /// Runs `calicoctl` with these arguments and returns its output.
     ///
     /// # Errors
-    /// What it says.
+    /// The error message of `calicoctl`.
     pub(crate) fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let program = node_program();
         let mut words = vec![program.as_str(), "ctl"];
@@ -403,15 +403,15 @@ impl Lab {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Applies manifests: Calico's through `calicoctl`, others, where there is a Kubernetes API, through `kubectl`.
+    /// Applies manifests: Calico's with `calicoctl`, others with `kubectl` if there is a Kubernetes API.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// When a manifest is invalid.
     pub(crate) fn apply(&self, text: &str) -> Result<String> {
         if self.state.topology.datastore != Datastore::Kubernetes {
             if let Some((version, kind)) = first_of_kubernetes(text) {
                 bail!(
-                    "{kind} of {version} is Kubernetes' own, and this lab has no Kubernetes API: `{}` makes one that has",
+                    "{kind} of {version} is Kubernetes' own, and this lab has no Kubernetes API: `{}` creates one that has",
                     called::command(&self.state.topology.name, "up --datastore kubernetes")
                 );
             }
@@ -432,12 +432,12 @@ impl Lab {
     /// Runs `kubectl` as administrator.
     ///
     /// # Errors
-    /// What it says.
+    /// The error message of `kubectl`.
     pub(crate) fn kubectl(&self, arguments: &[&str], input: Option<&str>) -> Result<String> {
         servers::kubectl(&self.folder, &self.place(ROUTER)?, arguments, input)
     }
 
-    /// Applies objects of the lab's own making: what they look like needs no check, which takes kubectl long.
+    /// Applies objects that the lab itself generates: they need no validation, which takes kubectl long.
     pub(crate) fn kubectl_apply(&self, objects: &[serde_json::Value]) -> Result<()> {
         let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
         self.kubectl(&["apply", "--validate=false", "-f", "-"], Some(&list.to_string())).map(drop)
@@ -459,13 +459,13 @@ impl Lab {
         self.kubectl(&words, Some(&list.to_string())).map(drop)
     }
 
-    /// A file of a node, as seen from outside.
+    /// The host's path of a file of a node.
     #[must_use]
     pub(crate) fn node_file(&self, node: &str, path: &str) -> PathBuf {
         file_of_place(&self.folder, node, path)
     }
 
-    /// The programs that run, with their process ids, and how others ended.
+    /// The running programs with their process ids, and how others ended.
     ///
     /// # Errors
     /// When the keeper is gone.
@@ -483,10 +483,10 @@ impl Lab {
         self.keeper_pid
     }
 
-    /// Takes the lab down.
+    /// Removes the lab.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// When something could not be removed.
     pub(crate) fn down(self) -> Result<()> {
         remove(&self.folder)
     }
@@ -506,10 +506,10 @@ fn kubernetes_node(node: &Node) -> serde_json::Value {
     })
 }
 
-/// Takes a lab down, running or not, from what its folder says.
+/// Removes a lab, running or not, based on its folder.
 ///
 /// # Errors
-/// When there is none, or something does not go away.
+/// When it does not exist, or something cannot be removed.
 pub(crate) fn down(name: &str) -> Result<()> {
     let folder = Folder::of(name)?;
     if !folder.exists() {
@@ -518,10 +518,10 @@ pub(crate) fn down(name: &str) -> Result<()> {
     remove(&folder)
 }
 
-/// Ends the keeper and whatever belongs to the lab, then removes the folder.
+/// Ends the keeper and everything that belongs to the lab, then removes the folder.
 fn remove(folder: &Folder) -> Result<()> {
     if let Some(keeper) = folder.keeper().filter(crate::state::KeeperState::is_alive) {
-        // Programs get the chance to end by themselves; a keeper that does not answer is killed below.
+        // Programs get a chance to end by themselves; a keeper that does not answer is killed below.
         let _ = Keeper::of(folder).ask(&Request::End);
         let deadline = Instant::now() + Duration::from_secs(2);
         while keeper.is_alive() && Instant::now() < deadline {
@@ -558,7 +558,7 @@ fn kill(pid: u32) {
     }
 }
 
-/// The processes that carry the lab's mark in their environment, whoever started them. Never this one.
+/// The processes with the lab's mark in their environment, whoever started them, except this one.
 fn processes_of(folder: &Folder) -> Vec<u32> {
     let mark = format!("{}={}", crate::inside::MARK, folder.path().display());
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

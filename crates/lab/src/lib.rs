@@ -1,15 +1,18 @@
 //! A whole cluster on one machine: nodes and pods are network namespaces, and everything in them is this program itself
-//! (node start-up, Felix, the CNI plugin, `calicoctl`), with real packets between.
+//! (node start-up, Felix, the CNI plugin, `calicoctl`), with real packets between them.
 //!
-//! - [`topology`]: what a lab is to look like, and what is impossible; [`topology_file`]: the same from a file.
-//! - [`lab`]: bringing it up and down; `keeper` holds its namespaces and programs, `inside` puts a program in its place.
+//! - [`topology`]: the desired shape of a lab, and what is impossible; [`topology_file`]: the shape from a file.
+//! - [`lab`]: creating and removing it; `keeper` holds its namespaces and programs, `inside` puts a program in its
+//!   place.
 //! - `wire`: bridges, router, nodes; `servers`: the datastore; `pods`: the CNI plugin and a responder per pod.
-//! - [`matrix`]: everybody to everybody, measured by `probe` and expected by `explain`; [`html`]: as a page.
-//! - [`picture`]: the lab as SVG; `list`, `status`, `logs`: what there is; `outside`: the lab's datastore from this machine.
-//! - [`demo`], [`scenario`]: what `make lab` shows, and walk-throughs with a verdict on each line. `flows`: who talked to whom;
-//!   `ui`: a cluster with traffic, in the browser.
+//! - [`matrix`]: every pod to every pod, measured by `probe` and predicted by `explain`; [`html`]: the same as a web
+//!   page.
+//! - [`picture`]: the lab as SVG; `list`, `status`, `logs`: its contents; `outside`: the lab's datastore from this
+//!   machine.
+//! - [`demo`], [`scenario`]: what `make lab` shows, and walk-throughs with a verdict on each line. `flows`: who talked
+//!   to whom; `ui`: a cluster with traffic, in the browser.
 //!
-//! It refuses to touch the machine's own rules, routes, namespaces and files outside the folder of labs.
+//! It never touches the machine's own rules, routes, namespaces and files outside the folder of labs.
 
 mod accounts;
 mod authority;

@@ -1,4 +1,4 @@
-//! The labs that there are, running or not, from their folders alone: nothing is joined and nothing is asked.
+//! Lists the existing labs, running or not, from their folders alone: it joins no namespaces and sends no requests.
 
 use crate::state::{Folder, lab_names};
 use crate::table::{age, table};
@@ -8,13 +8,13 @@ use serde::Serialize;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-/// How a lab fares.
+/// The state of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Condition {
-    /// It is there and whole.
+    /// Running and complete.
     Running,
-    /// Its keeper runs, and it is not whole yet, or could not be made whole.
+    /// Its keeper is running, but it is not complete yet, or could not be completed.
     Incomplete,
     /// Only its folder is left.
     NotRunning,
@@ -78,10 +78,13 @@ fn entry(folder: &Folder) -> Entry {
     }
 }
 
-/// The list for people.
+/// The list as text.
 pub(crate) fn text(labs: &[Entry]) -> String {
     if labs.is_empty() {
-        return format!("no labs: `{}` makes one\n", crate::called::command(crate::called::USUAL_LAB, "up"));
+        return format!(
+            "no labs: `{}` creates one\n",
+            crate::called::command(crate::called::USUAL_LAB, "up")
+        );
     }
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let rows: Vec<Vec<String>> = labs
@@ -101,7 +104,7 @@ pub(crate) fn text(labs: &[Entry]) -> String {
     table(&["NAME", "STATE", "AGE", "OWNER", "NODES", "PODS", "DATASTORE"], &rows)
 }
 
-/// A user's name, or the number of one that has none.
+/// A user's name, or the number if there is none.
 fn user_name(number: u32) -> String {
     name_in(&std::fs::read_to_string("/etc/passwd").unwrap_or_default(), number)
 }

@@ -1,6 +1,6 @@
-//! The logs of a lab: which file belongs to a name, its end, and what is written to it next.
+//! The logs of a lab: finds the file of a name, and shows its end and new lines.
 //!
-//! Only files of the lab's folder are read, so logs of a lab that was killed can still be looked at.
+//! Only files in the lab's folder are read, so the logs of a killed lab are still available.
 
 use crate::screen::Screen;
 use crate::state::{Folder, State};
@@ -11,12 +11,12 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Lines of each file, when all of them are shown.
+/// The number of lines of each file when all of them are shown.
 const FEW: usize = 10;
-/// How often a file is looked at again.
+/// How often a file is checked for new lines.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// The files, by the name that a user gives: programs of the keeper, pods, and `NODE/cni`.
+/// The files, by the name that users know: programs of the keeper, pods, and `NODE/cni`.
 fn files(folder: &Folder, state: Option<&State>) -> Result<BTreeMap<String, PathBuf>> {
     let path = folder.file("logs");
     let mut files = BTreeMap::new();
@@ -28,7 +28,7 @@ fn files(folder: &Folder, state: Option<&State>) -> Result<BTreeMap<String, Path
     }
     let Some(state) = state else { return Ok(files) };
     for pod in state.pods.keys() {
-        // What a file is called is the keeper's business; the pod's name is the user's.
+        // The file is named by the keeper; the user knows the pod's name.
         if let Some(file) = files.remove(&format!("pod-{}", pod.replace('/', "-"))) {
             files.insert(pod.clone(), file);
         }
@@ -42,7 +42,7 @@ fn files(folder: &Folder, state: Option<&State>) -> Result<BTreeMap<String, Path
     Ok(files)
 }
 
-/// Shows logs: one, or the end of each; with `follow` also what comes, until the lab ends.
+/// Shows logs: one, or the end of each; with `follow` also new lines, until the lab ends.
 ///
 /// # Errors
 /// When there is no such log.
@@ -84,7 +84,7 @@ pub(crate) fn show(
         std::thread::sleep(INTERVAL);
         let is_over = keeper.as_ref().is_none_or(|keeper| !keeper.is_alive());
         for ((name, path), place) in chosen.iter().zip(&mut places) {
-            // A file that went away with its lab has no more lines.
+            // A file that disappeared with its lab has no more lines.
             let Ok(text) = read_from(path, *place) else { continue };
             if text.is_empty() {
                 continue;

@@ -1,13 +1,13 @@
-//! The manifests that `lab apply` is given: a file, standard input, or every manifest of a folder; and which of their
-//! documents only Kubernetes understands.
+//! The manifests for `lab apply`: a file, standard input, or every manifest of a folder; and which of their documents
+//! only Kubernetes understands.
 
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 
-/// How names of manifests end.
+/// The file name extensions of manifests.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// One manifest: where it came from and what it says.
+/// One manifest: its source and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) name: String,
@@ -56,7 +56,7 @@ fn gather(folder: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<()
             .extension()
             .and_then(|ending| ending.to_str())
             .is_some_and(|ending| ENDINGS.contains(&ending));
-        // A link to a folder could lead back to where it is.
+        // A link to a folder could lead back to its parent.
         if path.is_dir() && !path.is_symlink() {
             if recursive {
                 gather(&path, recursive, files)?;
@@ -106,7 +106,7 @@ fn kind(document: &str) -> Option<String> {
     top_field(document, "kind")
 }
 
-/// A field of a document's top level, read by its line; JSON has it in quotes.
+/// A field of a document's top level, found by its line; in JSON it is quoted.
 fn top_field(document: &str, name: &str) -> Option<String> {
     if let Ok(value) = serde_json::from_str::<serde_json::Value>(document) {
         return value.get(name)?.as_str().map(str::to_owned);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_document_it_is() {
+    fn calicos_and_kubernetes_documents() {
         assert!(is_own("kind: Tier\napiVersion: projectcalico.org/v3 # ours\n"));
         assert!(is_own("{\"apiVersion\": \"projectcalico.org/v3\"}"));
         assert!(!is_own("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"));

@@ -1,4 +1,4 @@
-//! Everybody to everybody: what was measured, beside what `explain` expects and which rule says so. Pure.
+//! Every pod to every pod: the measurement, along with what `explain` expects and the rule that decides. Pure.
 
 use crate::probe::Protocol;
 use explain::{Query, Verdict, World};
@@ -18,7 +18,7 @@ pub(crate) struct Party {
     pub ports: Vec<u16>,
 }
 
-/// A column: whom packets are for.
+/// A column: the receiver of packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Receiver {
@@ -26,7 +26,7 @@ pub(crate) struct Receiver {
     pub pod: String,
     /// Its node.
     pub node: String,
-    /// The address that is asked.
+    /// The address to connect to.
     pub address: IpAddr,
     /// The port.
     pub port: u16,
@@ -34,7 +34,7 @@ pub(crate) struct Receiver {
     pub protocol: Protocol,
 }
 
-/// A row: who sends.
+/// A row: the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sender {
@@ -44,20 +44,20 @@ pub(crate) struct Sender {
     pub node: String,
 }
 
-/// What happened between a sender and a receiver.
+/// The result for a sender and a receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cell {
-    /// Whether the receiver answered; none for a pod and itself, or when it was not asked yet.
+    /// Whether the receiver answered; `None` for a pod and itself, or when it has not been probed yet.
     pub reached: Option<bool>,
-    /// Whether it should.
+    /// Whether it should answer.
     pub expected: Verdict,
     /// The rule, or the lack of one, that decides.
     pub decided_by: String,
 }
 
 impl Cell {
-    /// What decides, without the place, which the cell's own place in the grid shows.
+    /// The deciding rule, without its location, which the cell's position in the grid shows.
     #[must_use]
     pub(crate) fn reason(&self) -> String {
         for direction in ["ingress", "egress"] {
@@ -69,14 +69,13 @@ impl Cell {
         self.decided_by.clone()
     }
 
-    /// Whether what was measured is what was expected.
+    /// Whether the measurement is as expected.
     #[must_use]
     pub(crate) fn agrees(&self) -> bool {
         self.reached.is_none_or(|reached| reached == (self.expected == Verdict::Allow))
     }
 }
 
-/// The matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Matrix {
@@ -86,22 +85,22 @@ pub(crate) struct Matrix {
     pub receivers: Vec<Receiver>,
     /// The cells, row by row.
     pub cells: Vec<Vec<Cell>>,
-    /// Pods that cannot answer anybody, because their responder ended.
+    /// Pods that cannot answer, because their responder ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
 }
 
-/// Which columns a matrix has.
+/// Selects the columns of a matrix.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Columns {
-    /// Only these ports; each pod's own if none.
+    /// Only these ports; each pod's own if empty.
     pub ports: Vec<u16>,
-    /// The protocols; TCP if none.
+    /// The protocols; TCP if empty.
     pub protocols: Vec<Protocol>,
 }
 
 impl Matrix {
-    /// The matrix with expectations and nothing measured yet.
+    /// The matrix with expectations and without measurements.
     ///
     /// # Errors
     /// When a pod is not in the datastore.
@@ -140,13 +139,13 @@ impl Matrix {
         Ok(Self { senders, receivers, cells, ended: Vec::new() })
     }
 
-    /// Whether every cell that was measured is as expected.
+    /// Whether every measured cell is as expected.
     #[must_use]
     pub(crate) fn agrees(&self) -> bool {
         self.cells.iter().flatten().all(Cell::agrees)
     }
 
-    /// Cells that were measured: reached and refused as expected, and not as expected.
+    /// Counts the measured cells: reached and refused as expected, and not as expected.
     #[must_use]
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let count = |reached: bool| {
@@ -180,7 +179,7 @@ impl Matrix {
         all
     }
 
-    /// What refused cells are refused by, in the order in which they come up.
+    /// The reasons why cells are refused, in the order of their first appearance.
     #[must_use]
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<String> = Vec::new();
@@ -194,7 +193,7 @@ impl Matrix {
         reasons
     }
 
-    /// What a column is called: the protocol and the version of IP only where there are several.
+    /// The name of a column: with the protocol and the IP version only if there are several.
     #[must_use]
     pub(crate) fn label(&self, receiver: &Receiver) -> String {
         let mut text = format!("{}:{}", receiver.pod, receiver.port);
@@ -211,7 +210,7 @@ impl Matrix {
         text
     }
 
-    /// The letter of each column's pod, which is also its row's.
+    /// The letter of each column's pod, which also marks the pod's row.
     fn letters(&self) -> Vec<String> {
         self.receivers
             .iter()

@@ -1,5 +1,5 @@
-//! The matrix of a lab: expectations from its datastore, probes in its pods, and another look at cells that differ,
-//! because programs need a moment to follow a change.
+//! Measures the matrix of a lab: expectations from its datastore, probes in its pods, and a retry of cells that differ,
+//! because programs need a moment to apply a change.
 
 use crate::interrupt;
 use crate::lab::Lab;
@@ -10,12 +10,13 @@ use client::Client;
 use explain::World;
 use std::time::{Duration, Instant};
 
-/// How long a probe waits for an answer. Packets that policy drops are never answered, so this is the time a matrix takes.
+/// How long a probe waits for an answer. Packets that policy drops are never answered, so this is the duration of a
+/// matrix.
 const FIRST_LOOK: Duration = Duration::from_millis(400);
-/// How long it waits when a cell was not as expected: a lost first packet is sent again after a second.
+/// How long a retry waits: a lost first packet is sent again after a second.
 const LATER_LOOK: Duration = Duration::from_millis(1500);
 
-/// Measures the matrix. Cells that differ are asked again until they agree or `patience` is over.
+/// Measures the matrix. Cells that differ are retried until they agree or `patience` is over.
 ///
 /// # Errors
 /// When the datastore cannot be read or a namespace cannot be entered.
@@ -38,7 +39,7 @@ pub(crate) fn matrix(lab: &Lab, columns: &Columns, patience: Duration) -> Result
     let deadline = Instant::now() + patience;
     matrix.ended = ended(lab)?;
     while !matrix.agrees() && Instant::now() < deadline && !interrupt::came() {
-        // A pod whose responder ended stays silent: asking again would only take time.
+        // A pod whose responder ended stays silent: retrying would only take time.
         let silent = &matrix.ended;
         let hopeless =
             matrix.receivers.iter().map(|receiver| silent.contains(&receiver.pod)).collect::<Vec<_>>();
@@ -47,7 +48,7 @@ pub(crate) fn matrix(lab: &Lab, columns: &Columns, patience: Duration) -> Result
         if !matrix.cells.iter().any(wrong) {
             break;
         }
-        // What should be refused and is not shows at once; what should be reached may need its time.
+        // A cell that should be refused and is not shows at once; a cell that should be reached may need the time.
         look(lab, &mut matrix, LATER_LOOK, |cell| !cell.agrees())?;
     }
     Ok(matrix)
@@ -60,7 +61,7 @@ fn ended(lab: &Lab) -> Result<Vec<String>> {
     Ok(ended.filter_map(|(name, _)| name.strip_prefix("pod/").map(str::to_owned)).collect())
 }
 
-/// Asks the cells that are wanted.
+/// Probes the wanted cells.
 fn look(lab: &Lab, matrix: &mut Matrix, patience: Duration, wanted: impl Fn(&Cell) -> bool) -> Result<()> {
     let mut errands = Vec::new();
     let mut places = Vec::new();

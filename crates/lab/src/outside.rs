@@ -1,9 +1,10 @@
-//! A lab from outside: what `lab env` prints, so that `calicoctl` and `kubectl` of this machine work on the lab's datastore.
+//! A lab from outside: the output of `lab env`, which lets `calicoctl` and `kubectl` of this machine use the lab's
+//! datastore.
 //!
-//! The embedded store is a socket in the lab's folder, which needs nothing more. Servers that speak TCP are in the lab's own
-//! network; for those one process, the gate, listens outside and carries bytes to the lab's router: for etcd, which asks
-//! nobody who they are, on a socket in the folder, for kube-apiserver on a port of 127.0.0.1. It ends with the lab. It
-//! refuses to listen on any other address.
+//! The embedded store is a socket in the lab's folder, which needs nothing more. TCP servers are in the lab's own
+//! network. For those a separate process, the gate, listens outside and forwards connections to the lab's router: for
+//! etcd, which does not authenticate clients, on a socket in the folder; for kube-apiserver, on a port of 127.0.0.1.
+//! The gate ends with the lab, and listens on no other address.
 
 use crate::called::{LAB_VARIABLE, quote};
 use crate::inside::{MARK, own_command};
@@ -23,28 +24,28 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What the gate writes when it listens.
+/// The file that the gate writes when it is listening.
 const GATE: &str = "gate.json";
 /// The kubeconfig for programs outside.
 const OUTSIDE: &str = "kubeconfig-outside";
 /// The gate's socket in front of etcd.
 const SOCKET: &str = "etcd.sock";
-/// How long a gate may take to listen.
+/// How long a gate may take to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A gate that listens.
+/// A gate that is listening.
 #[derive(Serialize, Deserialize)]
 struct Gate {
     pid: u32,
     started: u64,
-    /// The port of 127.0.0.1, where it is not a socket.
+    /// The port on 127.0.0.1, unless it is a socket.
     port: Option<u16>,
 }
 
-/// The variables with which programs of this machine work on the lab. Starts the gate where one is needed.
+/// The variables with which programs of this machine use the lab. Starts the gate if one is needed.
 ///
 /// # Errors
-/// When it cannot be started.
+/// When the gate cannot be started.
 pub(crate) fn variables(lab: &Lab) -> Result<Variables> {
     let (folder, topology) = (&lab.folder, lab.topology());
     let mut variables = datastore(folder, topology);
@@ -75,7 +76,7 @@ pub(crate) fn exports(variables: &Variables) -> String {
     variables.iter().map(|(name, value)| format!("export {name}={};\n", quote(value))).collect()
 }
 
-/// The lines that take them back.
+/// The lines that unset them.
 pub(crate) fn unsets(variables: &Variables) -> String {
     variables.keys().map(|name| format!("unset {name};\n")).collect()
 }
@@ -88,7 +89,7 @@ fn with_server(kubeconfig: &str, server: &str) -> String {
     kubeconfig.lines().map(line).collect()
 }
 
-/// The gate that listens, started if there is none.
+/// The running gate, started if there is none.
 fn gate(folder: &Folder) -> Result<Gate> {
     if let Some(gate) = listening(folder) {
         return Ok(gate);
@@ -111,7 +112,7 @@ fn gate(folder: &Folder) -> Result<Gate> {
             return Ok(gate);
         }
         if child.try_wait()?.is_some() || Instant::now() > deadline {
-            bail!("the lab's gate does not listen; its log ends with:\n{}", folder.log_tail("gate", 3));
+            bail!("the lab's gate is not listening; its log ends with:\n{}", folder.log_tail("gate", 3));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -122,12 +123,12 @@ fn listening(folder: &Folder) -> Option<Gate> {
     (start_time(gate.pid) == Some(gate.started)).then_some(gate)
 }
 
-/// Is the gate of a lab, until the lab ends.
+/// Runs the gate of a lab until the lab ends.
 ///
 /// # Errors
 /// When it cannot listen.
 pub(crate) fn run(path: &Path) -> Result<()> {
-    // A terminal's interrupts are for the command that asked.
+    // A terminal's interrupts are meant for the command that started the gate.
     let _ = rustix::process::setsid();
     let folder = Folder::at(path)?;
     let state = folder.load()?;
@@ -143,7 +144,7 @@ pub(crate) fn run(path: &Path) -> Result<()> {
         Datastore::Embedded => bail!("the embedded datastore needs no gate"),
         Datastore::Etcd => {
             let socket = folder.file(SOCKET);
-            // One of a gate that was killed.
+            // Left by a gate that was killed.
             let _ = std::fs::remove_file(&socket);
             let listener =
                 UnixListener::bind(&socket).with_context(|| format!("listening on {}", socket.display()))?;
@@ -190,7 +191,7 @@ impl Stream for TcpStream {
     }
 
     fn hang_up(&self, how: Shutdown) {
-        // The other side may have done so.
+        // The other side may have done so already.
         let _ = self.shutdown(how);
     }
 }
@@ -205,7 +206,7 @@ impl Stream for UnixStream {
     }
 }
 
-/// Connects inside the lab and carries bytes both ways until both sides are done.
+/// Connects inside the lab and forwards bytes both ways until both sides are done.
 pub(crate) fn carry(outer: impl Stream, router: PathBuf, address: SocketAddr) {
     std::thread::spawn(move || -> Result<()> {
         let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(10));
@@ -218,7 +219,7 @@ pub(crate) fn carry(outer: impl Stream, router: PathBuf, address: SocketAddr) {
 }
 
 fn pour(mut from: impl Stream, mut to: impl Stream) {
-    // An end that breaks off is an end.
+    // A connection that breaks off counts as closed.
     let _ = std::io::copy(&mut from, &mut to);
     to.hang_up(Shutdown::Write);
     from.hang_up(Shutdown::Read);

@@ -1,4 +1,4 @@
-//! A lab as a picture: one SVG file with nothing fetched, readable on light and on dark ground. Pure.
+//! A lab as a picture: one self-contained SVG file, readable on light and dark backgrounds. Pure.
 //!
 //! ```text
 //!   router │── subnet 0 ──┬─────────┬──      each subnet is a band, its nodes side by side, their pods inside
@@ -9,8 +9,8 @@
 //!          │              ┊────────────┊
 //! ```
 //!
-//! [`layout`] decides where everything is, so that tests can say that nothing overlaps; here it becomes text. Text is in a
-//! font of fixed width, and boxes are as wide as what is in them.
+//! [`layout`] computes all positions, so that tests can check that nothing overlaps; this module turns them into text.
+//! The font has a fixed width, and boxes are as wide as their contents.
 
 mod layout;
 
@@ -72,7 +72,7 @@ pub(crate) fn svg(state: &State) -> String {
     out
 }
 
-/// Text that means only itself.
+/// The text with all markup escaped.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

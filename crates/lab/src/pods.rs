@@ -1,7 +1,7 @@
-//! Pods: a namespace, the CNI plugin called as a container runtime calls it, and a responder inside.
+//! Pods: a namespace, the CNI plugin called like a container runtime does, and a responder inside.
 //!
-//! Without Kubernetes nobody knows a pod's labels and its namespace's profile; then this file writes them to the
-//! datastore, as an orchestrator's controllers would.
+//! Without Kubernetes the datastore has no labels of a pod and no profile of its namespace; then this file writes them,
+//! as an orchestrator's controllers would.
 
 use crate::accounts;
 use crate::inside::{OWN_PROGRAM, node_program};
@@ -23,13 +23,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often an ADD is tried.
+/// How often an ADD is attempted.
 const ATTEMPTS: usize = 3;
 
-/// Adds pods, all at once: all of them, or none.
+/// Adds pods concurrently: all of them, or none.
 ///
 /// # Errors
-/// What the plugin says.
+/// The error of the plugin.
 pub(crate) fn add(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
     for pod in wanted {
         if lab.state.pods.contains_key(&pod.full_name()) {
@@ -37,9 +37,9 @@ pub(crate) fn add(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
         }
     }
     let added = add_all(lab, wanted);
-    // A lab whose maker is ended goes as a whole.
+    // If the command that creates the lab is interrupted, the whole lab is removed.
     if added.is_err() && !interrupt::came() {
-        // The first error is the one that counts.
+        // The first error is the one that matters.
         wanted.iter().for_each(|pod| drop(undo(lab, pod)));
         let _ = lab.folder.save(&lab.state);
     }
@@ -93,7 +93,7 @@ fn add_all(lab: &mut Lab, wanted: &[Pod]) -> Result<()> {
     Ok(())
 }
 
-/// Reports to Kubernetes that pods run, as a kubelet does: without this `kubectl` shows them as waiting.
+/// Reports to Kubernetes that pods are running, as a kubelet does: without this `kubectl` shows them as pending.
 fn report(lab: &Lab, pods: &[PodState]) -> Result<()> {
     let node_address = |pod: &PodState| {
         let node = lab.state.topology.node(&pod.pod.node)?;
@@ -104,7 +104,7 @@ fn report(lab: &Lab, pods: &[PodState]) -> Result<()> {
     lab.report_status(&items)
 }
 
-/// Takes back whatever was done for a pod.
+/// Undoes everything that was done for a pod.
 fn undo(lab: &mut Lab, pod: &Pod) -> Result<()> {
     if let Some(state) = lab.state.pods.remove(&pod.full_name()) {
         // Each part may not have been done yet.
@@ -114,7 +114,7 @@ fn undo(lab: &mut Lab, pod: &Pod) -> Result<()> {
     forget(lab, pod)
 }
 
-/// Takes away what is left of a pod once the plugin is done with it.
+/// Removes what is left of a pod after the plugin's DEL.
 fn forget(lab: &Lab, pod: &Pod) -> Result<()> {
     lab.keeper.ask(&Request::Stop { name: responder_name(pod) })?;
     lab.keeper.ask(&Request::Forget { name: namespace_name(pod) })?;
@@ -128,7 +128,7 @@ fn forget(lab: &Lab, pod: &Pod) -> Result<()> {
 /// Removes a pod.
 ///
 /// # Errors
-/// When there is none, and what the plugin says.
+/// When there is no such pod, or the plugin fails.
 pub(crate) fn remove(lab: &mut Lab, name: &str) -> Result<()> {
     let pod = match lab.state.pods.get(name) {
         Some(pod) => pod.clone(),
@@ -152,7 +152,7 @@ fn responder_name(pod: &Pod) -> String {
     format!("pod/{}", pod.full_name())
 }
 
-/// Describes pods and their namespaces in the datastore before they are wired.
+/// Creates pods and their namespaces in the datastore before they are wired.
 fn describe(lab: &Lab, pods: &[Pod]) -> Result<()> {
     let namespaces: BTreeSet<String> = pods.iter().map(|pod| pod.namespace.clone()).collect();
     if lab.state.topology.datastore == Datastore::Kubernetes {
@@ -181,7 +181,7 @@ fn describe(lab: &Lab, pods: &[Pod]) -> Result<()> {
     })
 }
 
-/// What kube-controllers would make of a namespace and its default service account.
+/// The profiles that kube-controllers would create for a namespace and its default service account.
 fn profiles(namespace: &str) -> Result<Vec<(String, ProfileSpec)>> {
     let all = json!([{"action": "Allow"}]);
     let of_namespace = json!({
@@ -203,7 +203,7 @@ fn profiles(namespace: &str) -> Result<Vec<(String, ProfileSpec)>> {
 fn attach(lab: &Lab, pod: Pod, netns: PathBuf) -> Result<PodState> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let container = format!("{}-{}-{:x}", pod.namespace, pod.name, since.as_nanos());
-    // A kubelet tries again too: an API server that begins to serve a kind turns the first questions away.
+    // A kubelet retries, too: an API server that has just begun to serve a kind rejects the first requests.
     let mut attempt = 1;
     let told = loop {
         match call(lab, "ADD", &pod, &container, &netns) {
@@ -230,12 +230,12 @@ fn attach(lab: &Lab, pod: Pod, netns: PathBuf) -> Result<PodState> {
 fn call(lab: &Lab, command: &str, pod: &Pod, container: &str, netns: &std::path::Path) -> Result<String> {
     let mut variables = settings::cni(command, pod, container, &netns.display().to_string());
     if lab.state.topology.datastore == Datastore::Kubernetes {
-        // The administrator's rights, which the lab's own commands have, are not the plugin's.
+        // The plugin must not use the administrator's rights, which the lab's own commands have.
         let (login, _, _) = accounts::login(accounts::PLUGIN);
         variables.insert("KUBECONFIG".to_owned(), lab.folder.file(&login).display().to_string());
     }
     let conf = settings::network(&lab.folder, &lab.state.topology, &pod.node);
-    // A conflist that was put on the node counts, as with a container runtime.
+    // A conflist that was put on the node applies, as with a container runtime.
     let conf = std::fs::read_to_string(lab.node_file(&pod.node, CONFLIST))
         .ok()
         .and_then(|text| plugin_of(&text))
@@ -260,10 +260,10 @@ fn call(lab: &Lab, command: &str, pod: &Pod, container: &str, netns: &std::path:
     Ok(told)
 }
 
-/// Where a node's own network configuration may be, as its container sees it.
+/// The path of a node's own network configuration, as seen by its container.
 pub(crate) const CONFLIST: &str = "/host/etc/cni/net.d/10-calico.conflist";
 
-/// The configuration of the first plugin of a list, completed as a runtime completes it.
+/// The configuration of the first plugin of a list, completed like a runtime does.
 fn plugin_of(text: &str) -> Option<Value> {
     let list: Value = serde_json::from_str(text).ok()?;
     let mut plugin = list["plugins"].as_array()?.first()?.clone();
@@ -323,11 +323,11 @@ fn start_responder(lab: &Lab, pod: &PodState) -> Result<()> {
     Ok(())
 }
 
-/// Without encapsulation, the network between the subnets must know pods.
+/// Without encapsulation, the network between the subnets needs routes to pods.
 fn route(lab: &Lab, pod: &PodState, is_there: bool) -> Result<()> {
     let topology = &lab.state.topology;
     let node = topology.node(&pod.pod.node).context("the pod's node is gone")?;
-    // Where somebody speaks BGP, that is how the network knows.
+    // If there are BGP speakers, the network learns the routes from them.
     if topology.encap != Encap::None || topology.bgp.is_spoken() {
         return Ok(());
     }

@@ -1,8 +1,7 @@
-//! Real packets: from inside a pod, to everybody at once.
+//! Real packets: from inside a pod, to all targets at once.
 //!
-//! One thread per sender enters the sender's namespace and ends there; its probes run side by side. What counts as
-//! reached is an answer from the pod that was meant. It refuses to know what should be: expectations are compared
-//! elsewhere.
+//! One thread per sender enters the sender's namespace and ends there; its probes run concurrently. A target counts as
+//! reached if the intended pod answers. Expectations are compared elsewhere.
 
 use crate::responder::QUESTION;
 use anyhow::{Context as _, Result};
@@ -15,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 
-/// More at once would keep one machine busy with nothing but handshakes.
+/// More at once would keep a machine busy with nothing but handshakes.
 const MOST_AT_ONCE: usize = 2000;
 
 /// The protocol of a probe.
@@ -24,7 +23,7 @@ const MOST_AT_ONCE: usize = 2000;
 )]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
-    /// A connection.
+    /// A TCP connection.
     #[default]
     Tcp,
     /// A datagram and its answer.
@@ -32,7 +31,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Its number in packets.
+    /// Its number in IP packets.
     #[must_use]
     pub(crate) const fn number(self) -> u8 {
         match self {
@@ -47,11 +46,10 @@ impl Protocol {
 pub(crate) struct Target {
     /// The address to connect to.
     pub(crate) address: IpAddr,
-    /// Which port.
     pub(crate) port: u16,
     /// The protocol that the probe speaks.
     pub(crate) protocol: Protocol,
-    /// Who must answer.
+    /// The name of the pod that must answer.
     pub(crate) name: String,
 }
 
@@ -60,11 +58,11 @@ pub(crate) struct Target {
 pub(crate) struct Errand {
     /// The sender's namespace.
     pub(crate) netns: PathBuf,
-    /// Whom to reach.
+    /// The targets of the probes.
     pub(crate) targets: Vec<Target>,
 }
 
-/// As many sockets at once as this process may have open, with some left for the rest of it.
+/// The number of sockets that this process may have open at once, minus a reserve for the rest of it.
 fn most_at_once() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -76,13 +74,14 @@ fn most_at_once() -> usize {
     usize::try_from(allowed).unwrap_or(usize::MAX).saturating_sub(200).clamp(50, MOST_AT_ONCE)
 }
 
-/// Carries out all errands, as many at once as there may be sockets; for each target, whether the right one answered.
+/// Carries out all errands, with as many sockets at once as allowed; returns for each target whether the intended pod
+/// answered.
 ///
 /// # Errors
 /// When a namespace cannot be entered.
 pub(crate) fn run(errands: &[Errand], patience: Duration) -> Result<Vec<Vec<bool>>> {
     let most = most_at_once();
-    // Parts of errands: whose, and which of its targets.
+    // Parts of errands: the index of the errand, and some of its targets.
     let mut parts: Vec<(usize, &[Target])> = Vec::new();
     for (number, errand) in errands.iter().enumerate() {
         parts.extend(errand.targets.chunks(most).map(|targets| (number, targets)));
@@ -163,12 +162,12 @@ async fn ask(target: &Target) -> bool {
 
 async fn ask_by_tcp(target: &Target) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(SocketAddr::new(target.address, target.port)).await?;
-    // One who is asked answers at once.
+    // A responder answers a question at once.
     stream.write_all(QUESTION).await?;
     let mut answer = Vec::new();
-    // A name is never so long; what sends more is something else.
+    // A name is never this long; a longer answer comes from something else.
     let read = stream.take(256).read_to_end(&mut answer).await;
-    // A responder that answered before it heard the question hangs up less politely.
+    // A responder that answered before it got the question resets the connection.
     if answer.is_empty() {
         read?;
     }
@@ -185,7 +184,7 @@ async fn ask_by_udp(target: &Target) -> std::io::Result<Vec<u8>> {
     let mut buffer = [0_u8; 256];
     loop {
         socket.send(QUESTION).await?;
-        // The first datagram may be lost while a neighbour is looked for.
+        // The first datagram may be lost while the neighbour is being resolved.
         match tokio::time::timeout(Duration::from_millis(200), socket.recv(&mut buffer)).await {
             Ok(received) => return Ok(buffer[..received?].to_vec()),
             Err(_) => continue,

@@ -1,7 +1,7 @@
-//! What runs in a pod: it answers on its ports, TCP and UDP, with the pod's name, so that a probe knows whom it reached.
-//! Questions in HTTP (`curl`, a browser, a kubelet's probe) are answered in HTTP.
+//! The program in a pod: it answers on its ports, TCP and UDP, with the pod's name, so that a probe knows which pod it
+//! reached. HTTP requests (`curl`, a browser, a kubelet's probe) are answered in HTTP.
 //!
-//! It refuses to read more than a short request, and to remember anybody.
+//! It reads no more than a short request, and keeps no state about its peers.
 
 use anyhow::{Context as _, Result};
 use std::io::{Read, Write};
@@ -10,21 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a probe sends.
+/// The question that a probe sends.
 pub(crate) const QUESTION: &[u8] = b"who?";
-/// How long a peer that says nothing waits for its answer: long enough for a question on its way, short for a person.
+/// How long a silent peer waits for its answer: long enough for a question that is on its way, short for a person.
 const LISTENING: Duration = Duration::from_millis(300);
-/// How long a request may take to come, and an answer to be taken.
+/// How long receiving a request or sending an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest request that is read.
+/// The maximum length of a request.
 const LONGEST: usize = 8 * 1024;
-/// Conversations at once; more peers are answered without being listened to.
+/// The maximum number of conversations; further peers are answered without reading their request.
 const MOST_AT_ONCE: usize = 256;
 
 /// Answers until the process ends.
 ///
 /// # Errors
-/// When a port cannot be listened on.
+/// When a port cannot be opened.
 pub(crate) fn run(name: &str, ports: &[u16]) -> Result<()> {
     let greeting: Arc<str> = format!("{name}\n").into();
     let busy = Arc::new(AtomicUsize::new(0));
@@ -53,7 +53,7 @@ pub(crate) fn run(name: &str, ports: &[u16]) -> Result<()> {
     }
 }
 
-/// Answers a peer beside the others: one that does not read or speak must not stop them.
+/// Answers a peer in a thread: a peer that does not read or write must not block the others.
 fn receive(mut stream: TcpStream, greeting: &Arc<str>, busy: &Arc<AtomicUsize>) {
     let _ = stream.set_write_timeout(Some(PATIENCE));
     if busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
@@ -69,7 +69,7 @@ fn receive(mut stream: TcpStream, greeting: &Arc<str>, busy: &Arc<AtomicUsize>) 
     });
 }
 
-/// What a peer says: the head of a request, or whatever comes first.
+/// The peer's input: the head of a request, or whatever arrives first.
 fn hear(stream: &mut TcpStream) -> Vec<u8> {
     let mut heard = Vec::new();
     let mut buffer = [0_u8; 1024];
@@ -78,10 +78,10 @@ fn hear(stream: &mut TcpStream) -> Vec<u8> {
     while heard.len() < LONGEST && Instant::now() < deadline {
         match stream.read(&mut buffer) {
             Ok(count) if count > 0 => heard.extend_from_slice(&buffer[..count]),
-            // Nothing more comes, or nothing yet.
+            // The peer has closed the connection or is silent.
             _ => break,
         }
-        // Answering before all was read would make the kernel throw the answer away.
+        // Answering before everything is read would make the kernel discard the answer.
         if !is_http(&heard) || heard.windows(4).any(|end| end == b"\r\n\r\n") {
             break;
         }
@@ -93,7 +93,7 @@ fn is_http(question: &[u8]) -> bool {
     question.starts_with(b"GET ") || question.starts_with(b"HEAD ")
 }
 
-/// The answer to what a peer said.
+/// The answer to a peer's question.
 fn answer(question: &[u8], greeting: &str) -> Vec<u8> {
     if !is_http(question) {
         return greeting.as_bytes().to_vec();
@@ -106,7 +106,7 @@ fn answer(question: &[u8], greeting: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Listens on a port of both versions of IP; without IPv6 in the kernel, on that of IPv4.
+/// Listens on a port for both IP versions; if the kernel has no IPv6, only for IPv4.
 fn listen(port: u16) -> std::io::Result<(Vec<TcpListener>, Vec<UdpSocket>)> {
     let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     match (TcpListener::bind(both), UdpSocket::bind(both)) {
@@ -125,7 +125,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn http_is_answered_in_http() {
+    fn http_requests_get_http_responses() {
         let text = |question: &[u8]| String::from_utf8(answer(question, "shop/cart\n")).unwrap();
         assert_eq!(text(QUESTION), "shop/cart\n");
         assert_eq!(text(b""), "shop/cart\n");

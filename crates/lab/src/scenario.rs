@@ -1,11 +1,11 @@
 //! Walk-throughs of real clusters, played in a lab with a kube-apiserver as datastore, with a verdict on each line.
 //!
-//! - [`block_ipam`] (A): four nodes, block IPAM, tunnels, what a pod's chains look like, and the same data in etcd.
-//! - [`policy_only`] (B): addresses of the nodes' own ranges, policy, then a pool beside them.
+//! - [`block_ipam`] (A): four nodes, block IPAM, tunnels, a pod's chains, and the same data in etcd.
+//! - [`policy_only`] (B): addresses from the nodes' own ranges, policy, then a pool in addition.
 //!
-//! A line that does not hold does not stop the others; all of them are reported at the end. Where this kernel has no IP in IP,
-//! the tunnels of A are VXLAN, and the lines about `tunl0` are not played: the output names them. Whoever has another
-//! machine plays them there with `--only-ipip`, and the tests do so in a guest.
+//! A line that does not hold does not stop the others; all failures are reported at the end. If this kernel has no IP
+//! in IP, the tunnels of A are VXLAN, and the lines about `tunl0` are not played: the output names them. They can be
+//! played on another machine with `--only-ipip`; the tests do so in a guest.
 
 mod block_ipam;
 mod policy_only;
@@ -23,23 +23,24 @@ use std::time::{Duration, Instant};
 pub(crate) enum Which {
     /// Four nodes, block IPAM, tunnels.
     A,
-    /// Policy only, addresses of the nodes' own ranges.
+    /// Policy only, addresses from the nodes' own ranges.
     B,
 }
 
-/// Which lines of a walk-through are played.
+/// The lines of a walk-through to play.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
-    /// All that this kernel can do.
+    /// All lines that this kernel supports.
     All,
-    /// Those that need IP in IP, and what they need to come about.
+    /// The lines that need IP in IP, and their prerequisites.
     OnlyIpip,
 }
 
-/// How long something may take to come true. An emulated processor is slow, and what never comes is never in time.
+/// How long a condition may take to become true. An emulated processor is slow, so a condition that is never met takes
+/// this long.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Plays one.
+/// Plays a walk-through.
 ///
 /// # Errors
 /// When it cannot be played, or a line does not hold.
@@ -53,7 +54,7 @@ pub(crate) fn run(which: Which, lines: Lines, screen: &mut Screen) -> Result<()>
     }
 }
 
-/// A walk-through under way.
+/// A walk-through in progress.
 struct Play<'a> {
     lab: Lab,
     screen: &'a mut Screen,
@@ -70,7 +71,7 @@ impl<'a> Play<'a> {
         self.screen.heading(text);
     }
 
-    /// One line of the walk-through; `seen` is shown when it does not hold.
+    /// Checks one line of the walk-through; `seen` is shown when it does not hold.
     fn check(&mut self, line: &str, holds: bool, seen: &str) {
         if holds {
             self.held += 1;
@@ -82,7 +83,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A line that another kernel must play.
+    /// Reports a line that another kernel must play.
     fn elsewhere(&mut self, line: &str) {
         self.screen.say(&format!(
             "- not here: {line}. This kernel has no IP in IP: play it on one that has, with `--only-ipip`"
@@ -93,14 +94,14 @@ impl<'a> Play<'a> {
         self.screen.indented(text);
     }
 
-    /// Runs a program in a place; what it printed, on either stream.
+    /// Runs a program in a place; returns its output, from both streams.
     fn at(&self, place: &str, words: &[&str]) -> Result<String> {
         interrupt::check()?;
         let output = self.lab.run_in(place, words, &Variables::new(), "")?;
         Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
-    /// What iptables lists on a node, of the kind of tables that Felix chose: each has its own program.
+    /// Runs the iptables variant that Felix chose on a node: each kind of tables has its own program.
     fn iptables(&self, node: &str, words: &[&str]) -> Result<String> {
         let mut listed = String::new();
         for program in ["iptables-nft", "iptables-legacy"] {
@@ -114,7 +115,7 @@ impl<'a> Play<'a> {
         Ok(listed)
     }
 
-    /// What `calicoctl` prints, where the processor may be an emulated one: slower than the tool is patient.
+    /// The output of `calicoctl`, retried because an emulated processor may be slower than the tool's timeout.
     fn calicoctl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -127,7 +128,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// What `calicoctl` prints on its two streams.
+    /// The output of `calicoctl` on both of its streams.
     fn calicoctl_streams(&self, arguments: &[&str]) -> Result<(String, String)> {
         let program = crate::inside::node_program();
         let mut words = vec![program.as_str(), "ctl"];
@@ -158,7 +159,7 @@ impl<'a> Play<'a> {
         Ok(state.addresses.first().context("no address")?.to_string())
     }
 
-    /// Whether something comes true in time.
+    /// Whether a condition becomes true in time.
     fn soon(&self, mut holds: impl FnMut(&Self) -> Result<bool>) -> Result<bool> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -173,7 +174,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Takes the lab down and reports what did not hold.
+    /// Removes the lab and reports the lines that did not hold.
     fn end(self, played: Result<()>, name: &str) -> Result<()> {
         self.screen.heading("The end");
         let removed = self.lab.down();
@@ -189,7 +190,8 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Whether this kernel has IP in IP: then every network namespace has its first tunnel device, or asking for one brings it.
+/// Whether this kernel supports IP in IP: then every network namespace has a first tunnel device, or querying for it
+/// creates it.
 fn has_ipip() -> bool {
     let is_there = || std::path::Path::new("/proc/sys/net/ipv4/conf/tunl0").exists();
     is_there() || std::thread::spawn(wire::makes_ipip).join().unwrap_or(false)

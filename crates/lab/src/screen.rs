@@ -1,8 +1,8 @@
-//! What people see of a lab coming up: one line per step, with how long it took; the step under way moves on a terminal
-//! and is named once elsewhere. Colours only on a terminal that has them.
+//! The progress output of a lab: one line per step, with its duration. On a terminal the current step is animated;
+//! elsewhere it is printed once. Colours are used only on terminals that support them.
 //!
-//! What cannot be written does not stop a lab from being taken down; it is remembered for [`Screen::end`]. A reader that
-//! went away is not a fault.
+//! A failed write does not stop a lab from being removed; it is remembered for [`Screen::end`]. A reader that went away
+//! is not an error.
 
 use daemon::{Environment as _, SystemEnvironment};
 use std::io::{ErrorKind, IsTerminal as _, Write};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 type Out = Arc<Mutex<Box<dyn Write + Send>>>;
 
-/// What turns while a step is under way.
+/// The animation of the current step.
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// Where lines go.
+/// The output for users.
 pub(crate) struct Screen {
     out: Out,
     colours: bool,
-    /// Whether lines can be written over.
+    /// Whether lines can be overwritten.
     moves: bool,
     width: Option<usize>,
     quiet: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Screen {
     fault: Option<std::io::Error>,
 }
 
-/// The line of a step under way.
+/// The animated line of the current step.
 struct Turning {
     stop: Sender<()>,
     thread: JoinHandle<()>,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Screen {
 }
 
 impl Screen {
-    /// Standard output.
+    /// A screen on standard output.
     #[must_use]
     pub(crate) fn stdout() -> Self {
         let is_dumb = SystemEnvironment.variable("TERM").is_none_or(|value| value == "dumb");
@@ -60,7 +60,7 @@ impl Screen {
         screen
     }
 
-    /// Anywhere.
+    /// A screen on any output.
     #[must_use]
     pub(crate) fn new(out: Box<dyn Write + Send>, colours: bool) -> Self {
         Self {
@@ -76,30 +76,30 @@ impl Screen {
         }
     }
 
-    /// Whether steps are shown from now on.
+    /// Sets whether steps are hidden from now on.
     pub(crate) fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 
-    /// Whether colours are shown.
+    /// Whether colours are used.
     #[must_use]
     pub(crate) fn colours(&self) -> bool {
         self.colours
     }
 
-    /// How many characters a line can have, where lines have an end.
+    /// The width of a line in characters, if it is limited.
     #[must_use]
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
 
-    /// Seconds since the beginning.
+    /// Seconds since the start.
     #[must_use]
     pub(crate) fn seconds(&self) -> f64 {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// A heading.
+    /// Prints a heading.
     pub(crate) fn heading(&mut self, text: &str) {
         if !self.quiet {
             let line =
@@ -108,7 +108,7 @@ impl Screen {
         }
     }
 
-    /// A step that begins, such as "starting the datastore". It ends with the next line of any kind.
+    /// Begins a step, such as "starting the datastore". It ends with the next line of any kind.
     pub(crate) fn begin(&mut self, text: &str) {
         self.settle();
         if self.quiet {
@@ -122,7 +122,7 @@ impl Screen {
         let (out, text) = (Arc::clone(&self.out), text.to_owned());
         let thread = std::thread::spawn(move || {
             for frame in FRAMES.iter().cycle() {
-                // A terminal that went away is noticed by the lines that count.
+                // A terminal that went away is noticed by the lines that matter.
                 let _ = put(&out, &format!("\r  {frame} {text} ...\x1b[K"));
                 if stopped.recv_timeout(Duration::from_millis(100)) != Err(RecvTimeoutError::Timeout) {
                     break;
@@ -133,7 +133,7 @@ impl Screen {
         self.turning = Some(Turning { stop, thread });
     }
 
-    /// A step that is done.
+    /// Reports a completed step.
     pub(crate) fn done(&mut self, text: &str) {
         let seconds = self.last.elapsed().as_secs_f64();
         self.last = Instant::now();
@@ -145,27 +145,27 @@ impl Screen {
         }
     }
 
-    /// A step that failed.
+    /// Reports a failed step.
     pub(crate) fn failed(&mut self, text: &str) {
         let sign = if self.colours { "\x1b[31m✕\x1b[0m" } else { "✕" };
         self.print(&format!("  {sign} {text}\n"));
     }
 
-    /// A remark.
+    /// Prints a remark.
     pub(crate) fn say(&mut self, text: &str) {
         if !self.quiet {
             self.print(&format!("  {text}\n"));
         }
     }
 
-    /// Text as it is, moved to the right.
+    /// Prints text unchanged, but indented.
     pub(crate) fn indented(&mut self, text: &str) {
         for line in text.lines() {
             self.print(&if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") });
         }
     }
 
-    /// Text as it is.
+    /// Prints text unchanged.
     pub(crate) fn print(&mut self, text: &str) {
         self.settle();
         if let Err(error) = put(&self.out, text) {
@@ -173,13 +173,13 @@ impl Screen {
         }
     }
 
-    /// Whether what is printed still goes anywhere.
+    /// Whether the output still has a reader.
     #[must_use]
     pub(crate) fn is_read(&self) -> bool {
         self.fault.is_none()
     }
 
-    /// Nothing moves any more.
+    /// Stops the animation.
     pub(crate) fn settle(&mut self) {
         if let Some(Turning { stop, thread }) = self.turning.take() {
             drop(stop);
@@ -187,14 +187,14 @@ impl Screen {
         }
     }
 
-    /// Everything was written.
+    /// Checks that everything was written.
     ///
     /// # Errors
-    /// What could not be written first.
+    /// The first write error.
     pub(crate) fn end(&mut self) -> std::io::Result<()> {
         self.settle();
         match self.fault.take() {
-            // A reader that went away has seen enough.
+            // The reader went away: it has seen enough.
             Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
             _ => Ok(()),
         }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_the_line_of_a_step_is_written_over() {
+    fn on_a_terminal_the_line_of_a_step_is_overwritten() {
         let page = Page::default();
         let mut screen = Screen::new(Box::new(page.clone()), false);
         screen.moves = true;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_when_nothing_is_to_be_shown() {
+    fn a_quiet_screen_has_no_animation() {
         let page = Page::default();
         let mut screen = Screen::new(Box::new(page.clone()), false);
         screen.set_quiet(true);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_not_forgotten() {
+    fn write_errors_are_reported_once() {
         let mut screen = Screen::new(Box::new(Full), false);
         screen.print("text");
         assert_eq!(screen.end().unwrap_err().kind(), std::io::ErrorKind::StorageFull);

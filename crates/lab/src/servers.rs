@@ -1,7 +1,7 @@
 //! The lab's datastore: this program's own store, an etcd, or a kube-apiserver, as programs of the keeper.
 //!
-//! Servers that speak TCP run at the router, so that nodes reach them as on a real network. A program that is missing is
-//! an error that says how to get it.
+//! TCP servers run at the router, so that nodes reach them as on a real network. A missing program is reported with
+//! instructions to install it.
 
 use crate::accounts;
 use crate::authority::Authority;
@@ -17,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer. One that ends is reported at once; one on an emulated processor takes minutes.
+/// How long a server may take to answer. A server that ends is reported at once; one on an emulated processor takes
+/// minutes.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How often a kube-apiserver that ends before it answers is started.
 const API_SERVER_STARTS: u32 = 3;
-/// The version whose programs the project's own `make setup` keeps.
+/// The version of the programs that the project's `make setup` downloads.
 const KUBERNETES: &str = "v1.36.3";
 
 /// Starts the datastore and waits until it answers.
 ///
 /// # Errors
-/// When a program is missing or does not come up.
+/// When a program is missing or does not start.
 pub(crate) fn start(
     folder: &Folder,
     topology: &Topology,
@@ -84,7 +85,7 @@ pub(crate) fn start(
                     Ok(kubectl(folder, router, &["get", "--raw", "/readyz"], None).is_ok())
                 })
             };
-            // On a slow machine it may end itself, because a check at its start took too long; a kubelet starts it again, too.
+            // On a slow machine it may exit because a start-up check took too long; a kubelet restarts it, too.
             for _ in 1..API_SERVER_STARTS {
                 let outcome = serve();
                 if outcome.is_ok() || ended(keeper, "kube-apiserver")?.is_none() {
@@ -99,7 +100,7 @@ pub(crate) fn start(
 /// Runs `kubectl` as administrator of the lab's cluster.
 ///
 /// # Errors
-/// What it says.
+/// The error message of `kubectl`.
 pub(crate) fn kubectl(
     folder: &Folder,
     router: &Place,
@@ -148,12 +149,12 @@ pub(crate) fn wait(
     Ok(())
 }
 
-/// How a program ended, if it did.
+/// How a program ended, or `None` if it is running.
 fn ended(keeper: &Keeper, name: &str) -> Result<Option<String>> {
     Ok(keeper.ask(&Request::List)?.programs.get(name).and_then(|program| program.ended.clone()))
 }
 
-/// Whether something listens at the router.
+/// Whether a server is listening at the router.
 pub(crate) fn answers(router: &Place, address: std::net::IpAddr, port: u16) -> Result<bool> {
     let namespace = netlink::namespace::Namespace::open(&router.netns)?;
     let address = std::net::SocketAddr::new(address, port);
@@ -161,22 +162,22 @@ pub(crate) fn answers(router: &Place, address: std::net::IpAddr, port: u16) -> R
         .run(|| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())?)
 }
 
-/// Finds a program on `PATH`, or where Debian keeps programs for root.
+/// Finds a program on `PATH`, or where Debian installs programs for root.
 ///
 /// # Errors
-/// When it is not there; the message says how to get it.
+/// When it is not found; the message contains instructions.
 pub(crate) fn find_program(name: &str, remedy: &str) -> Result<PathBuf> {
     let beside = || ["/usr/sbin", "/sbin"].iter().map(|folder| Path::new(folder).join(name));
     SystemEnvironment
         .find_program(name)
         .or_else(|| beside().find(|candidate| candidate.is_file()))
-        .ok_or_else(|| anyhow!("this lab needs the program '{name}', and it is not on PATH: {remedy}"))
+        .ok_or_else(|| anyhow!("this lab needs the program '{name}', which is not on PATH: {remedy}"))
 }
 
 /// Finds a program of Kubernetes: on `PATH`, or in the cache that `make setup` fills.
 ///
 /// # Errors
-/// When it is not there; the message says how to get it.
+/// When it is not found; the message contains instructions.
 pub(crate) fn kubernetes_program(name: &str) -> Result<PathBuf> {
     let variable = |name: &str| SystemEnvironment.filled(name).map(PathBuf::from);
     let version = SystemEnvironment.text("KUBERNETES_VERSION").unwrap_or_else(|| KUBERNETES.to_owned());
@@ -197,7 +198,7 @@ pub(crate) fn kubernetes_program(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Writes certificates, tokens and a kubeconfig; returns how kube-apiserver is started.
+/// Writes certificates, tokens and a kubeconfig; returns the command line of kube-apiserver.
 fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Vec<String>> {
     let address = topology.server_address();
     let authority = Authority::new(folder, "ca")?;
@@ -230,7 +231,7 @@ fn api_server(folder: &Folder, topology: &Topology, program: &Path) -> Result<Ve
         format!("--client-ca-file={}", folder.file("ca.pem").display()),
         format!("--token-auth-file={}", tokens.display()),
         "--authorization-mode=RBAC".to_owned(),
-        // Without a controller-manager nobody makes the default service accounts that this one waits for.
+        // Without a controller-manager nothing creates the default service accounts that this plugin waits for.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", account.certificate.display()),

@@ -1,4 +1,4 @@
-//! The variables of the lab's programs: where the datastore is, who the node is, how pods are wired. Pure.
+//! The variables of the lab's programs: the datastore, the identity of the node, the wiring of pods. Pure.
 
 use crate::accounts;
 use crate::state::Folder;
@@ -18,12 +18,12 @@ pub(crate) const API_PORT: u16 = 6443;
 /// The range of pods' IPv6 addresses.
 pub(crate) const POD_RANGE_V6: &str = "fd65:1:2::/48";
 
-/// An address and a port, as URLs have them.
+/// An address and a port in the form used in URLs.
 pub(crate) fn host_and_port(address: IpAddr, port: u16) -> String {
     std::net::SocketAddr::new(address, port).to_string()
 }
 
-/// Where the datastore is.
+/// The datastore's variables.
 pub(crate) fn datastore(folder: &Folder, topology: &Topology) -> Variables {
     let path = |name: &str| folder.file(name).display().to_string();
     let pairs: Vec<(&str, String)> = match topology.datastore {
@@ -41,7 +41,7 @@ pub(crate) fn datastore(folder: &Folder, topology: &Topology) -> Variables {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Where the datastore is for a node's programs: on Kubernetes with the rights that Calico's manifests give them.
+/// The datastore's variables for a node's programs: on Kubernetes with the rights that Calico's manifests grant.
 pub(crate) fn datastore_for_node(folder: &Folder, topology: &Topology) -> Variables {
     let mut variables = datastore(folder, topology);
     if topology.datastore == Datastore::Kubernetes {
@@ -51,7 +51,7 @@ pub(crate) fn datastore_for_node(folder: &Folder, topology: &Topology) -> Variab
     variables
 }
 
-/// How nodes are connected, in words.
+/// Describes how nodes are connected.
 pub(crate) fn network_in_words(topology: &Topology) -> String {
     match topology.subnets {
         _ if topology.nodes.len() == 1 => "a network namespace".to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn network_in_words(topology: &Topology) -> String {
     }
 }
 
-/// The variables of a node, besides the datastore's.
+/// The variables of a node, in addition to the datastore's.
 pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
     let address =
         |address: Option<ipnet::IpNet>| address.map_or("none".to_owned(), |address| address.to_string());
@@ -101,7 +101,7 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
         ("FELIX_IPV6SUPPORT", families.has_v6().to_string()),
         ("FELIX_NFTABLESMODE", nftables.to_owned()),
         ("FELIX_BPFENABLED", if programs { "true" } else { "" }.to_owned()),
-        // Its memory is taken from the beginning, and a lab has many nodes.
+        // Its memory is allocated up front, and a lab has many nodes.
         ("FELIX_BPFMAPSIZECONNTRACK", if programs { "16384" } else { "" }.to_owned()),
         ("FELIX_HEALTHENABLED", "true".to_owned()),
         ("FELIX_HEALTHHOST", "127.0.0.1".to_owned()),
@@ -111,14 +111,14 @@ pub(crate) fn node(topology: &Topology, node: &Node) -> Variables {
     let mut variables: Variables = pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     variables.extend(topology.node_environment.clone());
     variables.extend(node.environment.clone());
-    // Set to nothing means not set.
+    // Empty means not set.
     variables.retain(|_, value| !value.is_empty());
     variables
 }
 
-/// Who makes the routes between nodes. Where nobody speaks BGP it is Felix; but without encapsulation Felix takes every
-/// node for a neighbour on the same network, and between subnets it is the router that must know the way to pods. Where
-/// somebody does, Felix and the speaker divide the work as they do by default.
+/// The value of the setting for routes between nodes. Without BGP Felix programs them; but without encapsulation Felix
+/// treats every node as a neighbour on the same network, and between subnets the router needs the routes to pods. With
+/// BGP, Felix and the speaker divide the work as they do by default.
 fn cluster_routes(topology: &Topology) -> &'static str {
     if topology.bgp.is_spoken() {
         return "";
@@ -162,7 +162,7 @@ pub(crate) fn network(folder: &Folder, topology: &Topology, node: &str) -> Value
     conf
 }
 
-/// What a container runtime says to the plugin about a pod.
+/// The variables that a container runtime passes to the plugin about a pod.
 pub(crate) fn cni(command: &str, pod: &Pod, container: &str, netns: &str) -> Variables {
     [
         ("CNI_COMMAND", command.to_owned()),
@@ -179,7 +179,7 @@ pub(crate) fn cni(command: &str, pod: &Pod, container: &str, netns: &str) -> Var
     .into()
 }
 
-/// The pod as Kubernetes' API has it once it is scheduled.
+/// The pod as the Kubernetes API has it after scheduling.
 pub(crate) fn pod_object(pod: &Pod) -> Value {
     let ports: Vec<Value> = pod.ports.iter().map(|port| json!({"containerPort": port})).collect();
     json!({
@@ -192,7 +192,7 @@ pub(crate) fn pod_object(pod: &Pod) -> Value {
     })
 }
 
-/// What a kubelet reports of a node that is ready.
+/// A kubelet's report of a node that is ready.
 pub(crate) fn node_status(node: &Node) -> Value {
     let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the lab's node is ready"});
     json!({
@@ -200,7 +200,7 @@ pub(crate) fn node_status(node: &Node) -> Value {
     })
 }
 
-/// What a kubelet reports of a pod that runs.
+/// A kubelet's report of a running pod.
 pub(crate) fn pod_status(pod: &Pod, addresses: &[IpAddr], node: Option<IpAddr>) -> Value {
     let condition = |name: &str| json!({"type": name, "status": "True"});
     let conditions: Vec<Value> =

@@ -1,4 +1,4 @@
-//! What a lab is, on disk: one folder per lab, with the plan, what runs, logs and sockets.
+//! The state of a lab on disk: one folder per lab, with the plan, the running programs, logs and sockets.
 //!
 //! ```text
 //! LABS/NAME/lab.json      the plan and the pods that are there
@@ -8,8 +8,8 @@
 //! LABS/NAME/places/NODE/  the node's own /run, /var/lib, /var/log and /etc/calico
 //! ```
 //!
-//! The folder is all that is left of a lab whose keeper was killed, and all that `down` then has to remove. It refuses
-//! names that would lead out of the folder of labs.
+//! The folder is all that is left of a lab whose keeper was killed, and all that `down` then has to remove. Names that
+//! would lead out of the folder of labs are refused.
 
 use crate::called;
 use crate::topology::{Pod, Topology, check_lab_name};
@@ -27,19 +27,19 @@ use std::time::{Duration, Instant};
 
 /// The variable that names another folder of labs.
 pub(crate) const FOLDER_VARIABLE: &str = "TORTIE_LAB_DIR";
-/// The longest path of a folder whose sockets the kernel can still name.
+/// The maximum length of a folder's path: the kernel limits the paths of sockets in it.
 const LONGEST_FOLDER: usize = 80;
-/// How long a command waits for another one of the same lab.
+/// How long a command waits for another command on the same lab.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What the smallest lab writes in its first second, in bytes.
+/// The space in bytes that the smallest lab needs in its first second.
 const SPACE: usize = 1 << 20;
-/// How long it takes at most from a lab's folder to its lock and its keeper.
+/// The maximum time between creating a lab's folder and having its lock and its keeper.
 const MAKING: Duration = Duration::from_secs(20);
 
-/// A pod that is there.
+/// An existing pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PodState {
-    /// What was planned.
+    /// Its plan.
     #[serde(flatten)]
     pub pod: Pod,
     /// The container's id.
@@ -50,7 +50,7 @@ pub(crate) struct PodState {
     pub netns: PathBuf,
 }
 
-/// What is known of a lab.
+/// The state of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// The plan.
@@ -59,34 +59,34 @@ pub(crate) struct State {
     pub namespaces: BTreeMap<String, PathBuf>,
     /// The pods, by namespace and name.
     pub pods: BTreeMap<String, PodState>,
-    /// Whether it came up whole.
+    /// Whether it was started completely.
     pub ready: bool,
 }
 
-/// The process that holds a lab.
+/// The process that holds a lab's resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeeperState {
     /// Its process id.
     pub pid: u32,
-    /// When it started, in the kernel's ticks: a later process of the same number is another one.
+    /// Its start time in kernel ticks, which distinguishes it from a later process with the same id.
     pub started: u64,
-    /// Whether it lives in a user namespace.
+    /// Whether it is in a user namespace.
     pub rootless: bool,
 }
 
 impl KeeperState {
-    /// Whether it is still there.
+    /// Whether it is still running.
     #[must_use]
     pub(crate) fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.started)
     }
 }
 
-/// When a process started, in ticks since boot; `None` when it is gone or only its exit status is left.
+/// The start time of a process, in ticks since boot; `None` when it is gone or a zombie.
 #[must_use]
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command in brackets may hold anything.
+    // The command in parentheses may contain anything.
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     if matches!(fields.first(), Some(&"Z" | &"X")) {
@@ -102,7 +102,7 @@ pub(crate) struct Folder {
     name: String,
 }
 
-/// Where this user's labs are.
+/// The folder of this user's labs.
 #[must_use]
 pub(crate) fn labs_folder() -> PathBuf {
     if let Some(folder) = SystemEnvironment.filled(FOLDER_VARIABLE) {
@@ -117,7 +117,7 @@ pub(crate) fn labs_folder() -> PathBuf {
     }
 }
 
-/// The names of the labs that there are.
+/// The names of the existing labs.
 ///
 /// # Errors
 /// When the folder cannot be read.
@@ -138,10 +138,10 @@ pub(crate) fn lab_names() -> Result<Vec<String>> {
 }
 
 impl Folder {
-    /// The folder of the lab of this name, whether or not it is there.
+    /// The folder of the lab of this name, whether or not it exists.
     ///
     /// # Errors
-    /// When no lab can have the name.
+    /// When the name is not allowed for a lab.
     pub(crate) fn of(name: &str) -> Result<Self> {
         check_lab_name(name)?;
         let path = std::path::absolute(labs_folder().join(name))?;
@@ -154,7 +154,7 @@ impl Folder {
     /// The folder at a path, for processes of the lab itself.
     ///
     /// # Errors
-    /// When the path ends in nothing that could be a lab's name.
+    /// When the path does not end in a valid name of a lab.
     pub(crate) fn at(path: &Path) -> Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         check_lab_name(name)?;
@@ -167,22 +167,22 @@ impl Folder {
         &self.name
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether there is anything.
+    /// Whether the folder exists.
     #[must_use]
     pub(crate) fn exists(&self) -> bool {
         self.path.is_dir()
     }
 
-    /// Makes it, for its owner alone. One that is there is refused.
+    /// Creates the folder, accessible only by its owner.
     ///
     /// # Errors
-    /// When it is there or cannot be made.
+    /// When it already exists or cannot be created.
     pub(crate) fn make(&self) -> Result<()> {
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         DirBuilder::new()
@@ -190,7 +190,7 @@ impl Folder {
             .mode(0o700)
             .create(parent)
             .with_context(|| format!("making {}", parent.display()))?;
-        // A folder in a place that everybody can write to may be another user's trap.
+        // A folder in a world-writable place may be another user's trap.
         let owner = std::fs::metadata(parent)?.uid();
         let own = rustix::process::geteuid().as_raw();
         if owner != own && owner != 0 {
@@ -210,17 +210,17 @@ impl Folder {
         Ok(())
     }
 
-    /// Whether there is room for a lab: one that runs out of it in the middle fails in ways that are hard to understand.
+    /// Checks that there is enough space for a lab: running out of it later causes confusing failures.
     ///
     /// # Errors
-    /// When there is not.
+    /// When there is not enough space.
     pub(crate) fn check_space(&self) -> Result<()> {
         self.write("space", &vec![0; SPACE])?;
         let path = self.file("space");
         std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
     }
 
-    /// A file or folder in it.
+    /// The path of a file or folder in it.
     #[must_use]
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
@@ -241,7 +241,7 @@ impl Folder {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// What is known of the lab.
+    /// Reads the state of the lab.
     ///
     /// # Errors
     /// When there is no such lab, or its file cannot be read.
@@ -256,23 +256,23 @@ impl Folder {
         serde_json::from_str(&text).with_context(|| format!("reading {}", self.file("lab.json").display()))
     }
 
-    /// The message about a lab that is not there.
+    /// The error for a lab that does not exist.
     pub(crate) fn missing(&self) -> anyhow::Error {
         match lab_names().unwrap_or_default() {
             there if there.is_empty() => {
-                anyhow!("lab '{}' not found: `{}` makes one", self.name, called::command(&self.name, "up"))
+                anyhow!("lab '{}' not found: `{}` creates one", self.name, called::command(&self.name, "up"))
             }
             there => anyhow!("lab '{}' not found; existing labs: {}", self.name, there.join(", ")),
         }
     }
 
-    /// Whether a lab was here whose keeper is gone, and nobody is making it again at this moment.
+    /// Whether a lab was here whose keeper is gone, and which is not being created again at this moment.
     #[must_use]
     pub(crate) fn is_dead(&self) -> bool {
         if !self.exists() || self.keeper().is_some_and(|keeper| keeper.is_alive()) {
             return false;
         }
-        // A command that makes a lab holds the lock from the first moment on, save for the time it takes to make the folder.
+        // A command that creates a lab holds the lock from the start, except while it creates the folder.
         let is_young = std::fs::metadata(&self.path)
             .and_then(|about| about.modified())
             .is_ok_and(|then| then.elapsed().is_ok_and(|age| age < MAKING));
@@ -283,43 +283,43 @@ impl Folder {
         free && (self.keeper().is_some() || !is_young)
     }
 
-    /// Writes what is known, whole or not at all.
+    /// Writes the state atomically.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the state cannot be written.
     pub(crate) fn save(&self, state: &State) -> Result<()> {
         self.write("lab.json", &serde_json::to_vec_pretty(state)?)
     }
 
-    /// How long ago it was made.
+    /// The lab's age.
     #[must_use]
     pub(crate) fn age(&self) -> Option<Duration> {
         let about = |path: PathBuf| std::fs::metadata(path).and_then(|about| about.modified()).ok();
-        // The keeper writes its file once, in its first moment.
+        // The keeper writes its file once, when it starts.
         let made = about(self.file("keeper.json")).or_else(|| about(self.path.clone()))?;
         Some(made.elapsed().unwrap_or_default())
     }
 
-    /// The process that holds the lab, dead or alive.
+    /// The keeper's process, running or not.
     #[must_use]
     pub(crate) fn keeper(&self) -> Option<KeeperState> {
         let text = std::fs::read_to_string(self.file("keeper.json")).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file atomically.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
         let file = self.file(name);
         daemon::files::publish(&file, contents, 0o644).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Writes a file that nobody else may read.
+    /// Writes a file that only its owner may read.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub(crate) fn write_secret(&self, name: &str, text: &str) -> Result<()> {
         let path = self.file(name);
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
@@ -327,10 +327,10 @@ impl Folder {
             .with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Keeps other commands of this lab waiting until the value goes.
+    /// Makes other commands on this lab wait until the returned value is dropped.
     ///
     /// # Errors
-    /// When another command does not end.
+    /// When another command does not end in time.
     pub(crate) fn lock(&self) -> Result<File> {
         let file = File::options()
             .create(true)
@@ -340,7 +340,7 @@ impl Folder {
         let deadline = Instant::now() + PATIENCE;
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > deadline {
-                bail!("another command works on lab '{}' and does not end", self.name);
+                bail!("another command is still working on lab '{}'", self.name);
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -1,4 +1,4 @@
-//! What `status` prints: the lab in a line, its nodes, its pods, and what ended. Pure.
+//! The output of `status`: the lab in one line, its nodes, its pods, and programs that ended. Pure.
 
 use crate::called::count;
 use crate::state::{Folder, State};
@@ -8,24 +8,24 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What was found out about a lab, beside what is written down.
+/// What was measured of a lab, in addition to its stored state.
 pub(crate) struct Findings {
     /// Whether each node's Felix is ready.
     pub(crate) ready: BTreeMap<String, bool>,
     /// Programs that ended, and how.
     pub(crate) ended: BTreeMap<String, String>,
-    /// Since when the lab is there.
+    /// The lab's age.
     pub(crate) age: Option<Duration>,
 }
 
 impl Findings {
-    /// Whether everything is as it should be.
+    /// Whether everything is running and ready.
     pub(crate) fn sound(&self, state: &State) -> bool {
         state.ready && self.ended.is_empty() && self.ready.values().all(|ready| *ready)
     }
 }
 
-/// The status for people.
+/// The status as text.
 pub(crate) fn text(folder: &Folder, state: &State, findings: &Findings) -> String {
     let topology = &state.topology;
     let since = findings.age.map(|since| format!(", {} old", age(since))).unwrap_or_default();
@@ -42,7 +42,7 @@ pub(crate) fn text(folder: &Folder, state: &State, findings: &Findings) -> Strin
     // Writing to a string cannot fail.
     let _ = writeln!(out, "logs: {}", folder.file("logs").display());
     if !state.ready {
-        out.push_str("it did not come up whole\n");
+        out.push_str("it did not come up completely\n");
     }
     out.push('\n');
     let nodes: Vec<Vec<String>> = topology
@@ -90,7 +90,7 @@ pub(crate) fn text(folder: &Folder, state: &State, findings: &Findings) -> Strin
     out
 }
 
-/// What a program of the keeper is for people.
+/// The name of a program in messages.
 pub(crate) fn program(name: &str) -> String {
     match name.strip_prefix("pod/") {
         Some(pod) => format!("the responder of pod {pod}"),
@@ -98,7 +98,7 @@ pub(crate) fn program(name: &str) -> String {
     }
 }
 
-/// The word by which a choice is known on the command line.
+/// The name of a choice on the command line.
 pub(crate) fn word(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
@@ -113,7 +113,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn columns_have_names_and_line_up() {
+    fn columns_have_headings_and_are_aligned() {
         let wish = Wish { node_count: Some(1), pod_count: Some(2), ..Wish::default() };
         let topology = plan("lab", &wish).unwrap();
         let pods: BTreeMap<String, PodState> = topology

@@ -1,8 +1,9 @@
-//! Tables for people: a header, columns as wide as what is in them, ages as `kubectl` writes them. Pure.
+//! Text tables: a header, columns as wide as their contents, ages in the format of `kubectl`. Pure.
 
 use std::time::Duration;
 
-/// The rows below their header. The last column has no end, so that nothing is cut and no line ends in blanks.
+/// Formats the rows below their header. The last column has no fixed width, so that nothing is cut and no line ends in
+/// blanks.
 #[must_use]
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |column: usize| {
@@ -41,7 +42,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let rows = [
             vec!["a".to_owned(), "long value".to_owned(), "x".to_owned()],
             vec!["name".to_owned(), "b".to_owned(), String::new()],

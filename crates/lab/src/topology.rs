@@ -1,7 +1,7 @@
-//! What a lab is to look like: nodes, subnets, pods, encapsulation, packet filter, datastore, IP versions.
+//! The shape of a lab: nodes, subnets, pods, encapsulation, packet filter, datastore, IP versions.
 //!
-//! Pure: flags and a file go in, a complete and possible plan comes out, or one sentence that says what is impossible.
-//! Addresses follow from positions, so the same plan always gives the same lab. It refuses to touch the kernel.
+//! Pure: takes flags and a file, returns a complete and valid plan, or a one-sentence error. Addresses follow from
+//! positions, so the same plan always gives the same lab.
 
 mod error;
 mod nets;
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// As many as one machine can show; more is a mistake in a number.
+/// As many as one machine can run; a larger number is a mistake.
 const MOST_NODES: usize = 32;
 const MOST_SUBNETS: usize = 16;
 const MOST_PODS: usize = 200;
-/// With this, paths of sockets in the lab's folder stay below the kernel's limit.
+/// With this limit, paths of sockets in the lab's folder stay below the kernel's limit.
 const LONGEST_NAME: usize = 24;
 
 /// A node of the plan.
@@ -31,16 +31,16 @@ pub(crate) struct Node {
     pub name: String,
     /// The number of its subnet.
     pub subnet: usize,
-    /// Its IPv4 address with its subnet's prefix, where the lab has IPv4.
+    /// Its IPv4 address with its subnet's prefix, if the lab has IPv4.
     #[serde(with = "optional_net")]
     pub v4: Option<IpNet>,
-    /// Its IPv6 address with its subnet's prefix, where the lab has IPv6.
+    /// Its IPv6 address with its subnet's prefix, if the lab has IPv6.
     #[serde(with = "optional_net")]
     pub v6: Option<IpNet>,
-    /// The range that Kubernetes gives it for its pods.
+    /// The range that Kubernetes assigns to it for its pods.
     #[serde(with = "optional_net")]
     pub pod_cidr: Option<IpNet>,
-    /// Variables of this node, on top of every node's.
+    /// Variables of this node, in addition to those of all nodes.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
 }
@@ -75,16 +75,16 @@ pub(crate) struct Topology {
     pub name: String,
     /// The nodes.
     pub nodes: Vec<Node>,
-    /// How many subnets.
+    /// The number of subnets.
     pub subnets: usize,
-    /// The pods to begin with.
+    /// The initial pods.
     pub pods: Vec<Pod>,
-    /// How packets travel between nodes.
+    /// How packets are sent between nodes.
     pub encap: Encap,
-    /// Who carries routes between nodes.
+    /// How routes get from node to node.
     #[serde(default)]
     pub bgp: Bgp,
-    /// How many Typhas stand between the datastore and the nodes.
+    /// The number of Typhas between the datastore and the nodes.
     #[serde(default)]
     pub typhas: usize,
     /// Whether nodes log flows, to a Goldmane at the router.
@@ -92,7 +92,7 @@ pub(crate) struct Topology {
     pub flows: bool,
     /// The packet filter.
     pub dataplane: Dataplane,
-    /// Where the data live.
+    /// The datastore.
     pub datastore: Datastore,
     /// The versions of IP.
     pub families: Families,
@@ -104,16 +104,16 @@ pub(crate) struct Topology {
     /// The range of nodes' IPv4 addresses.
     #[serde(with = "net")]
     pub node_cidr: IpNet,
-    /// The MTU between nodes, where it is not the kernel's choice.
+    /// The MTU between nodes, unless it is the kernel's choice.
     pub mtu: Option<u32>,
     /// The range of Kubernetes' services.
     #[serde(with = "optional_net")]
     pub service_cidr: Option<IpNet>,
-    /// Variables of every node, on top of the lab's own.
+    /// Variables of all nodes, in addition to the lab's own.
     pub node_environment: BTreeMap<String, String>,
 }
 
-/// What the pods that nobody names are called, in which namespace, with which labels.
+/// The names, namespaces and labels of pods that are not named explicitly.
 const CAST: [(&str, &str, &str); 6] = [
     ("shop", "frontend", "front"),
     ("shop", "cart", "middle"),
@@ -123,27 +123,27 @@ const CAST: [(&str, &str, &str); 6] = [
     ("ops", "monitor", "tools"),
 ];
 
-/// The ports of pods that name none.
+/// The default ports of pods.
 pub(crate) const USUAL_PORTS: [u16; 2] = [80, 8080];
 
 /// More Typhas than any lab needs.
 const MOST_TYPHAS: usize = 20;
-/// The usual range of nodes.
+/// The default range of nodes.
 const NODE_RANGE: &str = "10.65.0.0/16";
 /// The prefix length of a subnet.
 const SUBNET_PREFIX: u8 = 24;
-/// The smallest MTU that IPv6 allows, and more than any real network has.
+/// From the minimum of IPv6 to more than any real network has.
 const MTUS: std::ops::RangeInclusive<u32> = 1280..=9216;
 
-/// Makes the plan.
+/// Creates the plan.
 ///
 /// # Errors
-/// What is impossible.
+/// When the wish is impossible.
 pub(crate) fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
     check_name("lab", name, LONGEST_NAME)?;
     let families = wish.family.unwrap_or_default();
     let bgp = wish.bgp.unwrap_or_default();
-    // Routes that somebody carries need no tunnels.
+    // With BGP no tunnels are needed.
     let encap = wish.encap.unwrap_or(if bgp.is_spoken() { Encap::None } else { Encap::default() });
     if bgp.is_spoken() && wish.datastore == Some(Datastore::Kubernetes) {
         return Err(TopologyError::BgpOnKubernetes);
@@ -205,7 +205,7 @@ pub(crate) fn plan(name: &str, wish: &Wish) -> Result<Topology, TopologyError> {
     })
 }
 
-/// A range that kube-apiserver takes for services.
+/// A range that kube-apiserver accepts for services.
 fn service_range(text: &str) -> Result<IpNet, TopologyError> {
     let range: Option<IpNet> = text.parse().ok().filter(|range: &IpNet| range.trunc() == *range);
     range
@@ -215,7 +215,7 @@ fn service_range(text: &str) -> Result<IpNet, TopologyError> {
         .ok_or_else(|| TopologyError::ServiceCidr(text.to_owned()))
 }
 
-/// The range of nodes, if it holds that many subnets.
+/// The range of nodes, if it is large enough for the subnets.
 fn node_range(wish: &Wish, subnets: usize) -> Result<Ipv4Net, TopologyError> {
     let text = wish.node_cidr.as_deref().unwrap_or(NODE_RANGE);
     let wrong = || TopologyError::NodeCidr { range: text.to_owned(), subnets };
@@ -298,10 +298,10 @@ fn plan_pods(wish: &Wish, nodes: &[Node]) -> Result<Vec<Pod>, TopologyError> {
     Ok(pods)
 }
 
-/// Completes one pod; `index` says whose turn it is among the nodes.
+/// Completes one pod; `index` selects its node if it names none.
 ///
 /// # Errors
-/// What is impossible about it.
+/// When the wish is impossible.
 pub(crate) fn plan_pod(wish: &PodWish, nodes: &[Node], index: usize) -> Result<Pod, TopologyError> {
     let namespace = wish.namespace.clone().unwrap_or_else(|| "default".to_owned());
     check_name("namespace", &namespace, 63)?;
@@ -345,10 +345,10 @@ fn cast(index: usize) -> PodWish {
     }
 }
 
-/// Labels as they stand on a command line: `a=b,c=d`.
+/// Parses labels in the form of the command line: `a=b,c=d`.
 ///
 /// # Errors
-/// What is not a label.
+/// When a part is not a label.
 pub(crate) fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, TopologyError> {
     text.split(',')
         .filter(|pair| !pair.is_empty())
@@ -359,7 +359,7 @@ pub(crate) fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, Topol
         .collect()
 }
 
-/// Whether Kubernetes and Calico would take a label.
+/// Checks that Kubernetes and Calico would accept a label.
 fn check_label(name: &str, value: &str) -> Result<(), TopologyError> {
     let wrong = |reason: String| TopologyError::BadLabel { label: format!("{name}={value}"), reason };
     check_qualified_name(name).map_err(wrong)?;
@@ -425,7 +425,7 @@ impl Topology {
         addresses
     }
 
-    /// The racks, by subnet, where somebody speaks BGP.
+    /// The racks, by subnet, if there are BGP speakers.
     pub(crate) fn racks(&self) -> std::ops::Range<usize> {
         if self.bgp.is_spoken() { 0..self.subnets } else { 0..0 }
     }
@@ -436,7 +436,7 @@ impl Topology {
         64601 + u32::try_from(subnet).unwrap_or_default()
     }
 
-    /// Where servers of the lab listen: the router's address in the first subnet, or on the backbone of racks.
+    /// The address of the lab's servers: the router's in the first subnet, or on the backbone of racks.
     #[must_use]
     pub(crate) fn server_address(&self) -> IpAddr {
         if let (true, Some(address)) = (self.bgp.is_spoken(), self.backbone_addresses(ROUTER).first()) {
@@ -449,7 +449,7 @@ impl Topology {
         }
     }
 
-    /// Whether nodes keep the CNI plugin's configuration, and so need the machine's folders for it.
+    /// Whether nodes maintain the CNI plugin's configuration, and so need the machine's folders for it.
     #[must_use]
     pub(crate) fn manages_cni(&self) -> bool {
         self.node_environment.get("CALICO_MANAGE_CNI").is_some_and(|value| value == "true")
@@ -470,7 +470,7 @@ fn check_count(what: &'static str, count: usize, least: usize, most: usize) -> R
     }
 }
 
-/// Names become parts of device names, folders and resources: the narrowest rule of them all.
+/// Names become parts of device names, folders and resources; this is the strictest of their rules.
 fn check_name(what: &'static str, name: &str, longest: usize) -> Result<(), TopologyError> {
     let fits = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
     if !name.is_empty()
@@ -485,10 +485,10 @@ fn check_name(what: &'static str, name: &str, longest: usize) -> Result<(), Topo
     }
 }
 
-/// Whether a lab could have this name.
+/// Checks that a lab could have this name.
 ///
 /// # Errors
-/// When not.
+/// When the name is not allowed.
 pub(crate) fn check_lab_name(name: &str) -> Result<(), TopologyError> {
     check_name("lab", name, LONGEST_NAME)
 }

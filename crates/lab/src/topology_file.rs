@@ -1,5 +1,5 @@
-//! A topology file: YAML (or JSON, which is YAML) as a [`Wish`], read as strictly as manifests are: each mistake with its
-//! line, and what was probably meant.
+//! A topology file: YAML (or JSON, a subset of YAML) as a [`Wish`], read as strictly as manifests: each mistake is
+//! reported with its line, and a suggestion.
 
 use crate::topology::{Bgp, Dataplane, Datastore, Encap, Families, TopologyError, Wish};
 use clap::ValueEnum;
@@ -9,16 +9,16 @@ use std::sync::OnceLock;
 /// Longer than any topology.
 const LONGEST: usize = 1 << 20;
 
-/// Reads the text of a file; `name` is what messages call it.
+/// Parses the text of a file; `name` is its name in messages.
 ///
 /// # Errors
-/// Every mistake.
+/// All mistakes.
 pub(crate) fn read(name: &str, text: &str) -> Result<Wish, TopologyError> {
     let wrong = |reason: String| TopologyError::File(format!("topology file {name}: {reason}"));
     if text.len() > LONGEST {
         return Err(wrong("it is longer than a mebibyte".to_owned()));
     }
-    // A parser recurses: brackets that are never closed must not reach it by the thousand.
+    // The parser is recursive: thousands of unclosed brackets must not reach it.
     if text.matches(['[', '{']).count() > 5_000 {
         return Err(wrong("it has too many brackets".to_owned()));
     }
@@ -26,12 +26,12 @@ pub(crate) fn read(name: &str, text: &str) -> Result<Wish, TopologyError> {
         TopologyError::File(format!("the topology file has mistakes\n{}", mistakes.to_string().trim_end()))
     })?;
     let [document] = documents.as_slice() else {
-        return Err(wrong(format!("it has {} documents, and must have one", documents.len())));
+        return Err(wrong(format!("it has {} documents instead of one", documents.len())));
     };
     serde_json::from_value(document.clone()).map_err(|error| wrong(error.to_string()))
 }
 
-/// What a file may say: the fields of [`Wish`].
+/// The schema of a file: the fields of [`Wish`].
 fn schema() -> &'static Map<String, Value> {
     static SCHEMA: OnceLock<Map<String, Value>> = OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -64,7 +64,7 @@ fn schema() -> &'static Map<String, Value> {
     })
 }
 
-/// One of the words of a choice.
+/// The values of a choice.
 fn words<Choice: ValueEnum>() -> Value {
     let words: Vec<String> = Choice::value_variants()
         .iter()
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!((topology.pods[0].node.as_str(), topology.pods[0].ports.len()), ("right", 2));
     }
 
-    /// Every field that the page names is understood.
+    /// Checks that every field in the documentation is understood.
     #[test]
     fn every_field() {
         let text = "nodeCount: 2\npodCount: 1\nsubnets: 1\nencap: none\ndataplane: iptables\ndatastore: embedded\n\
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_reported_with_suggestions() {
         for (text, expected) in [
             ("nodez: 3", "did you mean `nodes`?"),
             ("nodes:\n- {name: a, subnett: 1}", "t.yaml:2:13"),

@@ -1,8 +1,8 @@
-//! Typhas of a lab: they run at the router, between the datastore and every node, with TLS on both sides.
+//! Typhas of a lab: they run at the router, between the datastore and all nodes, with TLS on both sides.
 //!
-//! On Kubernetes nodes find them by their service, so that a node whose Typha goes finds the next one. Elsewhere each node
-//! gets one address, in turn, and waits for that one. It refuses to say who follows what: agents do that by their
-//! variables.
+//! On Kubernetes nodes find them through their service, so that a node whose Typha fails finds the next one. Elsewhere
+//! each node gets one address, in turn, and waits for that one. Agents choose their Typha by their variables, not by
+//! this module.
 
 use crate::authority::{Authority, Signed};
 use crate::inside::{Place, base_environment, node_program};
@@ -14,9 +14,9 @@ use crate::{accounts, servers};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// The port of the first Typha; the others have the ones after it.
+/// The port of the first Typha; the others use the following ports.
 const PORT: u16 = 5473;
-/// Where the first Typha says whether it is ready.
+/// The port where the first Typha reports whether it is ready.
 const HEALTH_PORT: u16 = 9598;
 /// The service, and its port.
 const SERVICE: &str = "calico-typha";
@@ -30,15 +30,15 @@ fn port(number: usize) -> u16 {
     PORT + u16::try_from(number).unwrap_or_default()
 }
 
-/// The programs' names, as `lab status` and `lab logs` show them.
+/// The programs' names in `lab status` and `lab logs`.
 pub(crate) fn names(topology: &Topology) -> Vec<String> {
     (1..=topology.typhas).map(|number| format!("typha{number}")).collect()
 }
 
-/// Makes the certificates and starts the Typhas.
+/// Creates the certificates and starts the Typhas.
 ///
 /// # Errors
-/// When something cannot be written or started.
+/// When a file cannot be written or a Typha cannot be started.
 pub(crate) fn start(
     folder: &Folder,
     topology: &Topology,
@@ -63,7 +63,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The variables of a Typha, besides the datastore's.
+/// The variables of a Typha, in addition to the datastore's.
 fn told(folder: &Folder, server: &Signed, number: usize) -> Variables {
     let health = HEALTH_PORT + u16::try_from(number).unwrap_or_default();
     [
@@ -81,7 +81,7 @@ fn told(folder: &Folder, server: &Signed, number: usize) -> Variables {
     .into()
 }
 
-/// The variables of agents; none in a lab without Typhas. `number` chooses one where there is no service to choose by.
+/// The variables of agents; none in a lab without Typhas. `number` selects a Typha where there is no service.
 pub(crate) fn for_agents(folder: &Folder, topology: &Topology, number: usize) -> Variables {
     if topology.typhas == 0 {
         return Variables::new();
@@ -110,7 +110,7 @@ pub(crate) fn for_agents(folder: &Folder, topology: &Topology, number: usize) ->
     variables
 }
 
-/// The place of a node among those that get an address.
+/// The index of a node among those that get an address.
 pub(crate) fn number_of(topology: &Topology, node: &Node) -> usize {
     topology.nodes.iter().position(|one| one.name == node.name).unwrap_or_default()
 }
@@ -146,7 +146,7 @@ mod tests {
     use crate::topology::{Wish, plan};
 
     #[test]
-    fn who_gets_which_variables() {
+    fn variables_of_agents_and_typhas() {
         let folder = Folder::of("lab").unwrap();
         let wish = Wish { typhas: Some(2), ..Wish::default() };
         let topology = plan("lab", &wish).unwrap();

@@ -1,8 +1,8 @@
-//! `tortie lab ui`: a cluster that lives, in the browser. Policies, traffic that they allow, deny and would deny, and the page
-//! that shows it, on a port of 127.0.0.1.
+//! `tortie lab ui`: a living cluster, in the browser. Policies, traffic that they allow, deny and would deny, and the
+//! page that shows it, on a port of 127.0.0.1.
 //!
-//! What it made it removes at the end, however that comes. A lab that runs already is shown as it is, and stays. It refuses to
-//! listen on any other address than loopback.
+//! It removes what it created at the end, whatever the cause. A lab that is already running is shown as it is, and
+//! kept. It listens only on loopback.
 
 mod cast;
 
@@ -19,20 +19,21 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the lab is called when nobody names one.
+/// The lab's default name.
 const USUAL_NAME: &str = "ui";
-/// How often traffic comes, and how long a connection may take. A dropped packet is sent again after a second.
+/// The interval between rounds of traffic, and the time limit of a connection. A dropped packet is sent again after a
+/// second.
 const ROUND: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// Makes the lab, or takes one that runs, and shows it until the end is asked for.
+/// Creates the lab, or uses a running one, and shows it until interrupted.
 ///
 /// # Errors
-/// When something could not be done; what was made is removed then.
+/// When a step fails; what was created is removed then.
 pub(crate) fn run(name: Option<&str>, mut wish: Wish, port: u16, screen: &mut Screen) -> Result<()> {
     let name = name.unwrap_or(USUAL_NAME).to_owned();
     let folder = Folder::of(&name)?;
-    // The door is opened first: a port that is taken must not cost a lab.
+    // The door is opened first: a port that is in use must not cost the time of creating a lab.
     let door = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .with_context(|| format!("listening on port {port} of 127.0.0.1"))?;
     if folder.keeper().is_some_and(|keeper| keeper.is_alive()) {
@@ -40,7 +41,7 @@ pub(crate) fn run(name: Option<&str>, mut wish: Wish, port: u16, screen: &mut Sc
         let lab = Lab::open(&name)?;
         if !lab.topology().flows {
             let remedy = called::command(&name, "up --flows");
-            bail!("lab '{name}' logs no flows: make it with `{remedy}`");
+            bail!("lab '{name}' does not log flows: create it with `{remedy}`");
         }
         let address = serve(&lab, door)?;
         let keeper = folder.keeper();
@@ -70,7 +71,7 @@ fn show(lab: Lab, door: TcpListener, has_own_pods: bool, screen: &mut Screen) ->
     let traffic = if has_own_pods { everybody(&lab) } else { of_cast(&lab) };
     let address = serve(&lab, door)?;
     let (name, keeper) = (lab.topology().name.clone(), lab.folder.keeper());
-    // Others may use the lab meanwhile.
+    // Other commands may use the lab in the meantime.
     drop(lab);
     std::thread::spawn(move || talk(&traffic));
     invite(&name, address, true, screen);
@@ -78,14 +79,14 @@ fn show(lab: Lab, door: TcpListener, has_own_pods: bool, screen: &mut Screen) ->
     Ok(())
 }
 
-/// Carries what comes to the door to the page's server; where the door is.
+/// Forwards connections to the door to the page's server; returns the door's address.
 fn serve(lab: &Lab, door: TcpListener) -> Result<SocketAddr> {
     let inner = flows::start_page(lab)?;
     let router = lab.place(ROUTER)?.netns;
     let address = door.local_addr()?;
     std::thread::spawn(move || {
         for outer in door.incoming().flatten() {
-            // An event must not wait for the acknowledgement of the one before.
+            // An event must not wait for the acknowledgement of the previous one.
             let _ = outer.set_nodelay(true);
             outside::carry(outer, router.clone(), inner);
         }
@@ -102,21 +103,21 @@ fn invite(name: &str, address: SocketAddr, is_ours: bool, screen: &mut Screen) {
     screen.say(if is_ours { "Ctrl-C removes everything." } else { "Ctrl-C closes the page; the lab stays." });
 }
 
-/// Until this process is asked to end, or the lab is gone.
+/// Waits until this process is interrupted, or the lab is gone.
 fn wait(keeper: Option<&KeeperState>) {
     while !interrupt::came() && keeper.is_none_or(KeeperState::is_alive) {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// What goes on in the lab: from where, to whom, and in every n-th round.
+/// The traffic in the lab: sender, target, and in every how many rounds.
 type Traffic = Vec<(PathBuf, Target, u32)>;
 
 fn of_cast(lab: &Lab) -> Traffic {
     LINES.iter().filter_map(|line| traffic(lab, line)).collect()
 }
 
-/// Where nobody knows what the pods are for: everybody to everybody, on their first port.
+/// If the purpose of the pods is unknown: every pod to every pod, on their first port.
 fn everybody(lab: &Lab) -> Traffic {
     let pods = &lab.state().pods;
     let names = || pods.keys().map(String::as_str);
@@ -146,7 +147,7 @@ fn target(
     Some((sender.netns.clone(), Target { address, port, protocol, name: to.to_owned() }, every))
 }
 
-/// Connects again and again. What is refused is what the page is to show.
+/// Connects again and again. Refused connections are what the page is to show.
 fn talk(traffic: &Traffic) {
     for round in 0_u32.. {
         let begun = Instant::now();
@@ -158,7 +159,7 @@ fn talk(traffic: &Traffic) {
         }
         let errands: Vec<Errand> =
             errands.into_iter().map(|(netns, targets)| Errand { netns: netns.clone(), targets }).collect();
-        // A pod that was removed meanwhile has no namespace to talk from.
+        // A pod that has been removed has no namespace to connect from.
         let _ = probe::run(&errands, PATIENCE);
         std::thread::sleep(ROUND.saturating_sub(begun.elapsed()));
     }

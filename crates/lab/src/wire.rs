@@ -7,7 +7,7 @@
 //!               10.65.0.254   router   10.65.1.254
 //! ```
 //!
-//! Where somebody speaks BGP, each subnet is a rack with a router of its own, and a backbone joins them:
+//! With BGP, each subnet is a rack with a router of its own, and a backbone connects them:
 //!
 //! ```text
 //!   node1    node2               node3
@@ -18,8 +18,8 @@
 //!                192.0.2.254   router (servers)
 //! ```
 //!
-//! Everything is in namespaces of the lab; addresses of different labs may be the same. It refuses to look at, or into,
-//! any other namespace.
+//! Everything is in namespaces of the lab; addresses of different labs may be the same. Other namespaces are never
+//! inspected or entered.
 
 use crate::topology::{Dataplane, Encap, Node, ROUTER, Topology, rack_router};
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 /// The bridge between the routers of racks.
 const BACKBONE: &str = "backbone";
-/// The protocol number of routes that BIRD, or this program in its place, makes.
+/// The protocol number of routes of BIRD, and of this program's own speaker.
 const BIRD: u8 = 12;
 
 /// Runs `work` with the kernel of a namespace.
@@ -47,10 +47,10 @@ fn with_kernel<T: Send>(
     namespace.run(|| work(&mut Handle::open()?))?
 }
 
-/// Looks for what the plan needs of the kernel, in a namespace that is there for nothing else.
+/// Checks in a scratch namespace that the kernel supports what the plan needs.
 ///
 /// # Errors
-/// One sentence about what the kernel lacks.
+/// A sentence about what the kernel lacks.
 pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
     let scratch = Namespace::open(scratch)?;
     let mut wanted = vec![
@@ -76,7 +76,7 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
             let name = format!("try{index}");
             let is_ipip = kind.name() == "ipip";
             let made = first_failure(kernel.apply(&[Operation::AddLink(NewLink::new(&name, kind))]));
-            // Asking loads the module, and with it comes a tunnel of which there can be no second one in a namespace.
+            // The request loads the module, which creates a tunnel device; a namespace cannot have a second one.
             if is_ipip && made.is_err() && kernel.link(&LinkRef::from("tunl0"))?.is_some() {
                 continue;
             }
@@ -91,17 +91,17 @@ pub(crate) fn check_kernel(topology: &Topology, scratch: &Path) -> Result<()> {
     if topology.families.has_v6() && !Path::new("/proc/sys/net/ipv6").exists() {
         bail!("this kernel has no IPv6: leave out --ipv6 and --dual-stack");
     }
-    // A device that is not there: the machine's are left alone.
+    // A device that does not exist, so that the machine's own are left alone.
     if topology.dataplane == Dataplane::Ebpf && !bpf::probe::features(u32::MAX).classifiers {
         bail!(
-            "this kernel does not let this user load eBPF programs: be root, or choose --dataplane nftables"
+            "this kernel does not let this user load eBPF programs: run as root, or choose --dataplane nftables"
         );
     }
     Ok(())
 }
 
-/// Whether the kernel makes an IP in IP tunnel, tried in a network namespace that this thread makes for it and ends with.
-/// Without the right to try, it does not.
+/// Whether the kernel can create an IP in IP tunnel, tried in a network namespace that this thread creates for it and
+/// ends with. False if this process may not try.
 pub(crate) fn makes_ipip() -> bool {
     let kind = DeviceKind::Plain("ipip".to_owned());
     let tried = || -> Result<bool> {
@@ -113,17 +113,17 @@ pub(crate) fn makes_ipip() -> bool {
     tried().unwrap_or(false)
 }
 
-/// Makes the router: bridges with its addresses, and forwarding.
+/// Creates the router: bridges with its addresses, and forwarding.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
     let namespace = Namespace::open(router)?;
     with_kernel(&namespace, |kernel| {
         forward(topology, kernel)?;
         if topology.bgp.is_spoken() {
             let index = add_bridge(kernel, BACKBONE, &topology.backbone_addresses(ROUTER))?;
-            // To nodes, not to pods: what carries packets of pods is BGP.
+            // Routes to nodes, not to pods: those come from BGP.
             return topology.racks().try_for_each(|rack| route_to_rack(kernel, topology, rack, index));
         }
         for subnet in 0..topology.subnets {
@@ -131,15 +131,15 @@ pub(crate) fn make_router(topology: &Topology, router: &Path) -> Result<()> {
         }
         Ok(())
     })
-    .context("making the lab's router")
+    .context("creating the lab's router")
 }
 
-/// Makes a router of the namespace that this thread is in.
+/// Makes the namespace of this thread a router.
 fn forward(topology: &Topology, kernel: &mut Handle) -> Result<()> {
     loopback_up(kernel)?;
     allow_ipv6(topology)?;
     sysctl::write("net/ipv4/ip_forward", "1")?;
-    // Those who send by the router are meant to.
+    // Nodes are meant to send through the router.
     sysctl::write("net/ipv4/conf/all/send_redirects", "0")?;
     sysctl::write("net/ipv4/conf/default/send_redirects", "0")?;
     if topology.families.has_v6() {
@@ -148,10 +148,10 @@ fn forward(topology: &Topology, kernel: &mut Handle) -> Result<()> {
     Ok(())
 }
 
-/// Makes the router of a rack: the bridge of its nodes, an end of the backbone, forwarding.
+/// Creates the router of a rack: the bridge of its nodes, an end of the backbone, forwarding.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn make_rack_router(topology: &Topology, rack: usize, netns: &Path, router: &Path) -> Result<()> {
     let (own, router) = (Namespace::open(netns)?, Namespace::open(router)?);
     let far_end = format!("to-{}", rack_router(rack));
@@ -183,7 +183,7 @@ pub(crate) fn make_rack_router(topology: &Topology, rack: usize, netns: &Path, r
     .with_context(|| format!("making {}", rack_router(rack)))
 }
 
-/// A route to the nodes of a rack, over the backbone.
+/// Adds a route to the nodes of a rack, over the backbone.
 fn route_to_rack(kernel: &mut Handle, topology: &Topology, rack: usize, device: u32) -> Result<()> {
     for (net, gateway) in topology.router_addresses(rack).iter().zip(topology.backbone_addresses(rack + 1)) {
         let route = Route::via(net.trunc(), gateway.addr(), device);
@@ -200,10 +200,10 @@ fn add_bridge(kernel: &mut Handle, name: &str, addresses: &[IpNet]) -> Result<u3
     Ok(index)
 }
 
-/// The routes that a node learnt by BGP: those with the protocol number of BIRD that lead to a neighbour.
+/// The routes that a node learnt by BGP: those with the protocol number of BIRD and a neighbour as gateway.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn learnt_routes(netns: &Path) -> Result<Vec<(IpNet, String)>> {
     with_kernel(&Namespace::open(netns)?, |kernel| {
         let mut learnt = Vec::new();
@@ -221,10 +221,10 @@ pub(crate) fn learnt_routes(netns: &Path) -> Result<Vec<(IpNet, String)>> {
     })
 }
 
-/// Puts a node on its subnet's bridge.
+/// Connects a node to its subnet's bridge.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn connect_node(
     topology: &Topology,
     number: usize,
@@ -253,7 +253,7 @@ pub(crate) fn connect_node(
         add_addresses(kernel, index, &addresses)?;
         for gateway in topology.router_addresses(node.subnet) {
             if gateway.addr().is_ipv4() && node.v4.is_some_and(|own| own.prefix_len() == 32) {
-                // Alone on its device, a node knows nobody there, not even the router.
+                // With a /32 address, a node has no neighbours on its device, not even the router.
                 let beside =
                     Route { device: Some(index), scope: Scope::Link, ..Route::new(gateway.addr().into()) };
                 first_failure(kernel.apply(&[Operation::AddRoute(beside)]))?;
@@ -269,15 +269,15 @@ pub(crate) fn connect_node(
 /// Sets a pod's loopback device up, as a container runtime does.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn prepare_pod(netns: &Path) -> Result<()> {
     with_kernel(&Namespace::open(netns)?, loopback_up)
 }
 
-/// Gives the router the routes to pods, as BGP would give them to the routers of a network without encapsulation.
+/// Adds routes to pods to the router, as BGP would on the routers of a network without encapsulation.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// When the kernel reports an error.
 pub(crate) fn route_pod(router: &Path, node: &Node, pod: &[IpAddr], is_there: bool) -> Result<()> {
     let routes: Vec<Route> = pod
         .iter()
@@ -313,7 +313,7 @@ fn everything(like: IpAddr) -> IpNet {
     }
 }
 
-/// New namespaces begin with the machine's settings, and a machine may have IPv6 switched off.
+/// New namespaces start with the machine's settings, and a machine may have IPv6 disabled.
 fn allow_ipv6(topology: &Topology) -> Result<()> {
     if topology.families.has_v6() {
         for scope in ["all", "default"] {
@@ -335,7 +335,7 @@ fn index_of(kernel: &mut Handle, name: &str) -> Result<u32> {
 
 fn add_addresses(kernel: &mut Handle, index: u32, addresses: &[IpNet]) -> Result<()> {
     for address in addresses {
-        // The lab knows that nobody else has the address; detection would take seconds.
+        // The lab knows that the address is unique; detection would take seconds.
         let address = Address { skip_duplicate_detection: true, ..Address::new(index, *address) };
         first_failure(kernel.apply(&[Operation::AddAddress(address)]))?;
     }

@@ -1,7 +1,7 @@
-//! The aggregated API server, where it is wanted: a namespace of its own, as in Calico's apiserver.yaml.
+//! The optional aggregated API server: a namespace of its own, as in Calico's apiserver.yaml.
 //!
-//! Its certificate comes from a secret that the user makes, and who signed it is said in the `APIService`: nothing here turns
-//! the check of certificates off.
+//! Its certificate comes from a secret that the user creates, and the `APIService` names the authority that signed it:
+//! certificate checks are never turned off.
 
 use crate::objects::Object;
 use crate::options::{Like, Options};
@@ -55,7 +55,7 @@ const DATA: &[Rule] = &[
     },
 ];
 
-/// The authorities of those who ask.
+/// The rights to read how clients are authenticated, authorized and admitted.
 const AUTHORITIES: &[Rule] = &[
     Rule {
         groups: &[""],
@@ -84,7 +84,7 @@ const WEBHOOKS: &[Rule] = &[Rule {
     names: &[],
 }];
 
-/// All objects of the API server; `authority` is who signed its certificate, in base64.
+/// All objects of the API server; `authority` is the signer of its certificate, in base64.
 #[must_use]
 pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
     let account = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
@@ -155,7 +155,7 @@ fn deployment(options: &Options) -> Object {
 
 fn container(options: &Options) -> Value {
     let variables = match options.like {
-        // The config map that has it for others is in another namespace.
+        // The config map with the etcd settings of the other components is in another namespace.
         Like::CalicoEtcd => {
             vec![text("DATASTORE_TYPE", "etcdv3"), text("ETCD_ENDPOINTS", options.etcd.endpoints.clone())]
         }

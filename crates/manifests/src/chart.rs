@@ -1,7 +1,8 @@
-//! The Helm chart, made from the same objects: they are rendered with marks in the places that values fill in, and the marks
-//! become actions of Go's templates. Values have the names that Calico's own charts have.
+//! The Helm chart, generated from the same objects: they are rendered with marks where values are inserted, and the
+//! marks become actions of Go's templates. Values have the names of Calico's own charts.
 //!
-//! A mark is text between two `@`. What it becomes is decided in [`action`]; one that nobody knows stays, and a test finds it.
+//! A mark is text between two `@`. [`action`] decides what it becomes; an unknown mark is left in place, and a test
+//! finds it.
 
 mod values;
 
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use values::values;
 
-/// The kinds of installation that values can ask for, and the condition of each.
+/// The kinds of installation that values can select, and the condition of each.
 const FLAVOURS: [(Like, &str); 5] = [
     (
         Like::Calico,
@@ -29,7 +30,7 @@ const FLAVOURS: [(Like, &str); 5] = [
     (Like::CalicoEtcd, "and (eq .Values.network \"calico\") (eq .Values.datastore \"etcd\")"),
 ];
 
-/// Numbers that stand for values which must be numbers in the objects.
+/// Placeholders for values that must be numbers in the objects.
 const MTU: u32 = 424_242;
 const REPLICAS: u32 = 424_243;
 
@@ -59,7 +60,7 @@ pub fn files(version: &str, registry: &str) -> Vec<(String, String)> {
     files
 }
 
-/// What runs beside the network where it is wanted: name, condition, objects.
+/// Optional components beside the network: name, condition, objects.
 fn parts() -> Vec<(&'static str, &'static str, Vec<Object>, Options)> {
     let mut parts = Vec::new();
     for (like, name, condition) in [
@@ -89,7 +90,7 @@ fn description(version: &str) -> String {
     )
 }
 
-/// Values that mean nothing are refused before anything is installed.
+/// Invalid combinations of values are refused before anything is installed.
 const CHECKS: &str = r#"{{- /* Made by `cargo xtask generate`. Values that mean nothing are refused. */ -}}
 {{- if not (or (eq .Values.network "calico") (eq .Values.network "flannel") (eq .Values.network "none")) }}
 {{- fail (printf "network: %s is unknown; calico, flannel and none are known" .Values.network) }}
@@ -132,7 +133,7 @@ const CHECKS: &str = r#"{{- /* Made by `cargo xtask generate`. Values that mean 
 {{- end }}
 "#;
 
-/// The choices, with marks in the places of those that are values.
+/// The options, with marks where values are inserted.
 fn options(like: Like) -> Options {
     let mut options = Options::new(like, "@v:registry@", "@v:version@");
     options.pull_policy = "@v:imagePullPolicy@".to_owned();
@@ -171,7 +172,7 @@ fn template(condition: &str, objects: Vec<Object>, options: &Options) -> String 
     text
 }
 
-/// Puts marks where values fill something in.
+/// Puts marks where values are inserted.
 fn mark(object: &mut Object, options: &Options) {
     let path = match (object.kind(), object.name()) {
         ("DaemonSet", _) => "node",
@@ -241,7 +242,7 @@ fn mark(object: &mut Object, options: &Options) {
     variables.push(json!(format!("@items:{path}.env@")));
 }
 
-/// The certificate for Goldmane, and its name, beside what a node's pod always has.
+/// Adds the certificate for Goldmane, and its name, to a node's pod.
 fn mark_flows(pod: &mut Value) {
     pod["hostAliases"] = json!("@alias@");
     for list in ["/volumes", "/containers/0/volumeMounts"] {
@@ -252,7 +253,7 @@ fn mark_flows(pod: &mut Value) {
     }
 }
 
-/// A part of a document that is there if Goldmane is.
+/// A part of a document that is only present with Goldmane.
 fn if_flows(pad: &str, part: &Value) -> String {
     let text = yaml::to_string(part);
     let mut out = format!("{pad}{{{{- if .Values.goldmane.enabled }}}}\n");
@@ -281,7 +282,7 @@ fn mark_config(data: &mut Value, options: &Options) {
     }
 }
 
-/// Replaces marks: those that are a whole line may become several, others become an action in place.
+/// Replaces marks: a mark that is a whole line may become several lines, others become an action in place.
 fn filled(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -351,7 +352,7 @@ fn whole_line(line: &str, indent: usize) -> Option<String> {
     }
 }
 
-/// A port that is there if figures are, after the key of its list where it is the only one.
+/// A port that is only present with metrics, after the key of its list if it is the only entry.
 fn metrics_port(pad: &str, key: &str, port: &str) -> String {
     format!(
         "{pad}{{{{- if .Values.metrics.enabled }}}}\n{key}{pad}- containerPort: {port}\n{pad}  name: metrics\n{pad}  protocol: TCP\n\
@@ -377,7 +378,7 @@ fn inline(line: &str) -> String {
     out
 }
 
-/// What a mark inside a line becomes. Texts stand in single quotes there, so that what is filled in stays text.
+/// The action for a mark inside a line. Text is in single quotes there, so that inserted values remain strings.
 fn action(name: &str) -> Option<String> {
     match name.split(':').collect::<Vec<_>>().as_slice() {
         ["v", path] => Some(format!("{{{{ .Values.{path} }}}}")),

@@ -1,4 +1,4 @@
-//! The config map: which backend, which MTU, and the CNI configuration that the installer completes on each node; and, where
+//! The config map: the backend, the MTU, and the CNI configuration that the installer completes on each node; and, if
 //! Calico's data is in an etcd, the secret with its certificates.
 
 use crate::NAMESPACE;
@@ -43,7 +43,7 @@ pub fn config_map(options: &Options) -> Object {
     )
 }
 
-/// Where the API is, where its service cannot be used; every container takes it as variables.
+/// The API's address, for when its service cannot be used; every container takes it as variables.
 #[must_use]
 pub fn endpoint(options: &Options) -> Option<Object> {
     let host = options.api_host.as_ref()?;
@@ -78,8 +78,8 @@ pub fn etcd_secret(options: &Options) -> Object {
     )
 }
 
-/// The CNI configuration. Words between underscores are the installer's to fill in; one of them is a number, so that this is
-/// not JSON yet.
+/// The CNI configuration. Words between underscores are filled in by the installer; one of them is a number, so this is
+/// not valid JSON yet.
 fn network_config(options: &Options) -> String {
     let like = options.like;
     let mut plugin = json!({

@@ -1,4 +1,4 @@
-//! kube-controllers: one pod that keeps Kubernetes and Calico in step, and the budget that lets it be moved.
+//! kube-controllers: one pod that keeps Kubernetes and Calico in sync, and the budget that lets it be evicted.
 
 use crate::NAMESPACE;
 use crate::node::metrics_port;
@@ -15,7 +15,7 @@ pub fn objects(options: &Options) -> Vec<Object> {
     vec![budget(NAME), deployment(options)]
 }
 
-/// A budget that lets one pod at a time be moved.
+/// A budget that lets one pod at a time be evicted.
 pub(crate) fn budget(name: &str) -> Object {
     let labels = json!({"k8s-app": name});
     Object::new(
@@ -38,7 +38,7 @@ fn deployment(options: &Options) -> Object {
     pod["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
     pod["priorityClassName"] = json!("system-cluster-critical");
     if is_etcd {
-        // The etcd may be reachable from hosts only.
+        // The etcd may only be reachable from hosts.
         pod["hostNetwork"] = json!(true);
         pod["volumes"] = json!([
             {"name": "etcd-certs", "secret": {"secretName": "calico-etcd-secrets", "defaultMode": 0o440}},

@@ -1,8 +1,8 @@
-//! Who shows what talked to whom, where it is wanted: Goldmane, which collects flows from nodes, and Whisker, the page.
+//! Optional display of flows: Goldmane, which collects flows from nodes, and Whisker, the page.
 //!
-//! Everybody shows a certificate of one secret that the user makes. Nodes ask no cluster DNS, so that Goldmane's name leads to an
-//! address of its service that is said beforehand, as Tigera's operator does it. The page is served inside its pod only
-//! (`kubectl port-forward`): who may forward ports of `kube-system` may see flows.
+//! All of them present a certificate from one secret that the user creates. Nodes do not use the cluster's DNS, so
+//! Goldmane's name leads to a service address that is chosen beforehand, as Tigera's operator does. The page is served
+//! inside its pod only (`kubectl port-forward`): users who may forward ports of `kube-system` may see flows.
 
 use crate::NAMESPACE;
 use crate::objects::Object;
@@ -21,7 +21,7 @@ const PORT: u16 = 7443;
 const HEALTH_PORT: u16 = 8080;
 const PAGE_PORT: u16 = 8081;
 
-/// Where the secret appears in every container that shows it.
+/// The mount of the secret in every container that presents the certificate.
 pub(crate) const CERTIFICATES: Mount = read_only("goldmane-tls", "/goldmane-tls");
 
 const fn read(groups: &'static [&'static str], resources: &'static [&'static str]) -> Rule {
@@ -68,7 +68,7 @@ fn file(name: &str) -> String {
     format!("{}/{name}", CERTIFICATES.path)
 }
 
-/// Felix's variables: it shows Goldmane the certificate that it would show Typha.
+/// Felix's variables: it presents to Goldmane the same certificate as to Typha.
 pub(crate) fn node_variables() -> [Variable; 4] {
     [
         text("FELIX_FLOWLOGSGOLDMANESERVER", format!("{HOST}:{PORT}")),
@@ -124,7 +124,7 @@ pub fn goldmane(options: &Options, address: &str) -> Vec<Object> {
     ]
 }
 
-/// The page, which asks Goldmane at this address.
+/// The page, with Goldmane at this address.
 #[must_use]
 pub fn whisker(options: &Options, address: &str) -> Vec<Object> {
     let mut variables = vec![
@@ -182,7 +182,7 @@ fn deployment(name: &str, about: &'static str, mut pod: Value) -> Object {
             "spec": {
                 "replicas": 1,
                 "selector": {"matchLabels": labels},
-                // Two at once would share flows between them.
+                // Two at once would split the flows between them.
                 "strategy": {"type": "Recreate"},
                 "template": {"metadata": {"labels": labels}, "spec": pod},
             },
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused() {
+    fn incompatible_settings_are_refused() {
         let enabled = ("goldmane.enabled", "true");
         let address = ("goldmane.clusterIP", "10.96.0.50");
         for (settings, reason) in [
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_finds_goldmane_by_its_name_and_shows_the_certificate() {
+    fn nodes_reach_goldmane_by_name_and_present_the_certificate() {
         let options = options(&[
             ("goldmane.enabled", "true"),
             ("goldmane.clusterIP", "10.96.0.50"),
@@ -240,7 +240,7 @@ mod tests {
             let text = pod["containers"][0].to_string();
             assert!(text.contains("goldmane.kube-system.svc:7443") && text.contains("/goldmane-tls/tls.key"));
         }
-        // Nothing of it without being asked.
+        // Nothing of it is present unless requested.
         assert!(!crate::to_yaml("", &without_crds(&self::options(&[]))).contains("goldmane"));
     }
 }

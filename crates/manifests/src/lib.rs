@@ -1,5 +1,5 @@
-//! The objects that put this program on a Kubernetes cluster, as values: what `tortie manifests` prints, `tortie install`
-//! applies, and `deploy/` holds. Pure.
+//! The objects that install this program on a Kubernetes cluster, as values: `tortie manifests` prints them, `tortie
+//! install` applies them, and `deploy/` contains them. Pure.
 //!
 //! ```text
 //! Like (which of Calico's manifests) ─┐
@@ -8,7 +8,7 @@
 //!                                                    monitoring ─► rules, dashboards, monitors
 //! ```
 //!
-//! - [`options`]: what can be chosen, with every key in one table.
+//! - [`options`]: the options, with every key in one table.
 //! - [`parts`]: variables, mounts, containers and roles as types.
 //! - [`node`], [`controllers`], [`typha`], [`apiserver`], [`webhooks`], [`flows`], [`roles`], [`config`]: the objects, a component
 //!   each.
@@ -16,8 +16,8 @@
 //! - [`chart`]: the same objects as templates of a Helm chart.
 //! - [`monitoring`]: alerts and dashboards over the figures that components offer.
 //!
-//! Names, accounts, volumes and probes are Calico's, so that a cluster goes from one to the other by a change of images.
-//! It refuses to know a cluster: what is there already is the business of who applies.
+//! Names, accounts, volumes and probes are Calico's, so that a cluster can be switched by changing images. The state of
+//! a cluster is not known here: the caller who applies the objects handles what already exists.
 
 pub mod apiserver;
 pub mod chart;

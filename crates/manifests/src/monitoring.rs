@@ -1,8 +1,8 @@
-//! What to watch: alerts as a table, each with what to do about it; dashboards from the figures that components offer; the
-//! objects by which Prometheus finds them.
+//! Monitoring: alerts as a table, each with a remedy; dashboards from the figures that components offer; the objects by
+//! which Prometheus finds them.
 //!
-//! Figures come in from outside (`cargo xtask generate` reads them from the code), so that a dashboard cannot show what
-//! nobody offers; a test refuses an alert over a figure that is not among them.
+//! Figures are passed in (`cargo xtask generate` reads them from the code), so that a dashboard cannot show a figure
+//! that no component offers; a test refuses an alert over an unknown figure.
 
 use crate::NAMESPACE;
 use crate::objects::Object;
@@ -36,13 +36,13 @@ pub struct Alert {
     pub name: &'static str,
     /// When it fires, in Prometheus' language.
     pub expression: &'static str,
-    /// For how long that must hold.
+    /// How long the condition must hold.
     pub lasting: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: &'static str,
-    /// What is wrong, in a sentence.
+    /// The problem, in a sentence.
     pub summary: &'static str,
-    /// What to do.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -165,7 +165,7 @@ pub const ALERTS: &[Alert] = &[
     ),
 ];
 
-/// What an alert's expression asks for, of the figures that begin with one of our prefixes.
+/// The figures in an alert's expression, of those that begin with one of our prefixes.
 #[must_use]
 pub fn figures_in(expression: &str) -> Vec<String> {
     let words = expression.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
@@ -202,7 +202,7 @@ pub fn prometheus_rule() -> Object {
     )
 }
 
-/// Where components serve their figures: the name, the label of its pods, the port.
+/// Where components serve their figures: the component, its pods' label, the port.
 const TARGETS: [(&str, &str, u16); 4] = [
     ("felix-metrics-svc", "calico-node", 9091),
     ("canal-metrics-svc", "canal", 9091),
@@ -210,7 +210,7 @@ const TARGETS: [(&str, &str, u16); 4] = [
     ("kube-controllers-metrics-svc", "calico-kube-controllers", 9094),
 ];
 
-/// Services without an address of their own, for a Prometheus that finds targets by them.
+/// Headless services, for a Prometheus that discovers targets by them.
 #[must_use]
 pub fn services() -> Vec<Object> {
     let service = |(name, app, port): (&str, &str, u16)| {
@@ -252,7 +252,7 @@ pub fn pod_monitors() -> Vec<Object> {
     TARGETS.into_iter().map(monitor).collect()
 }
 
-/// Dashboards for Grafana, as the config map that Calico's have.
+/// Dashboards for Grafana, as a config map like Calico's.
 #[must_use]
 pub fn dashboards(components: &[Component]) -> Object {
     let mut data = json!({});
@@ -330,12 +330,12 @@ fn expression(figure: &Figure) -> String {
     }
 }
 
-/// The name of a figure as words.
+/// The name of a figure as a title.
 fn title(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// The alerts as a page: what each means, and what to do.
+/// The alerts as a page: the meaning of each, and its remedy.
 #[must_use]
 pub fn runbook() -> String {
     let mut text = String::new();

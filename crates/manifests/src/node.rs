@@ -40,7 +40,7 @@ pub fn daemon_set(options: &Options) -> Object {
     let mut pod = json!({
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "hostNetwork": true,
-        // On every node, whatever keeps others away.
+        // Runs on every node, regardless of taints.
         "tolerations": [
             {"effect": "NoSchedule", "operator": "Exists"},
             {"key": "CriticalAddonsOnly", "operator": "Exists"},
@@ -132,7 +132,7 @@ fn install_cni(options: &Options) -> Container {
     }
 }
 
-/// Makes the mounts that have to be on the host; whatever fails there, the node starts.
+/// Creates the mounts that must exist on the host; the node starts even if this fails.
 fn bootstrap(options: &Options) -> Container {
     Container {
         name: "ebpf-bootstrap",
@@ -201,7 +201,7 @@ fn calico_node(options: &Options) -> Container {
     }
 }
 
-/// The port by which monitors find figures, where they are served.
+/// The port on which monitors find figures, if they are served.
 pub(crate) fn metrics_port(options: &Options, port: u16) -> Option<(String, Value)> {
     options.metrics.then(|| ("ports".to_owned(), json!([metrics_entry(port)])))
 }
@@ -250,7 +250,7 @@ fn node_variables(options: &Options) -> Vec<Variable> {
         _ => variables.extend(pool_variables(options)),
     }
     variables.extend([
-        // Logs are what `kubectl logs` shows.
+        // Logs go to standard output only, for `kubectl logs`.
         text("CALICO_DISABLE_FILE_LOGGING", "true"),
         text("FELIX_DEFAULTENDPOINTTOHOSTACTION", "ACCEPT"),
         text("FELIX_IPV6SUPPORT", options.ipv6.to_string()),
@@ -286,7 +286,7 @@ fn pool_variables(options: &Options) -> Vec<Variable> {
         variables.push(text("IP_AUTODETECTION_METHOD", method.clone()));
     }
     if !options.ipv4 {
-        // Routers are identified by an IPv4 address, which no node has.
+        // Routers are identified by an IPv4 address, which these nodes do not have.
         variables.extend([text("CALICO_IPV4POOL_CIDR", "none"), text("CALICO_ROUTER_ID", "hash")]);
     } else if let Some(cidr) = &options.ipv4_pool {
         variables.push(text("CALICO_IPV4POOL_CIDR", cidr.clone()));

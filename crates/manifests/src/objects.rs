@@ -7,10 +7,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// One object, and a sentence about it for people.
+/// One object, with a sentence that describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// What it is for; empty where its name says it.
+    /// Its purpose; empty if its name is enough.
     pub about: &'static str,
     /// The object.
     pub value: Value,
@@ -21,7 +21,7 @@ impl Object {
         Self { about, value }
     }
 
-    /// One that its name explains.
+    /// An object that needs no description.
     pub(crate) fn plain(value: Value) -> Self {
         Self::new("", value)
     }
@@ -38,7 +38,7 @@ impl Object {
         self.value["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// The containers of its pods, those that run before included.
+    /// The containers of its pods, including init containers.
     pub fn containers(&self) -> impl Iterator<Item = &Value> {
         ["initContainers", "containers"]
             .into_iter()
@@ -47,7 +47,7 @@ impl Object {
     }
 }
 
-/// Everything: definitions first, then what others refer to, then what runs.
+/// All objects: definitions first, then what others refer to, then workloads.
 #[must_use]
 pub fn all(options: &Options) -> Vec<Object> {
     let mut objects = Vec::new();
@@ -59,7 +59,7 @@ pub fn all(options: &Options) -> Vec<Object> {
     objects
 }
 
-/// Everything but the definitions.
+/// All objects except the definitions.
 #[must_use]
 pub fn without_crds(options: &Options) -> Vec<Object> {
     let mut objects = roles::objects(options);
@@ -106,7 +106,7 @@ pub fn to_yaml(heading: &str, objects: &[Object]) -> String {
     text
 }
 
-/// What a generated manifest says about itself.
+/// The heading of a generated manifest.
 #[must_use]
 pub fn heading(options: &Options) -> String {
     format!(

@@ -1,13 +1,13 @@
-//! What can be chosen: which of Calico's manifests is followed, where images come from, and settings, every one of them a row
-//! of one table with its key, its meaning and its reader.
+//! The options: the manifest of Calico's to follow, the source of images, and settings, each of which is a row in one
+//! table with its key, its meaning and its parser.
 //!
-//! It refuses an unknown key, with the nearest known one, and a value that cannot be used.
+//! Refuses unknown keys, suggesting the nearest known one, and unusable values.
 
 mod settings;
 
 pub use settings::{SETTINGS, Setting, reference_page};
 
-/// Where images come from, unless something else is said.
+/// The default registry of images.
 pub const REGISTRY: &str = "quay.io/tortie";
 
 /// Which of Calico's manifests the objects are like.
@@ -17,7 +17,7 @@ pub enum Like {
     Calico,
     /// `calico-vxlan.yaml`: VXLAN, no BGP.
     CalicoVxlan,
-    /// `calico-typha.yaml`: as `calico.yaml`, with Typha.
+    /// `calico-typha.yaml`: like `calico.yaml`, with Typha.
     CalicoTypha,
     /// `calico-policy-only.yaml`: policy beside another network, host-local addresses.
     CalicoPolicyOnly,
@@ -28,7 +28,7 @@ pub enum Like {
 }
 
 impl Like {
-    /// All of them.
+    /// Every manifest.
     pub const ALL: [Self; 6] = [
         Self::Calico,
         Self::CalicoVxlan,
@@ -38,7 +38,7 @@ impl Like {
         Self::CalicoEtcd,
     ];
 
-    /// The name of the manifest, without its ending.
+    /// The name of the manifest, without its extension.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,13 +51,13 @@ impl Like {
         }
     }
 
-    /// The one of this name.
+    /// The manifest with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|like| like.name() == name)
     }
 
-    /// Who carries routes: the value of `CALICO_NETWORKING_BACKEND`.
+    /// What distributes routes: the value of `CALICO_NETWORKING_BACKEND`.
     #[must_use]
     pub fn backend(self) -> &'static str {
         match self {
@@ -73,36 +73,36 @@ impl Like {
         self.backend() != "none"
     }
 
-    /// The name of the daemon set, its account and its label.
+    /// The name shared by the daemon set, its account and its label.
     #[must_use]
     pub fn node_name(self) -> &'static str {
         if self == Self::Canal { "canal" } else { "calico-node" }
     }
 
-    /// The config map.
+    /// The name of the config map.
     #[must_use]
     pub fn config_map(self) -> &'static str {
         if self == Self::Canal { "canal-config" } else { "calico-config" }
     }
 }
 
-/// Where an etcd of Calico's own is.
+/// The etcd that holds Calico's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Etcd {
     /// Endpoints, separated by commas.
     pub endpoints: String,
     /// The certificate authority, in base64; empty for none.
     pub ca: String,
-    /// Our certificate, in base64.
+    /// The client certificate, in base64.
     pub cert: String,
-    /// Our key, in base64.
+    /// The client key, in base64.
     pub key: String,
 }
 
-/// Everything that was chosen.
+/// All options of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which manifest.
+    /// The manifest to follow.
     pub like: Like,
     /// The registry and path before the names of images.
     pub registry: String,
@@ -112,18 +112,18 @@ pub struct Options {
     pub pull_policy: String,
     /// The secrets that images are pulled with.
     pub pull_secrets: Vec<String>,
-    /// Whether the custom resource definitions are among the objects.
+    /// Whether the objects include the custom resource definitions.
     pub crds: bool,
     /// Whether Typha runs.
     pub typha: bool,
-    /// How many of it.
+    /// The number of Typha's replicas.
     pub typha_replicas: u32,
-    /// The MTU of pods and tunnels; 0 for what fits.
+    /// The MTU of pods and tunnels; 0 to detect it.
     pub mtu: u32,
-    /// The range of the IPv4 default pool; none for kubeadm's, or Calico's default.
+    /// The range of the IPv4 default pool; `None` for kubeadm's, or Calico's default.
     pub ipv4_pool: Option<String>,
-    /// Encapsulation of the IPv4 default pool, where it is not the manifest's own: `IPIP`, `VXLAN`, `None` with or without
-    /// `CrossSubnet`.
+    /// Encapsulation of the IPv4 default pool, if it differs from the manifest's: `IPIP`, `VXLAN`, `None` with or
+    /// without `CrossSubnet`.
     pub encapsulation: Option<Encapsulation>,
     /// Whether pods get IPv4 addresses.
     pub ipv4: bool,
@@ -131,7 +131,7 @@ pub struct Options {
     pub ipv6: bool,
     /// The range of the IPv6 default pool.
     pub ipv6_pool: Option<String>,
-    /// How the node's address is found.
+    /// How the node's address is detected.
     pub autodetection: Option<String>,
     /// Whether components serve figures for Prometheus.
     pub metrics: bool,
@@ -143,7 +143,7 @@ pub struct Options {
     pub cni_bin_dir: String,
     /// Where the host keeps CNI configurations.
     pub cni_conf_dir: String,
-    /// What each node's pod asks for.
+    /// The CPU request of each node's pod.
     pub node_cpu: String,
     /// Variables of calico-node.
     pub node_variables: Vec<(String, String)>,
@@ -151,17 +151,17 @@ pub struct Options {
     pub typha_variables: Vec<(String, String)>,
     /// Variables of kube-controllers.
     pub controllers_variables: Vec<(String, String)>,
-    /// The address of the API where the service's cannot be used.
+    /// The address of the API if its service's cannot be used.
     pub api_host: Option<String>,
     /// Its port.
     pub api_port: u16,
     /// Whether the aggregated API server runs.
     pub apiserver: bool,
-    /// Who signed its certificate, in base64.
+    /// The signer of its certificate, in base64.
     pub apiserver_authority: Option<String>,
     /// Whether definitions are those of `projectcalico.org/v3`, with admission webhooks instead of the API server.
     pub v3_definitions: bool,
-    /// Who signed the certificate of the webhooks, in base64.
+    /// The signer of the webhooks' certificate, in base64.
     pub webhooks_authority: Option<String>,
     /// Whether Goldmane collects flows.
     pub goldmane: bool,
@@ -177,7 +177,7 @@ pub struct Options {
     pub flannel_network: String,
 }
 
-/// How packets between pods of different nodes are wrapped.
+/// The encapsulation of packets between pods of different nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encapsulation {
     /// The value of `CALICO_IPV4POOL_IPIP`.
@@ -187,7 +187,7 @@ pub struct Encapsulation {
 }
 
 impl Options {
-    /// Calico's choices for this manifest, with images of this registry and tag.
+    /// The defaults of this manifest, with images of this registry and tag.
     #[must_use]
     pub fn new(like: Like, registry: &str, tag: &str) -> Self {
         Self {
@@ -241,7 +241,7 @@ impl Options {
         format!("{}/{name}:{}", self.registry, self.tag)
     }
 
-    /// How the IPv4 default pool is wrapped.
+    /// The encapsulation of the IPv4 default pool.
     #[must_use]
     pub fn encapsulation(&self) -> Encapsulation {
         let own = match self.like {
@@ -284,10 +284,10 @@ impl Options {
         })
     }
 
-    /// What does not fit together.
+    /// Checks that the options fit together.
     ///
     /// # Errors
-    /// The first of it.
+    /// The first conflict.
     pub fn check(&self) -> Result<(), OptionsError> {
         let problem = if self.typha && self.like == Like::CalicoEtcd {
             Some("typha.enabled: Typha spares the Kubernetes API, and has nothing to do before an etcd")
@@ -329,7 +329,7 @@ impl Options {
         } else if self.ipv6_pool.is_some() && !self.ipv6 {
             Some("ipv6Pool.cidr: an IPv6 pool needs --set ipv6=true")
         } else if !self.like.has_ipam() && (self.ipv4_pool.is_some() || self.encapsulation.is_some()) {
-            Some("ipv4Pool: addresses are not Calico's in this manifest, so that no pool is made")
+            Some("ipv4Pool: addresses are not Calico's in this manifest, so no pool is created")
         } else {
             None
         };
@@ -337,28 +337,28 @@ impl Options {
     }
 }
 
-/// Why something chosen cannot be used.
+/// Why an option cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// No such key.
+    /// An unknown key.
     #[error("unknown setting {key:?}{hint}")]
     Unknown {
-        /// What was given.
+        /// The key.
         key: String,
-        /// What may have been meant.
+        /// A suggestion.
         hint: String,
     },
-    /// A value that cannot be used.
+    /// An unusable value.
     #[error("{key}={value}: {reason}")]
     Value {
-        /// Which setting.
+        /// The key.
         key: String,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Choices that do not fit together.
+    /// Options that conflict.
     #[error("{0}")]
     Together(&'static str),
 }
@@ -374,7 +374,7 @@ impl OptionsError {
             Some((_, near)) => format!("; did you mean {near:?}?"),
             None => {
                 let keys: Vec<&str> = SETTINGS.iter().map(|setting| setting.key).collect();
-                format!("; known are {}", keys.join(", "))
+                format!("; known keys are {}", keys.join(", "))
             }
         };
         Self::Unknown { key: key.to_owned(), hint }
@@ -392,17 +392,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_values_are_judged() {
+    fn keys_and_values_are_validated() {
         let cases = [
             ("mtu", "1400", ""),
-            ("mtu", "big", "mtu=big: a number is wanted"),
+            ("mtu", "big", "mtu=big: expected a number"),
             ("ipv4Pool.cidr", "10.1.0.0/16", ""),
             (
                 "ipv4Pool.cidr",
                 "10.1.2.0/16",
-                "ipv4Pool.cidr=10.1.2.0/16: it has bits outside its prefix; 10.1.0.0/16 is meant?",
+                "ipv4Pool.cidr=10.1.2.0/16: it has bits outside its prefix; did you mean 10.1.0.0/16?",
             ),
-            ("ipv4Pool.cidr", "fd00::/48", "ipv4Pool.cidr=fd00::/48: an IPv4 range is wanted"),
+            ("ipv4Pool.cidr", "fd00::/48", "ipv4Pool.cidr=fd00::/48: expected an IPv4 range"),
             (
                 "ipv4pool.cidr",
                 "10.1.0.0/16",
@@ -411,7 +411,11 @@ mod tests {
             ("node.env.FELIX_LOGSEVERITYSCREEN", "Debug", ""),
             ("node.env.1X", "a", "node.env.1X=a: \"1X\" is not the name of a variable"),
             ("cni.binDir", "opt", "cni.binDir=opt: a path begins with /"),
-            ("updateStrategy.type", "Never", "updateStrategy.type=Never: known are RollingUpdate, OnDelete"),
+            (
+                "updateStrategy.type",
+                "Never",
+                "updateStrategy.type=Never: expected one of RollingUpdate, OnDelete",
+            ),
         ];
         for (key, value, expected) in cases {
             let mut options = Options::new(Like::Calico, REGISTRY, "v1");
@@ -420,12 +424,12 @@ mod tests {
         }
         let mut options = Options::new(Like::Calico, REGISTRY, "v1");
         let error = options.set("zzz", "1").unwrap_err().to_string();
-        assert!(error.contains("known are apiServer.caBundle"), "{error}");
+        assert!(error.contains("known keys are apiServer.caBundle"), "{error}");
         assert!(SETTINGS.is_sorted_by_key(|setting| setting.key));
     }
 
     #[test]
-    fn choices_must_fit_together() {
+    fn options_must_fit_together() {
         let mut options = Options::new(Like::CalicoEtcd, REGISTRY, "v1");
         assert!(options.check().unwrap_err().to_string().starts_with("etcd.endpoints"));
         options.set("etcd.endpoints", "http://10.0.0.5:2379").unwrap();

@@ -1,12 +1,12 @@
-//! The words that workloads are made of: variables, mounts, volumes, probes, containers, and rules of roles.
+//! The building blocks of workloads: variables, mounts, volumes, probes, containers, and rules of roles.
 
 use crate::options::Options;
 use serde_json::{Map, Value, json};
 
-/// Where the value of a variable comes from.
+/// The source of a variable's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is this.
+    /// A fixed value.
     Text(String),
     /// A key of a config map.
     Config {
@@ -57,7 +57,7 @@ impl Variable {
     }
 }
 
-/// Puts the user's variables among ours: one of the same name is replaced where it stands.
+/// Adds the user's variables to ours: a variable of the same name is replaced in place.
 pub(crate) fn with_extra(mut variables: Vec<Variable>, extra: &[(String, String)]) -> Vec<Variable> {
     for (name, value) in extra {
         let wanted = text(name, value.clone());
@@ -69,16 +69,16 @@ pub(crate) fn with_extra(mut variables: Vec<Variable>, extra: &[(String, String)
     variables
 }
 
-/// Where a volume appears in a container.
+/// The mount of a volume in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The volume.
     pub volume: &'static str,
-    /// The place.
+    /// The mount path.
     pub path: &'static str,
-    /// Whether the container may only read.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Whether mounts made inside appear on the host.
+    /// Whether mounts made inside propagate to the host.
     pub is_shared: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) const fn read_only(volume: &'static str, path: &'static str) -> Mount
     Mount { volume, path, read_only: true, is_shared: false }
 }
 
-/// A mount whose own mounts the host sees.
+/// A mount whose inner mounts propagate to the host.
 pub(crate) const fn shared(volume: &'static str, path: &'static str) -> Mount {
     Mount { volume, path, read_only: false, is_shared: true }
 }
@@ -110,7 +110,7 @@ impl Mount {
     }
 }
 
-/// A path of the host as a volume; an empty kind asks for nothing.
+/// A path of the host as a volume; with an empty kind, its type is not checked.
 pub(crate) fn host_path(name: &str, path: &str, kind: &str) -> Value {
     let mut source = json!({"path": path});
     if !kind.is_empty() {
@@ -119,10 +119,10 @@ pub(crate) fn host_path(name: &str, path: &str, kind: &str) -> Value {
     json!({"name": name, "hostPath": source})
 }
 
-/// How a container is asked for its health.
+/// How a container's health is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// By a program in it.
+    /// By a program in the container.
     Program(&'static [&'static str]),
     /// By HTTP from the node.
     Http {
@@ -136,15 +136,15 @@ pub enum Asks {
 /// A probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is asked.
+    /// The check.
     pub asks: Asks,
-    /// Seconds between two questions.
+    /// Seconds between two checks.
     pub period: u32,
-    /// Seconds before the first; 0 for at once.
+    /// Seconds before the first check; 0 for none.
     pub delay: u32,
-    /// Bad answers that count; 0 for the default.
+    /// Failures that count; 0 for the default.
     pub failures: u32,
-    /// Seconds for an answer; 0 for the default.
+    /// Seconds to wait for an answer; 0 for the default.
     pub timeout: u32,
 }
 
@@ -177,7 +177,7 @@ pub struct Container {
     pub name: &'static str,
     /// The whole reference of its image.
     pub image: String,
-    /// What runs; empty for what the image says.
+    /// The command; empty for the image's default.
     pub command: Vec<&'static str>,
     /// Variables.
     pub variables: Vec<Variable>,
@@ -185,20 +185,20 @@ pub struct Container {
     pub takes_endpoint: bool,
     /// Volumes.
     pub mounts: Vec<Mount>,
-    /// Whether it works on the host with all rights.
+    /// Whether it runs privileged on the host.
     pub is_privileged: bool,
-    /// Requests of it, as `cpu` and `250m`.
+    /// Resource requests, such as `cpu` and `250m`.
     pub requests: Vec<(&'static str, String)>,
-    /// Whether it lives.
+    /// The liveness probe.
     pub liveness: Option<Probe>,
-    /// Whether it is ready.
+    /// The readiness probe.
     pub readiness: Option<Probe>,
-    /// What else belongs into the object.
+    /// Further fields of the object.
     pub more: Map<String, Value>,
 }
 
 impl Container {
-    /// The object.
+    /// Builds the object.
     #[must_use]
     pub fn value(&self, options: &Options) -> Value {
         let mut value = json!({
@@ -239,14 +239,14 @@ impl Container {
     }
 }
 
-/// Puts the secrets for images into a pod.
+/// Adds the secrets for images to a pod.
 pub(crate) fn pull_secrets(pod: &mut Value, options: &Options) {
     if !options.pull_secrets.is_empty() {
         pod["imagePullSecrets"] = options.pull_secrets.iter().map(|name| json!({"name": name})).collect();
     }
 }
 
-/// A pod of a deployment, which may run on control planes too.
+/// A pod of a deployment, which may also run on control planes.
 pub(crate) fn deployed_pod(account: &str, container: &Value, options: &Options) -> Value {
     let mut pod = json!({
         "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -261,7 +261,7 @@ pub(crate) fn deployed_pod(account: &str, container: &Value, options: &Options) 
     pod
 }
 
-/// What a container may do that only reads files and serves a port.
+/// The security context of a container that only reads files and serves a port.
 pub(crate) fn unprivileged() -> Value {
     json!({
         "runAsUser": 10001, "runAsGroup": 10001, "runAsNonRoot": true, "privileged": false,
@@ -277,9 +277,9 @@ pub struct Rule {
     pub groups: &'static [&'static str],
     /// The resources.
     pub resources: &'static [&'static str],
-    /// What may be done with them.
+    /// The allowed verbs.
     pub verbs: &'static [&'static str],
-    /// Only with these; empty for all.
+    /// The allowed names; empty for all.
     pub names: &'static [&'static str],
 }
 

@@ -1,6 +1,6 @@
-//! Accounts and what each may do: Calico's rules, and where our own components ask for more, that too.
+//! Accounts and their rights: Calico's rules, plus those that our own components need in addition.
 //!
-//! Policy-only and canal installations manage no addresses, and their accounts may not either.
+//! Policy-only and canal installations manage no addresses, so their accounts have no rights for that.
 
 use crate::NAMESPACE;
 use crate::objects::Object;
@@ -23,7 +23,7 @@ const fn rule(
     Rule { groups, resources, verbs, names: &[] }
 }
 
-/// What every node may do, however addresses are managed.
+/// The rights of every node, however addresses are managed.
 const NODE: &[Rule] = &[
     rule(CORE, &["configmaps"], &["get"]),
     rule(CORE, &["endpoints", "namespaces", "nodes", "pods", "services"], READ),
@@ -74,16 +74,16 @@ const NODE: &[Rule] = &[
     rule(CALICO, &["caliconodestatuses"], &["update"]),
 ];
 
-/// What a node may do beside, where Calico manages addresses.
+/// Further rights of a node if Calico manages addresses.
 const NODE_IPAM: &[Rule] = &[
     rule(CALICO, &["blockaffinities", "ipamblocks", "ipamhandles"], ALL),
     rule(CALICO, &["ipamconfigs", "ipamconfigurations"], &["create", "get"]),
     rule(&["apps"], &["daemonsets"], &["get"]),
-    // The node's agent answers for the plugin, and looks at virtual machines as the plugin would.
+    // The node's agent acts for the plugin, and reads virtual machines like the plugin.
     rule(&["kubevirt.io"], &["virtualmachineinstances", "virtualmachines"], &["get"]),
 ];
 
-/// What a node may do where Calico's data is in an etcd.
+/// The rights of a node if Calico's data is in an etcd.
 const NODE_ETCD: &[Rule] = &[
     rule(CORE, &["configmaps"], &["get"]),
     rule(CORE, &["namespaces", "nodes", "pods"], &["get"]),
@@ -162,7 +162,7 @@ const FLANNEL: &[Rule] = &[
 
 const TIER_GETTER: &[Rule] = &[rule(&["projectcalico.org"], &["tiers"], &["get"])];
 
-/// What `calico-node` may do, without the right to fetch tokens, which has names in it.
+/// The rights of `calico-node`, except the right to fetch tokens, which contains names.
 #[must_use]
 pub fn node_rules(like: Like) -> Vec<Rule> {
     match like {
@@ -172,7 +172,7 @@ pub fn node_rules(like: Like) -> Vec<Rule> {
     }
 }
 
-/// What the CNI plugin may do.
+/// The rights of the CNI plugin.
 #[must_use]
 pub fn plugin_rules(like: Like) -> Vec<Rule> {
     match like {
@@ -182,7 +182,7 @@ pub fn plugin_rules(like: Like) -> Vec<Rule> {
     }
 }
 
-/// What kube-controllers may do.
+/// The rights of kube-controllers.
 #[must_use]
 pub fn controllers_rules(like: Like) -> &'static [Rule] {
     if like == Like::CalicoEtcd { CONTROLLERS_ETCD } else { CONTROLLERS }
@@ -231,7 +231,7 @@ pub fn objects(options: &Options) -> Vec<Object> {
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// An account in the namespace of everything.
+/// An account in the common namespace.
 pub(crate) fn service_account(name: &str) -> Object {
     Object::plain(
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}),
@@ -247,7 +247,7 @@ pub(crate) fn role(name: &str, rules: &[Rule]) -> Object {
     )
 }
 
-/// An account of that namespace as the subject of a binding.
+/// An account in that namespace as the subject of a binding.
 pub(crate) fn of_account(name: &str) -> Value {
     json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
 }

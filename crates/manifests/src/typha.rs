@@ -1,4 +1,4 @@
-//! Typha: the service that nodes find it by, the deployment, and its budget.
+//! Typha: the service that nodes find it by, the deployment, and its disruption budget.
 
 use crate::NAMESPACE;
 use crate::controllers::budget;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 const NAME: &str = "calico-typha";
 const PORT: u16 = 5473;
-/// What Typha may take to send its clients elsewhere; the pod's grace and Typha's own setting are the same.
+/// How long Typha may take to move its clients elsewhere; used for both the pod's grace period and Typha's own setting.
 const GRACE: u32 = 300;
 
 /// All objects of Typha.
@@ -38,7 +38,7 @@ fn deployment(options: &Options) -> Object {
     let labels = json!({"k8s-app": NAME});
     let mut pod = json!({
         "nodeSelector": {"kubernetes.io/os": "linux"},
-        // Pods have no network before Typha is there.
+        // Pods have no network before Typha runs.
         "hostNetwork": true,
         "terminationGracePeriodSeconds": GRACE,
         "tolerations": [
@@ -62,7 +62,7 @@ fn deployment(options: &Options) -> Object {
                 "replicas": options.typha_replicas,
                 "revisionHistoryLimit": 2,
                 "selector": {"matchLabels": labels},
-                // All new ones come up before old ones go: clients then move once.
+                // All new pods start before old ones stop: clients then move only once.
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 1}},
                 "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
             },

@@ -1,14 +1,14 @@
-//! What admission needs where kube-apiserver serves `projectcalico.org/v3` as custom resources, without an aggregated server: Calico's
-//! admission policies, and its webhooks with all that they run as.
+//! The objects that admission needs if kube-apiserver serves `projectcalico.org/v3` as custom resources, without an
+//! aggregated server: Calico's admission policies, and its webhooks with everything that they need to run.
 //!
 //! | policy | what it does |
 //! | --- | --- |
-//! | `tierlabel.policy.projectcalico.org` | the tier of a policy is `default` if it has none, and its label says which |
-//! | `policytypes.policy.projectcalico.org` | the directions of a policy from the rules that it has |
-//! | `protect-builtin-tiers.projectcalico.org` | the built-in tiers stay |
+//! | `tierlabel.policy.projectcalico.org` | sets a missing tier of a policy to `default`, and labels the policy |
+//! | `policytypes.policy.projectcalico.org` | derives the directions of a policy from its rules |
+//! | `protect-builtin-tiers.projectcalico.org` | protects the built-in tiers from deletion |
 //!
-//! Names, messages and results are Calico's. The certificate of the webhooks comes from a secret that the user makes, and who signed
-//! it must be said: a configuration without that would refuse every write of a policy.
+//! Names, messages and results are Calico's. The certificate of the webhooks comes from a secret that the user creates,
+//! and its signer must be given: a configuration without it would refuse every write of a policy.
 
 use crate::objects::Object;
 use crate::options::Options;
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 const GROUP: &str = "admissionregistration.k8s.io";
 const CALICO: &str = "projectcalico.org";
 const NAME: &str = "calico-webhooks";
-/// Calico's manifests have everything in one namespace.
+/// Calico's manifests put everything into one namespace.
 const NAMESPACE: &str = "kube-system";
 const PORT: u16 = 6443;
 const CERTIFICATES: &str = "/certs";
 
-/// What the webhooks ask: may this user do that, and is the tier there.
+/// The rights of the webhooks: to check the user's rights, and to read tiers.
 const RULES: &[Rule] = &[
     Rule {
         groups: &["authorization.k8s.io"],
@@ -40,7 +40,7 @@ const TIERED: [&str; 4] =
     ["networkpolicies", "globalnetworkpolicies", "stagednetworkpolicies", "stagedglobalnetworkpolicies"];
 const STAGED_KUBERNETES: &str = "stagedkubernetesnetworkpolicies";
 
-/// The objects that the webhooks run as; `authority` is who signed their certificate, in base64.
+/// The objects that run the webhooks; `authority` is the signer of their certificate, in base64.
 #[must_use]
 pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
     let account = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
@@ -63,7 +63,7 @@ pub fn objects(options: &Options, authority: &str) -> Vec<Object> {
     objects
 }
 
-/// Where the webhook at a path is, behind the Service of a namespace.
+/// The client configuration of the webhook at a path, behind the Service of a namespace.
 #[must_use]
 pub fn service(namespace: &str, path: &str, authority: &str) -> Value {
     json!({
@@ -210,7 +210,8 @@ pub fn validating_policies() -> Vec<Value> {
     ]
 }
 
-/// The configuration that sends writes to the webhooks; `client` says where the one at a path is.
+/// The configuration that sends writes to the webhooks; `client` returns the client configuration of the webhook at a
+/// path.
 #[must_use]
 pub fn webhook_configuration(client: impl Fn(&str) -> Value) -> Value {
     let hook = |name: &str, path: &str, resources: &[&str], failure: &str| {
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_at_a_time() {
+    fn apiserver_and_webhooks_exclude_each_other() {
         let mut both = options();
         for (key, value) in
             [("webhooks.caBundle", "Y2E="), ("apiServer.enabled", "true"), ("apiServer.caBundle", "Y2E=")]

@@ -1,8 +1,9 @@
 //! Programming a large table, and changing one chain of it, against the `nft` program doing the same.
 //!
-//! The table has 1,000 workloads with a chain of 20 rules each behind a dispatch map: 21,000 rules. Both sides work in
-//! network namespaces of their own. The peer is what Calico's Felix does for each change: a text for `nft -f`. It needs
-//! root, because it makes network namespaces. With `TORTIE_BENCH_OUT=<folder>` the table is also written there.
+//! The table has 1,000 workloads with a chain of 20 rules each behind a dispatch map: 21,000 rules. Both sides run in
+//! network namespaces of their own. The peer does what Calico's Felix does for each change: it passes a text to `nft
+//! -f`. The benchmark needs root, because it creates network namespaces. With `TORTIE_BENCH_OUT=<folder>` the table is
+//! also written there.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -31,7 +32,7 @@ impl Host {
     fn new(purpose: &str) -> Result<Self> {
         let name = format!("tortie-bench-{}-{purpose}", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &name]).status().context("ip")?;
-        ensure!(made.success(), "this benchmark makes network namespaces and needs root");
+        ensure!(made.success(), "this benchmark creates network namespaces and needs root");
         Ok(Self(name))
     }
 
@@ -39,7 +40,7 @@ impl Host {
         Ok(Namespace::open(&PathBuf::from(format!("/var/run/netns/{}", self.0)))?.run(work)?)
     }
 
-    /// Gives a text to `nft -f`.
+    /// Passes a text to `nft -f`.
     fn nft(&self, text: &str) -> Result<()> {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.0, "nft", "-f", "-"])
@@ -158,7 +159,7 @@ fn main() -> Result<()> {
         "below 0.5",
     );
 
-    // The listener that finds strangers' changes must not make our own much slower.
+    // The listener for foreign changes must not make our own much slower.
     let mut driver = watched.run(open)??;
     let mut watch = watched.run(Watch::open)??;
     want(&mut driver);

@@ -1,16 +1,16 @@
-//! Which chains are wanted: those that are defined and that something leads to.
+//! Decides which chains are wanted: those that are defined and reachable.
 //!
-//! Chains are defined for every policy, but only those that are reached from one of the kernel's own chains or from a map
-//! are programmed. A chain that something leads to and that nobody defined is wanted too, with unknown content: drivers
-//! make it one that drops. A chain can also be kept, which is as if something led to it. References are counted along
-//! wanted chains only, so that a group of chains that lead only to each other is not wanted.
+//! Chains are defined for every policy, but only those that are reached from one of the kernel's own chains or from a
+//! map are programmed. A chain that is referenced but not defined is wanted too, with unknown content: drivers create
+//! one that drops. A chain can also be kept, which counts as a reference. References are counted along wanted chains
+//! only, so that a group of chains that refer only to each other is not wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a chain is defined as. Where it leads to is asked when it begins or ceases to be wanted; nobody keeps a list, because
-/// many chains are defined in layers where nothing ever leads to them.
+/// The content of a chain's definition. Its targets are computed when the chain becomes wanted or ceases to be; they
+/// are not stored, because many chains are defined in layers where nothing ever refers to them.
 pub(crate) trait Content {
-    /// How chains are named where this is.
+    /// The type of chain names in this layer.
     type Name: Clone + Ord;
 
     /// The chains that it leads to, with repetitions.
@@ -23,9 +23,9 @@ pub(crate) struct Chains<C: Content> {
     definitions: BTreeMap<C::Name, C>,
     references: BTreeMap<C::Name, usize>,
     dirty: BTreeSet<C::Name>,
-    /// Something leads there, and nobody said what it is.
+    /// Chains that are referenced but not defined.
     undefined: BTreeSet<C::Name>,
-    /// Wanted even where nothing leads there.
+    /// Chains that are wanted even without references.
     kept: BTreeSet<C::Name>,
 }
 
@@ -41,22 +41,22 @@ impl<C: Content> Default for Chains<C> {
     }
 }
 
-/// What should be in the kernel under a chain's name.
+/// The desired state of a chain in the kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted<'a, C> {
-    /// This.
+    /// The chain with this content.
     Defined(&'a C),
-    /// Something leads there, and nobody said what it is.
+    /// The chain is referenced but not defined.
     Undefined,
-    /// Nothing.
+    /// No chain.
     No,
 }
 
 impl<C: Content> Chains<C> {
-    /// Defines a chain, or defines it again.
+    /// Defines a chain, or replaces its definition.
     pub(crate) fn define(&mut self, name: C::Name, content: C) {
         let wanted = self.is_referenced(&name);
-        // The new ones first, so that what stays referenced is not taken for gone.
+        // The new references come first, so that chains that stay referenced do not count as gone.
         if wanted {
             self.undefined.remove(&name);
             self.dirty.insert(name.clone());
@@ -68,7 +68,7 @@ impl<C: Content> Chains<C> {
         }
     }
 
-    /// Whether a chain is wanted for as long as it is defined, even where nothing leads to it.
+    /// Sets whether a chain is wanted for as long as it is defined, even without references.
     pub(crate) fn keep(&mut self, name: &C::Name, keep: bool) {
         match keep {
             true if self.kept.insert(name.clone()) => self.reference(name),
@@ -77,7 +77,7 @@ impl<C: Content> Chains<C> {
         }
     }
 
-    /// Takes a definition back. Nobody keeps the chain any more.
+    /// Removes a definition; the chain is no longer kept, either.
     pub(crate) fn undefine(&mut self, name: &C::Name) {
         if let Some(name) = self.kept.take(name) {
             self.dereference(&name);
@@ -90,7 +90,7 @@ impl<C: Content> Chains<C> {
         }
     }
 
-    /// Something leads to this chain.
+    /// Adds a reference to this chain.
     pub(crate) fn reference(&mut self, name: &C::Name) {
         if let Some(count) = self.references.get_mut(name) {
             *count += 1;
@@ -107,12 +107,12 @@ impl<C: Content> Chains<C> {
         }
     }
 
-    /// The name as the definition has it: one text in memory and not several alike.
+    /// The name as stored with the definition, so that the text is in memory only once.
     fn known(&self, name: &C::Name) -> C::Name {
         self.definitions.get_key_value(name).map_or(name, |(known, _)| known).clone()
     }
 
-    /// One less leads to this chain.
+    /// Removes a reference to this chain.
     pub(crate) fn dereference(&mut self, name: &C::Name) {
         let Some(count) = self.references.get_mut(name) else { return };
         *count -= 1;
@@ -134,7 +134,7 @@ impl<C: Content> Chains<C> {
         self.references.contains_key(name)
     }
 
-    /// What should be under this name.
+    /// The desired state under this name.
     pub(crate) fn wanted(&self, name: &C::Name) -> Wanted<'_, C> {
         match (self.is_referenced(name), self.definitions.get(name)) {
             (true, Some(content)) => Wanted::Defined(content),
@@ -153,7 +153,7 @@ impl<C: Content> Chains<C> {
         self.references.keys().filter_map(|name| self.definitions.get_key_value(name))
     }
 
-    /// The names of chains that are wanted and that nobody defined, in order.
+    /// The names of chains that are wanted but not defined, in order.
     pub(crate) fn undefined(&self) -> impl Iterator<Item = &C::Name> {
         self.undefined.iter()
     }
@@ -173,17 +173,17 @@ impl<C: Content> Chains<C> {
         self.dirty.insert(name);
     }
 
-    /// A chain is programmed.
+    /// Marks a chain as programmed.
     pub(crate) fn unmark(&mut self, name: &C::Name) {
         self.dirty.remove(name);
     }
 
-    /// Everything that was marked is programmed.
+    /// Marks all chains as programmed.
     pub(crate) fn clear_dirty(&mut self) {
         self.dirty.clear();
     }
 
-    /// `names` with each chain after those that it leads to, as far as that is possible.
+    /// Sorts `names` so that each chain comes after its targets, as far as possible.
     pub(crate) fn targets_first<'a>(&'a self, names: impl IntoIterator<Item = &'a C::Name>) -> Vec<C::Name> {
         let names: BTreeSet<&C::Name> = names.into_iter().collect();
         let (mut visited, mut order) = (BTreeSet::new(), Vec::new());
@@ -193,7 +193,7 @@ impl<C: Content> Chains<C> {
         order
     }
 
-    /// The steps from a chain to a target that close a circle, among chains that are wanted.
+    /// The references that close a circle among the wanted chains, as chain and target.
     pub(crate) fn circles(&self) -> Vec<(C::Name, C::Name)> {
         let (mut done, mut found) = (BTreeSet::new(), Vec::new());
         for name in self.references.keys() {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_reached_is_wanted() {
+    fn only_reachable_chains_are_wanted() {
         let mut chains = Chains::default();
         chains.define(text("policy"), Leads(1, vec![]));
         chains.define(text("endpoint"), Leads(2, vec![text("policy"), text("profile")]));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_wanted_until_its_definition_is_taken_back() {
+    fn a_kept_chain_is_wanted_until_its_definition_is_removed() {
         let mut chains = Chains::default();
         chains.define(text("policy"), Leads(1, vec![text("other")]));
         for _ in 0..2 {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_that_nothing_leads_to_is_not_wanted() {
+    fn an_unreachable_circle_is_not_wanted() {
         let mut chains = Chains::default();
         chains.define(text("a"), Leads(1, vec![text("b")]));
         chains.define(text("b"), Leads(2, vec![text("a")]));

@@ -1,7 +1,8 @@
-//! What should be in a packet filter, as a value: what is wanted under each name, as far as it changed since a driver took it.
+//! The desired state of a packet filter as a value: the changes under each name since a driver took it last.
 //!
-//! The whole is the sum of all changes: each says what is under a name from now on, whatever was there. Drivers hold the
-//! whole together with what is in the kernel, so it is in memory once. A change costs as much as what it changes.
+//! The whole state is the sum of all changes: each gives the content of a name from now on, whatever it was before.
+//! Drivers hold the whole together with the state of the kernel, so it is in memory once. The cost of a change depends
+//! only on its own size.
 
 use crate::driver::RuleDriver;
 use crate::ipsets::IpSetDriver;
@@ -11,7 +12,7 @@ use rules::tree::{Chain, ChainName, KernelChain, MapName, Table, VerdictMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A chain as it is wanted.
+/// A desired chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedChain {
     /// The chain.
@@ -20,41 +21,41 @@ pub struct WantedChain {
     pub keep: bool,
 }
 
-/// What is wanted of a dispatch map.
+/// A change to a dispatch map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapChange {
-    /// All its entries.
+    /// The map with all its entries.
     Whole(BTreeMap<InterfaceName, ChainName>),
-    /// Some of its entries: interface and chain, or none.
+    /// Some of its entries: interface and chain; `None` removes one.
     Entries(BTreeMap<InterfaceName, Option<ChainName>>),
 }
 
-/// What is wanted of a set.
+/// A change to a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetChange {
-    /// All its members.
+    /// The set with all its members.
     Whole(IpSetType, Vec<IpSetMember>),
-    /// Members that come and go.
+    /// Added and removed members.
     Members {
-        /// Those that come.
+        /// The added members.
         added: BTreeSet<IpSetMember>,
-        /// Those that go.
+        /// The removed members.
         removed: BTreeSet<IpSetMember>,
     },
-    /// It is not wanted any more.
+    /// The set is no longer wanted.
     Gone,
 }
 
-/// What is wanted of rules of one family.
+/// Changes to the rules of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleChanges {
     /// Chains by layer and name.
     pub chains: Changes<(Table, ChainName), WantedChain>,
-    /// What is put into the kernel's own chains.
+    /// The content of the kernel's own chains.
     pub hooks: BTreeMap<(Table, &'static str), KernelChain>,
     /// Dispatch maps by layer and name.
     pub maps: BTreeMap<(Table, MapName), MapChange>,
-    /// The devices that the flow table covers, if that changed.
+    /// The devices that the flow table covers, if they changed.
     pub flow_devices: Option<BTreeSet<InterfaceName>>,
 }
 
@@ -74,12 +75,12 @@ impl RuleChanges {
         chains.into_iter().for_each(|chain| self.define(layer, chain));
     }
 
-    /// Takes a definition back.
+    /// Removes the definition of a chain.
     pub fn undefine(&mut self, layer: Table, name: ChainName) {
         self.chains.set((layer, name), None);
     }
 
-    /// Says what is put into one of the kernel's own chains.
+    /// Sets the content of one of the kernel's own chains.
     pub fn set_hook(&mut self, layer: Table, hook: KernelChain) {
         self.hooks.insert((layer, hook.name), hook);
     }
@@ -105,7 +106,7 @@ impl RuleChanges {
         }
     }
 
-    /// Hands everything over to a driver; nothing is left.
+    /// Hands all changes over to a driver; no changes are left here.
     pub fn hand_over(&mut self, driver: &mut (impl RuleDriver + ?Sized)) {
         for ((layer, _), hook) in std::mem::take(&mut self.hooks) {
             driver.set_kernel_chain(layer, hook);
@@ -135,7 +136,7 @@ impl RuleChanges {
     }
 }
 
-/// What is wanted of sets of one IP version, by their ids.
+/// Changes to the sets of one IP version, by their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetChanges(pub BTreeMap<IpSetId, SetChange>);
 
@@ -163,16 +164,16 @@ impl SetChanges {
                     added.insert(*member);
                 }
             }
-            SetChange::Gone => tracing::error!(set = id, "members of a set that is not wanted"),
+            SetChange::Gone => tracing::error!(set = id, "changed members of a set that is not wanted"),
         }
     }
 
-    /// Takes a set back.
+    /// Removes a set.
     pub fn remove(&mut self, id: &str) {
         self.0.insert(id.into(), SetChange::Gone);
     }
 
-    /// Hands everything over to a driver; nothing is left.
+    /// Hands all changes over to a driver; no changes are left here.
     pub fn hand_over(&mut self, driver: &mut (impl IpSetDriver + ?Sized)) {
         for (id, change) in std::mem::take(&mut self.0) {
             match change {
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_about_each_name_counts() {
+    fn the_last_change_of_each_name_wins() {
         let mut changes = RuleChanges::default();
         changes.define(Table::Filter, Chain::new("a", vec![]));
         changes.undefine(Table::Filter, "a".into());
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_added_up() {
+    fn member_changes_are_combined() {
         let mut sets = SetChanges::default();
         sets.change("s", &[member(1), member(2)], &[]);
         sets.change("s", &[member(3)], &[member(1)]);

@@ -1,7 +1,7 @@
-//! What the host can do, and which packet filter it uses: versions, features, nftables or iptables.
+//! The host's features, and the choice of its packet filter: versions, features, nftables or iptables.
 //!
-//! Decisions are pure functions of what was found; functions that look have `look` or `find` in their names. A version that
-//! cannot be read counts as an old one without any optional feature.
+//! Decisions are pure functions of the findings; functions that examine the host have `look` or `find` in their names.
+//! An unreadable version counts as an old one without any optional feature.
 
 use crate::iptables::{is_installed, parse_version};
 use api::NFTablesMode;
@@ -13,26 +13,26 @@ use std::process::Command;
 /// A version of three numbers.
 pub type Version = (u32, u32, u32);
 
-/// From this version on `iptables-restore` knows the lock, and then insists on it.
+/// The first version whose `iptables-restore` knows the lock, and then always takes it.
 const RESTORE_KNOWS_LOCK: Version = (1, 6, 2);
 
-/// What is known about the host's tools and kernel.
+/// The known properties of the host's tools and kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// What rules may use.
+    /// The features that rules may use.
     pub features: Features,
-    /// Whether `iptables-restore` knows the lock that iptables programs share, and so insists on it.
+    /// Whether `iptables-restore` knows the lock that iptables programs share, and so always takes it.
     pub restore_supports_lock: bool,
 }
 
-/// The version in a kernel's release, such as `6.1.0-13-amd64`.
+/// The version in a kernel release string, such as `6.1.0-13-amd64`.
 #[must_use]
 pub fn parse_kernel_release(release: &str) -> Option<Version> {
     let mut numbers = release.trim().split(['.', '-', '+', '_']).map(|part| part.parse::<u32>().ok());
     Some((numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
 }
 
-/// The features of these versions. Without iptables, nftables is used and only the kernel counts.
+/// The features of these versions. Without iptables, nftables is used and only the kernel matters.
 #[must_use]
 pub fn features(iptables: Option<Version>, kernel: Option<Version>) -> Features {
     let kernel = kernel.unwrap_or((3, 10, 0));
@@ -44,7 +44,7 @@ pub fn features(iptables: Option<Version>, kernel: Option<Version>) -> Features 
     }
 }
 
-/// Follows the setting `FeatureDetectOverride`; returns what could not be understood.
+/// Applies the setting `FeatureDetectOverride`; returns messages about values that could not be understood.
 pub fn override_features(environment: &mut Environment, overrides: &BTreeMap<String, String>) -> Vec<String> {
     let mut unknown = Vec::new();
     for (name, value) in overrides {
@@ -67,7 +67,7 @@ pub fn override_features(environment: &mut Environment, overrides: &BTreeMap<Str
     unknown
 }
 
-/// Looks at the host. `with_iptables` says whether iptables programs the rules, so that its version counts.
+/// Examines the host. `with_iptables`: whether iptables programs the rules, so that its version matters.
 #[must_use]
 pub fn look(with_iptables: bool) -> Environment {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -83,11 +83,12 @@ pub fn look(with_iptables: bool) -> Environment {
     Environment { features, restore_supports_lock }
 }
 
-/// Whether nftables programs the rules, by the setting `NFTablesMode`: `Enabled`, `Disabled`, or `Auto`, which follows
-/// kube-proxy. Where kube-proxy has no nftables and nobody has the program iptables, that leaves nftables.
+/// Whether nftables programs the rules, according to the setting `NFTablesMode`: `Enabled`, `Disabled`, or `Auto`,
+/// which follows kube-proxy. If kube-proxy does not use nftables and the program iptables is not installed, that leaves
+/// nftables.
 ///
 /// # Errors
-/// When kube-proxy's tables have to be looked for and cannot be.
+/// When kube-proxy's tables have to be looked for but cannot be read.
 pub fn uses_nftables(
     mode: Option<NFTablesMode>,
     find_kube_proxy: impl FnOnce() -> Result<bool>,
@@ -106,7 +107,7 @@ pub fn uses_nftables(
     Ok(nftables)
 }
 
-/// Whether the program `iptables` is there.
+/// Whether the program `iptables` is installed.
 #[must_use]
 pub fn find_iptables() -> bool {
     is_installed("iptables")
@@ -115,14 +116,14 @@ pub fn find_iptables() -> bool {
 /// Whether kube-proxy has a table with chains in nftables.
 ///
 /// # Errors
-/// When nftables cannot be asked.
+/// When nftables cannot be read.
 pub fn find_kube_proxy_nftables() -> Result<bool> {
     let mut client = nft::Client::open()?;
     for family in [nft::Family::Ip, nft::Family::Ip6] {
         match client.has_chains(family, "kube-proxy") {
             Ok(false) => {}
-            // A kernel without nftables has no table of anybody.
-            Err(error) if error.refusal().is_some() => tracing::debug!(%error, "nftables cannot be asked"),
+            // A kernel without nftables has no tables at all.
+            Err(error) if error.refusal().is_some() => tracing::debug!(%error, "nftables cannot be read"),
             found => return found,
         }
     }
@@ -138,7 +139,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn releases_are_understood() {
+    fn kernel_releases_are_parsed() {
         let cases = [
             ("6.18.44-fc-v445\n", Some((6, 18, 44))),
             ("4.18.0-305.el8.x86_64", Some((4, 18, 0))),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn features_come_with_versions() {
+    fn features_follow_from_versions() {
         let all = Features { masquerade_random_fully: true, snat_random_fully: true, nflog_size: true };
         assert_eq!(features(Some((1, 8, 9)), Some((6, 1, 0))), all);
         assert_eq!(features(None, Some((6, 1, 0))), all);

@@ -1,8 +1,8 @@
-//! Whatever fails, in whichever order, no packet passes that every policy since the last complete one denies; and when nothing
-//! fails any more, the kernel comes to what is wanted.
+//! Whatever fails, in whichever order, no packet passes that every policy since the last complete one denies; and once
+//! nothing fails any more, the kernel reaches the desired state.
 //!
-//! A scenario of updates runs against kernels of plain maps. Every call to them, from each one on, fails once or for a while,
-//! in each of some ways; after each round, packets are sent through what is in the kernel then.
+//! A scenario of updates runs against kernels built from maps. From each call on, one or more calls are made to fail,
+//! in each of several ways. After each round, packets are sent through the kernel's rules at that time.
 
 mod kernels;
 mod scenario;
@@ -30,7 +30,7 @@ fn run(
     world.tell(&Policy::default(), &scenario[0]);
     assert!(world.round().0, "{what}");
     *lock(&world.plan) = Plan { calls: 0, failing, way: Some(way), rules_only };
-    // Who may pass: those whom some policy since the last complete one lets pass.
+    // The sources that may pass: those that some policy since the last complete one lets pass.
     let mut may_pass = scenario[0].passing(backend);
     for (place, pair) in scenario.windows(2).enumerate() {
         let (before, next) = (&pair[0], &pair[1]);
@@ -52,7 +52,7 @@ fn run(
         }
     }
     let calls = lock(&world.plan).calls;
-    // Nothing fails any more, and the clock goes on.
+    // From here on nothing fails, and time passes.
     lock(&world.plan).way = None;
     for _ in 0..12 {
         let (complete, again) = world.round();

@@ -1,7 +1,7 @@
-//! Sets and rules of one IP version, written in an order in which no packet passes that policy denies, whatever fails.
+//! Sets and rules of one IP version, written in an order in which no denied packet passes, whatever fails.
 //!
-//! Sets come before the rules that name them. Where rules could not be written, those in the kernel are older than the sets
-//! should be; sets that are there already then wait for the rules.
+//! Sets come before the rules that refer to them. If rules could not be written, those in the kernel are older than the
+//! desired sets; changes to existing sets then wait for the rules.
 
 use crate::driver::{Applied, ApplyError, RuleDriver};
 use crate::ipsets::IpSetDriver;
@@ -11,13 +11,13 @@ use std::time::Instant;
 
 /// The packet filter of one IP version: a driver of rules and one of sets.
 pub struct PacketFilter {
-    /// Rules.
+    /// The driver of rules.
     pub rules: Box<dyn RuleDriver + Send>,
-    /// Sets.
+    /// The driver of sets.
     pub sets: Box<dyn IpSetDriver + Send>,
-    /// When sets and members that were refused are tried again.
+    /// When refused sets and members are retried.
     set_retry: Retry,
-    /// Whether the last attempt to write rules failed: then those in the kernel are older than what sets should hold.
+    /// Whether the last attempt to write rules failed: the rules in the kernel are then older than the desired sets.
     rules_behind: bool,
 }
 
@@ -28,17 +28,17 @@ impl std::fmt::Debug for PacketFilter {
 }
 
 impl PacketFilter {
-    /// A filter of these drivers.
+    /// A filter that uses these drivers.
     #[must_use]
     pub fn new(rules: Box<dyn RuleDriver + Send>, sets: Box<dyn IpSetDriver + Send>) -> Self {
         Self { rules, sets, set_retry: Retry::default(), rules_behind: false }
     }
 
-    /// Makes and fills sets, before rules are written that name them. Rules that would let packets through because of a set
-    /// that is not as it should be are closed with the next `apply`. `accept` is the mark's bit by which policies let pass.
+    /// Creates and fills sets, before the rules that refer to them are written. The next `apply` closes rules that
+    /// would let packets through because of a faulty set. `accept` is the mark bit by which policies let packets pass.
     ///
     /// # Errors
-    /// When sets could not be written; then rules are not to be written, either.
+    /// When sets could not be written; then rules must not be written, either.
     pub fn fill_sets(&mut self, accept: u32, has_refused: bool, now: Instant) -> Result<Applied, ApplyError> {
         if self.set_retry.is_due(now) {
             self.sets.retry_refused();
@@ -56,10 +56,10 @@ impl PacketFilter {
         Ok(applied)
     }
 
-    /// Writes rules, after sets. Sets that were held back because rules could not be written follow.
+    /// Writes rules, after sets; then writes the sets that were held back because rules could not be written before.
     ///
     /// # Errors
-    /// When rules, or then sets, could not be written.
+    /// When the rules, or afterwards the sets, could not be written.
     pub fn write_rules(
         &mut self,
         accept: u32,
@@ -73,7 +73,7 @@ impl PacketFilter {
             return Ok(applied);
         }
         let sets = self.fill_sets(accept, has_refused, now).inspect_err(|_| self.sets.invalidate())?;
-        // Rules may have to be closed because of what sets hold now.
+        // Rules may have to be closed because of the present content of sets.
         let rules = self.rules.apply(now).inspect_err(|_| self.rules_behind = true)?;
         let again_in = sets.again_in.into_iter().chain(rules.again_in).min();
         Ok(Applied { wrote: applied.wrote || sets.wrote || rules.wrote, again_in })

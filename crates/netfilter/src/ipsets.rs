@@ -1,8 +1,8 @@
 //! IP sets: the members that rules match by name, in the kernel's `ip_set` subsystem or as sets of our nftables table.
 //!
-//! Sets exist before the rules that name them and outlive them: [`IpSetDriver::apply_updates`] comes before the rules are
-//! written, [`IpSetDriver::apply_deletions`] after. Only sets of ours, known by their names, are read or written. Members of
-//! the other IP version are passed over, so that both versions' drivers can be given the same.
+//! Sets exist before the rules that refer to them and outlive them: [`IpSetDriver::apply_updates`] comes before the
+//! rules are written, [`IpSetDriver::apply_deletions`] after. Only our own sets, recognised by their names, are read or
+//! written. Members of the other IP version are ignored, so that both versions' drivers can be given the same members.
 
 mod cover;
 mod kernel;
@@ -20,23 +20,23 @@ use messages::{IpSetMember, IpSetType};
 use rules::tree::SetName;
 use std::collections::BTreeMap;
 
-/// Counters of what a driver did, with the names of Felix's metrics.
+/// Counters of a driver's work, with the names of Felix's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// `felix_ipset_calls` or `felix_nft_set_calls`: batches that were written.
     pub calls: u64,
     /// `felix_ipset_errors` or `felix_nft_set_errors`: batches that failed.
     pub errors: u64,
-    /// `felix_ipset_lines_executed`: members added and removed, sets made and destroyed.
+    /// `felix_ipset_lines_executed`: members added and removed, sets created and destroyed.
     pub operations: u64,
     /// `felix_ipsets_calico` or `felix_nft_sets`: sets of ours that are wanted.
     pub sets: usize,
 }
 
-/// What was refused: a set or a member of it, and why.
+/// Refused sets or members, with the reason.
 type RefusedMembers<M> = BTreeMap<(SetName, Option<M>), String>;
 
-/// What was refused, in words and in order.
+/// The refusals as values for reports, in order.
 fn describe_refused<M>(refused: &RefusedMembers<M>, describe: impl Fn(&M) -> String) -> Vec<Refused> {
     let one = |((name, member), reason): (&(SetName, Option<M>), &String)| Refused {
         layer: None,
@@ -49,7 +49,7 @@ fn describe_refused<M>(refused: &RefusedMembers<M>, describe: impl Fn(&M) -> Str
     all
 }
 
-/// The sets that are not as they should be, given whether a member of a set is wanted.
+/// The faulty sets, given whether a member of a set is wanted.
 fn faults<M>(
     refused: &RefusedMembers<M>,
     is_wanted: impl Fn(&SetName, &M) -> bool,
@@ -66,43 +66,44 @@ fn faults<M>(
 
 /// A driver of the IP sets of one IP version.
 pub trait IpSetDriver {
-    /// Defines a set with all its members, or defines it again.
+    /// Defines a set with all its members, or replaces its definition.
     fn update_set(&mut self, id: &str, set_type: IpSetType, members: &[IpSetMember]);
 
     /// Changes the members of a set that was defined.
     fn update_members(&mut self, id: &str, added: &[IpSetMember], removed: &[IpSetMember]);
 
-    /// Takes a set back; it is destroyed by [`IpSetDriver::apply_deletions`].
+    /// Removes a set; it is destroyed by [`IpSetDriver::apply_deletions`].
     fn remove_set(&mut self, id: &str);
 
-    /// Says that somebody else may have changed the kernel: it is read again with the next apply.
+    /// Notes that another program may have changed the kernel: it is read again with the next apply.
     fn invalidate(&mut self);
 
-    /// Tries again with the next `apply_updates` what was refused.
+    /// Retries refused sets and members with the next `apply_updates`.
     fn retry_refused(&mut self);
 
-    /// Whether sets that are in the kernel stay as they are for now, because the rules there are older than they; new ones are
-    /// made.
+    /// Sets whether existing sets stay as they are for now, because the rules in the kernel are older than the desired
+    /// sets; new sets are still created.
     fn hold(&mut self, hold: bool);
 
-    /// Makes and fills sets.
+    /// Creates and fills sets.
     ///
     /// # Errors
-    /// When nothing could be done. Refusals of single sets and members are not an error: see [`IpSetDriver::refused`].
+    /// When nothing could be written. Refusals of single sets and members are not an error: see
+    /// [`IpSetDriver::refused`].
     fn apply_updates(&mut self) -> Result<Applied, ApplyError>;
 
-    /// Destroys sets that are no longer wanted. Those that rules still name are tried again with the next call.
+    /// Destroys sets that are no longer wanted. Sets that rules still refer to are retried with the next call.
     ///
     /// # Errors
-    /// When nothing could be done.
+    /// When nothing could be destroyed.
     fn apply_deletions(&mut self) -> Result<Applied, ApplyError>;
 
-    /// What is not in the kernel as it should be, in order.
+    /// Everything that is not in the kernel as desired, in order.
     fn refused(&self) -> Vec<Refused>;
 
-    /// The sets that are in the kernel other than they should be, by the kernel's names.
+    /// The sets that differ from the desired ones, by the kernel's names.
     fn faults(&self) -> BTreeMap<SetName, SetFault>;
 
-    /// What was done so far.
+    /// The counters of the driver's work so far.
     fn metrics(&self) -> Metrics;
 }

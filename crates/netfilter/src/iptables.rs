@@ -1,11 +1,11 @@
 //! The iptables driver: chains of our own in the four tables of a family, and hooks in the kernel's chains.
 //!
-//! Tables are read with `iptables-save`, or from the kernel itself where that is nftables beneath, compared by the hash in
-//! each rule's comment, and changed with one `iptables-restore --noflush` per table and apply. Rules of others are neither
-//! kept in memory nor touched. A driver from which nothing is wanted removes everything of ours: that is how the variant that is
-//! not used is cleaned.
+//! Tables are read with `iptables-save`, or from the kernel itself where iptables is based on nftables. They are
+//! compared by the hash in each rule's comment, and changed with one `iptables-restore --noflush` per table and apply.
+//! Foreign rules are neither kept in memory nor touched. A driver that wants nothing removes all rules and chains of
+//! ours: this is how the unused variant is cleaned.
 //!
-//! These two programs are the only ones that are started, and only in this mode.
+//! No other programs are started, and these two only in this mode.
 
 mod backend;
 mod commands;
@@ -32,27 +32,27 @@ use rules::tree::{Chain, IpVersion, KernelChain, Table, VerdictMap};
 use std::time::{Duration, Instant};
 use table::TableDriver;
 
-/// What a driver is set to.
+/// The settings of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The variant that the commands are of.
+    /// The variant of the commands.
     pub backend: Backend,
-    /// Where hooks go.
+    /// Where hooks are put in the kernel's chains.
     pub insert_mode: ChainInsert,
     /// How often tables are read again without a reason; `None` for never.
     pub refresh: Option<Duration>,
-    /// How soon after a write the table is looked at, to find what another program wrote over it.
+    /// How soon after a write the table is checked for another program's overwrites.
     pub post_write_check: Duration,
-    /// How much is written at once, and how failures are waited out.
+    /// How much is written at once, and the pauses after failures.
     pub portions: Portions,
 }
 
-/// How work is cut into pieces.
+/// How work is split into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portions {
-    /// How many lines a transaction of new chains has, or a few more.
+    /// The approximate number of lines in a transaction of new chains.
     pub lines: usize,
-    /// How long the first pause is before a batch is tried again; the next ones are longer.
+    /// The first pause before a batch is retried; later pauses are longer.
     pub pause: Duration,
 }
 
@@ -63,8 +63,8 @@ impl Default for Portions {
     }
 }
 
-/// A driver that removes what is ours from a variant that is not used (any more); apply it once. `None` where there can be
-/// nothing of ours: its programs are not installed, or its modules are not loaded and asking would load them.
+/// A driver that removes our rules from a variant that is not used (any more); apply it once. `None` if there can be
+/// none: its programs are not installed, or its modules are not loaded and a query would load them.
 #[must_use]
 pub fn cleaner(version: IpVersion, backend: Backend, lock: Option<Duration>) -> Option<Driver<Programs>> {
     if !backend.is_available(version) || !backend::may_be_asked(backend, version) {
@@ -90,7 +90,7 @@ pub struct Driver<C> {
 }
 
 impl<C: Commands> Driver<C> {
-    /// A driver that wants nothing of ours to be in any table.
+    /// A driver that wants none of our rules in any table.
     pub fn new(commands: C, version: IpVersion, settings: &Settings) -> Self {
         let tables = Table::ALL.into_iter().map(|layer| (layer, TableDriver::new(layer, settings))).collect();
         Self { commands, version, backend: settings.backend, tables }
@@ -117,8 +117,8 @@ impl<C: Commands> Driver<C> {
             .unwrap_or_default()
     }
 
-    /// The nftables tables in which changes by others can be seen as they happen ([`netlink::netfilter::watch`]); none with
-    /// the older variant, whose changes the kernel does not announce.
+    /// The nftables tables in which foreign changes can be seen as they happen ([`netlink::netfilter::watch`]); empty
+    /// with the older variant, whose changes the kernel does not announce.
     #[must_use]
     pub fn watched(&self) -> Vec<nft::Table> {
         match self.backend {
@@ -168,7 +168,7 @@ impl<C: Commands> RuleDriver for Driver<C> {
     }
 
     fn undisturbed(&mut self) {
-        // Of the older variant nobody can know.
+        // Changes of the older variant are not announced.
         if self.backend == Backend::Nft {
             self.tables.iter_mut().for_each(|(_, table)| table.undisturbed());
         }
@@ -188,7 +188,7 @@ impl<C: Commands> RuleDriver for Driver<C> {
         for (_, table) in &mut self.tables {
             match table.apply(&mut self.commands, now) {
                 Ok(wrote) => applied.wrote |= wrote,
-                // The other tables are brought there all the same.
+                // Continues with the other tables all the same.
                 Err(error) => failure = failure.or(Some(error)),
             }
             let again = table.again_in(now);

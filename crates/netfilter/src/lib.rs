@@ -1,5 +1,5 @@
-//! Drivers of packet filters: what rules and sets should be in the kernel, what is there, and the difference as a value
-//! that is written in one batch.
+//! Drivers of packet filters: they compare the desired rules and sets with those in the kernel, and write the
+//! difference in one batch.
 //!
 //! ```text
 //!  chains, maps, hooks ─► RuleDriver:  nftables │ iptables ─► kernel
@@ -7,15 +7,15 @@
 //!          └── PacketFilter: both of one IP version, in an order in which nothing is ever open
 //! ```
 //!
-//! - [`nftables`]: the table `calico` of a family, by netlink transactions.
-//! - [`iptables`]: own chains and hooks in the four tables of a family, by `iptables-restore`.
+//! - [`nftables`]: the table `calico` of a family, through netlink transactions.
+//! - [`iptables`]: our own chains and hooks in the four tables of a family, through `iptables-restore`.
 //! - [`ipsets`]: the sets that rules name, for either backend.
-//! - [`filter`]: sets and rules of one IP version, and what holds when one of them fails.
-//! - [`environment`]: what the host can do, and which packet filter it uses.
+//! - [`filter`]: sets and rules of one IP version, and the guarantees when writing one of them fails.
+//! - [`environment`]: the host's features, and the choice of packet filter.
 //!
-//! A part that the kernel refuses is narrowed down, replaced by one that fails closed, and reported
-//! ([`refused::Refused`]); it never keeps the rest from being programmed. Nothing that is not recognisably ours is ever
-//! changed. What policy means is not known here.
+//! Rules and sets that the kernel refuses are narrowed down, replaced by ones that fail closed, and reported
+//! ([`refused::Refused`]); they never keep the rest from being programmed. Nothing that is not recognisably ours is
+//! ever changed. The meaning of policy is not known here.
 
 mod chains;
 pub mod desired;

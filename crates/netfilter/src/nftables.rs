@@ -1,10 +1,10 @@
 //! The nftables driver: one table per family, read once, changed by transactions.
 //!
-//! All layers (raw, mangle, nat, filter) live in the one table `calico` of a family, their chains with the layer's name
-//! before their own. Only that table is ever read or written. Rules are recognised by the hash in their comment, so a table
-//! that Calico's own Felix made is taken over as it stands, and the other way round.
+//! All layers (raw, mangle, nat, filter) are in the one table `calico` of a family; chain names are prefixed with the
+//! layer's name. No other table is ever read or written. Rules are recognised by the hash in their comment, so a table
+//! that Calico's own Felix created is taken over unchanged, and vice versa.
 //!
-//! It speaks netlink and starts no program; it knows nothing about IP sets, which only have to exist before rules name
+//! It uses netlink and starts no program. It does not manage IP sets, which only have to exist before rules refer to
 //! them (see [`crate::ipsets`]).
 
 mod expressions;
@@ -36,22 +36,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Counters of what a driver did, with the names of Felix's metrics.
+/// Counters of a driver's work, with the names of Felix's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// `felix_nft_calls`: transactions.
     pub calls: u64,
     /// `felix_nft_errors`: transactions that were refused.
     pub errors: u64,
-    /// `felix_nft_list_calls`: times that the table was read.
+    /// `felix_nft_list_calls`: reads of the table.
     pub list_calls: u64,
-    /// `felix_nft_list_errors`: times that it could not be read.
+    /// `felix_nft_list_errors`: failed reads.
     pub list_errors: u64,
-    /// `felix_nft_chains`: chains that are wanted.
+    /// `felix_nft_chains`: wanted chains.
     pub chains: usize,
-    /// `felix_nft_rules`: rules that are programmed.
+    /// `felix_nft_rules`: programmed rules.
     pub rules: usize,
-    /// `felix_nft_maps`: maps that are wanted.
+    /// `felix_nft_maps`: wanted maps.
     pub maps: usize,
 }
 
@@ -69,11 +69,11 @@ pub struct Driver<K> {
     actual: Actual,
     in_sync: bool,
     closed: BTreeMap<FullChainName, Closed>,
-    /// Sets that are not as they should be.
+    /// Sets that differ from the desired ones.
     faults: SetFaults,
-    /// When what is closed is tried again.
+    /// When closed rules and chains are retried.
     retry: Retry,
-    /// Chains that drop while those at fault are looked for.
+    /// Chains that drop while the faulty ones are looked for.
     suspects: BTreeSet<FullChainName>,
     refused_entries: BTreeMap<(FullMapName, InterfaceName), String>,
     metrics: Metrics,
@@ -82,8 +82,8 @@ pub struct Driver<K> {
 }
 
 impl<K: Kernel> Driver<K> {
-    /// A driver that wants the base chains of the family and nothing else. `refresh` is how often the table is read again
-    /// without a reason; `None` for never.
+    /// A driver that wants the base chains of the family and nothing else. `refresh` is how often the table is read
+    /// again without a reason; `None` for never.
     pub fn new(kernel: K, family: Family, refresh: Option<Duration>) -> Self {
         let mut chains = Chains::default();
         for (layer, name, base) in base_chains(family) {
@@ -113,7 +113,7 @@ impl<K: Kernel> Driver<K> {
         }
     }
 
-    /// Leaves base chains out for as long as they have no rules: every packet pays for each of them.
+    /// Leaves base chains out for as long as they have no rules, because each of them costs every packet time.
     #[must_use]
     pub fn with_only_used_hooks(mut self) -> Self {
         for (layer, name, _) in base_chains(self.family) {
@@ -123,27 +123,27 @@ impl<K: Kernel> Driver<K> {
         self
     }
 
-    /// The table that belongs to this driver.
+    /// The table of this driver.
     #[must_use]
     pub fn table(&self) -> &nft::Table {
         &self.table
     }
 
-    /// The kernel's side.
+    /// The underlying kernel.
     pub fn kernel(&mut self) -> &mut K {
         &mut self.kernel
     }
 
-    /// What was done so far.
+    /// The counters of the driver's work so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let maps = self.maps.values().filter(|map| map.wanted).count();
         Metrics { chains: self.chains.count(), rules: self.actual.rules, maps, ..self.metrics }
     }
 
-    /// Empties the chains by which packets come into the table; true when there was anything in them. Comes before
-    /// [`Driver::remove_table`], with some time between the two: a packet that is among the rules when the kernel takes the
-    /// table away finds its way by maps that have no entries any more, and would be dropped at the end of a dispatch.
+    /// Empties the chains through which packets enter the table; returns whether there was anything in them. Call it
+    /// some time before [`Driver::remove_table`]: a packet that is passing through the rules when the kernel removes
+    /// the table would look up maps whose entries are gone already, and be dropped at the end of a dispatch.
     ///
     /// # Errors
     /// When the kernel refuses. A missing table is not an error.
@@ -288,7 +288,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         if chain.is_some() && nft::Key::interface(interface).is_none() {
             self.refused_entries.insert(key, "no interface can have this name".to_owned());
         }
-        // The new one first, so that a chain that stays is not taken for gone.
+        // The new reference first, so that a chain that stays does not count as gone.
         if let Some(chain) = &chain {
             self.chains.reference(chain);
         }
@@ -337,7 +337,7 @@ impl<K: Kernel> RuleDriver for Driver<K> {
         for (name, _) in std::mem::take(&mut self.closed) {
             self.chains.mark(name);
         }
-        // What no kernel would take stays refused.
+        // Names that no kernel would accept stay refused.
         self.refused_entries.retain(|(_, interface), _| nft::Key::interface(interface).is_none());
         self.flow.refused = false;
     }

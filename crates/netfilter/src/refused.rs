@@ -1,8 +1,9 @@
-//! What the kernel or its helper would not take, and what is in the kernel instead.
+//! What the kernel or its helper refused, and what the kernel has instead.
 //!
-//! One refusal never stops the rest: the driver narrows a refused batch down to the rules at fault. A rule that only
-//! lets pass, logs or translates is left out; any other is replaced by one that drops whatever gets that far, so that
-//! what it would have restricted stays restricted. All of it is reported by name, and tried again by a clock of its own.
+//! One refusal never stops the rest: the driver narrows a refused batch down to the faulty rules. A rule that only lets
+//! packets pass, logs or translates is left out. Any other rule is replaced by one that drops every packet that reaches
+//! it, so that what it would have restricted stays restricted. All refusals are reported by name, and retried on a
+//! schedule of their own.
 
 use messages::Text;
 use rules::names::RUN_ALLOW;
@@ -10,23 +11,23 @@ use rules::tree::{Action, Match, Rule, SetName, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The comment of the rule that drops in the place of one that was refused.
+/// The comment of the drop rule that replaces a refused rule.
 const INSTEAD: &str = "Refused by the kernel: dropped instead";
-/// Why a rule that closes a circle is refused.
+/// The reason for refusing a rule that closes a circle.
 pub(crate) const CIRCLE: &str = "the rule leads back to a chain that leads here";
-/// Why a chain that nobody defined is closed.
-pub(crate) const NOT_DEFINED: &str = "rules lead to this chain, and it is not defined";
-/// The comment of the rule in a chain that nobody defined.
+/// The reason for closing a chain that is not defined.
+pub(crate) const NOT_DEFINED: &str = "rules lead to this chain, but it is not defined";
+/// The comment of the rule in an undefined chain.
 const UNDEFINED: &str = "Chain is not defined: dropped instead";
 
-/// Something that is not in the kernel as it should be.
+/// Something that is not in the kernel as desired.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Which layer; `None` for sets.
+    /// The layer; `None` for sets.
     pub layer: Option<Table>,
     /// The chain, set or map.
     pub name: Text,
-    /// Which rule, member or entry; `None` for all of it.
+    /// The rule, member or entry; `None` for the whole.
     pub part: Option<Part>,
     /// The reason, in one sentence.
     pub reason: String,
@@ -35,7 +36,7 @@ pub struct Refused {
 /// A part of a chain, set or map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The rule at this place, counted from 0, and its text.
+    /// The rule at this index, counted from 0, and its text.
     Rule(usize, String),
     /// A member of a set.
     Member(String),
@@ -59,26 +60,26 @@ impl fmt::Display for Refused {
     }
 }
 
-/// How much of a chain is not programmed.
+/// The parts of a chain that are not programmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Closed {
     /// Rules that are left out.
     left_out: BTreeSet<usize>,
-    /// The rule from which on everything is dropped.
+    /// Everything from this rule on is dropped.
     cut: Option<usize>,
-    /// The chain itself cannot be made.
+    /// Whether the chain itself cannot be created.
     pub(crate) absent: bool,
-    /// Why, rule by rule.
+    /// The reasons, by rule.
     pub(crate) reasons: Vec<(Option<usize>, String)>,
 }
 
 impl Closed {
-    /// A chain that cannot be made at all.
+    /// A chain that cannot be created at all.
     pub(crate) fn without_chain(reason: String) -> Self {
         Self { absent: true, reasons: vec![(None, reason)], ..Self::default() }
     }
 
-    /// Takes note of a refused rule; false when that changes nothing any more, so that trying again is of no use.
+    /// Records a refused rule; returns false when nothing more can be closed, so that another attempt is pointless.
     pub(crate) fn refuse(
         &mut self,
         layer: Table,
@@ -87,8 +88,8 @@ impl Closed {
         reason: String,
     ) -> bool {
         let Some(index) = place.map(|place| self.original_index(place)) else {
-            // The chain as a whole: everything is dropped. Translation cannot drop; there the chain becomes empty. A chain
-            // that cannot even drop is not a fault of its rules, and never a reason to take it away.
+            // The whole chain is refused: it drops everything. Translation cannot drop; there the chain becomes empty.
+            // If even a chain that only drops is refused, its rules are not to blame, and it is never removed for that.
             let changed = if layer == Table::Nat {
                 let before = self.left_out.len();
                 self.left_out = (0..rules.len()).collect();
@@ -116,17 +117,17 @@ impl Closed {
         changed
     }
 
-    /// The place among the chain's own rules of the rule that was written at this place.
+    /// The index among the chain's own rules of the rule that was written at this index.
     fn original_index(&self, place: usize) -> usize {
         (0..).filter(|index| !self.left_out.contains(index)).nth(place).unwrap_or(place)
     }
 
-    /// The same, with everything dropped from this rule on.
+    /// A copy that drops everything from this rule on.
     pub(crate) fn cut_from(&self, index: usize) -> Self {
         Self { cut: Some(self.cut.map_or(index, |cut| cut.min(index))), ..self.clone() }
     }
 
-    /// What is written in the place of these rules.
+    /// The rules that are written instead of these.
     pub(crate) fn body(&self, rules: &[Rule]) -> Vec<Rule> {
         let end = self.cut.unwrap_or(rules.len()).min(rules.len());
         let mut body: Vec<Rule> = rules[..end]
@@ -147,22 +148,22 @@ impl Closed {
 pub enum SetFault {
     /// Only members are missing.
     Lacks,
-    /// It may also hold what it should not, or be of another kind.
+    /// It may also hold unwanted members, or be of another type.
     Differs,
 }
 
-/// The sets that are not as they should be. Rules that would let through because of that are closed.
+/// The faulty sets. Rules that would let packets through because of them are closed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetFaults {
     /// The sets, by the kernel's names.
     pub sets: BTreeMap<SetName, SetFault>,
-    /// The bit of the mark by which rules of policies let pass.
+    /// The mark bit by which rules of policies let packets pass.
     pub accept: u32,
 }
 
 impl SetFaults {
-    /// The first of these rules that does other than it should in a way that may let packets through, and its set. `kernel`
-    /// is the kernel's name for a set.
+    /// The first of these rules whose faulty set may let packets through, and that set. `kernel` maps a set to the
+    /// kernel's name for it.
     pub(crate) fn first(
         &self,
         layer: Table,
@@ -193,7 +194,7 @@ impl SetFaults {
         (!harmless).then_some(name)
     }
 
-    /// Whether any of these rules names one of the sets.
+    /// Whether any of these rules refers to one of the sets.
     pub(crate) fn concern(&self, rules: &[Rule], kernel: impl Fn(&SetName) -> SetName) -> bool {
         rules.iter().flat_map(|rule| &rule.matches).any(|one| match one {
             Match::IpSet { name, .. } | Match::IpPortSet { name, .. } => {
@@ -203,13 +204,13 @@ impl SetFaults {
         })
     }
 
-    /// Why a rule is closed.
+    /// The reason for closing a rule because of this set.
     pub(crate) fn reason(set: &str) -> String {
-        format!("the set {set} is not as it should be in the kernel")
+        format!("the set {set} in the kernel differs from the desired one")
     }
 }
 
-/// Whether leaving the rule out lets no packet pass that would not pass with it.
+/// Whether no additional packet passes when a rule with this action is left out.
 fn lets_pass(action: Option<&Action>) -> bool {
     matches!(action, Some(Action::Goto(chain)) if **chain == *RUN_ALLOW)
         || matches!(
@@ -229,7 +230,7 @@ fn drop_rule(comment: &str) -> Rule {
     Rule { matches: Vec::new(), action: Some(Action::Drop), comments: vec![comment.into()] }
 }
 
-/// What is in a chain that something leads to and nobody defined. Translation cannot drop; there nothing is done.
+/// The content of a chain that is referenced but not defined. Translation cannot drop; there it is empty.
 pub(crate) fn undefined_body(layer: Table) -> Vec<Rule> {
     if layer == Table::Nat { Vec::new() } else { vec![drop_rule(UNDEFINED)] }
 }
@@ -249,15 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn from_a_refused_rule_on_everything_is_dropped() {
+    fn everything_is_dropped_from_a_refused_rule_on() {
         let rules = [rule(Action::SetMark(1)), rule(Action::ClearMark(2)), rule(Action::Accept)];
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, Some(1), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)", "Drop"]);
-        assert!(
-            !closed.refuse(Table::Filter, &rules, Some(1), "no".into()),
-            "nothing is gained by trying again"
-        );
+        assert!(!closed.refuse(Table::Filter, &rules, Some(1), "no".into()), "another attempt is pointless");
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["Drop"]);
     }
@@ -268,7 +266,7 @@ mod tests {
             [rule(Action::Accept), rule(Action::Log { prefix: "x".into() }), rule(Action::SetMark(1))];
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
-        // What is now the first rule was the second one.
+        // The second rule is now the first.
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
         assert_eq!(actions(&closed.body(&rules)), ["SetMark(1)"]);
         assert!(closed.refuse(Table::Filter, &rules, Some(0), "no".into()));
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_is_refused_as_a_whole_drops_and_is_never_left_away() {
+    fn a_chain_refused_as_a_whole_drops_and_is_never_removed() {
         let rules = [rule(Action::Accept)];
         let mut closed = Closed::default();
         assert!(closed.refuse(Table::Filter, &rules, None, "no".into()));

@@ -1,8 +1,8 @@
-//! Machines that say where they are: gratuitous ARP, and the reverse ARP that QEMU sends when a machine arrives.
+//! Machines that announce their location: gratuitous ARP, and the reverse ARP that QEMU sends when a machine arrives.
 //!
-//! A [`Listener`] hears what comes in through one device. Nothing is sent, and frames are only looked at. Its sockets are
-//! bound to the two kinds of frames and not to the device, because the device is chosen by a filter inside the kernel: other
-//! frames never wake anybody.
+//! A [`Listener`] receives what arrives through one device. It sends nothing and takes no frames away from others. Its
+//! sockets are bound to the two frame types and not to the device: a filter in the kernel selects the device, so other
+//! frames never wake the process.
 
 use crate::error::{Error, Result};
 use crate::filter::{Field, only};
@@ -13,18 +13,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const ARP: u16 = 0x0806;
 const REVERSE_ARP: u16 = 0x8035;
-/// Where the kind of frame is in an Ethernet header, which ends right after it.
+/// The offset of the frame type in an Ethernet header, which ends right after it.
 const ETHERTYPE: usize = 12;
 const ETHERNET_HEADER: usize = 14;
 /// Hardware type, protocol type, two lengths, operation.
 const ARP_HEADER: usize = 8;
-/// More than any such frame has: addresses have at most 255 bytes, and ours have six and four.
+/// More than any such frame has: addresses have at most 255 bytes, and here six and four.
 const LONGEST: usize = 256;
-/// How many frames are looked at in one go, so that nobody who sends without end holds us up. More than a socket keeps.
+/// How many frames are read in one go, so that a sender that never stops cannot hold us up. More than a socket buffers.
 const MOST: usize = 65_536;
 
-/// Whether an Ethernet frame announces a machine: any reverse ARP, and an ARP packet in which the sender asks or answers for
-/// its own address.
+/// Whether an Ethernet frame announces a machine: any reverse ARP, and an ARP packet in which the sender asks or
+/// answers for its own address.
 #[must_use]
 pub fn is_announcement(frame: &[u8]) -> bool {
     let Some((header, packet)) = frame.split_at_checked(ETHERNET_HEADER) else { return false };
@@ -35,7 +35,7 @@ pub fn is_announcement(frame: &[u8]) -> bool {
     }
 }
 
-/// `None` for a packet that is too short for what it says of itself.
+/// `None` for a packet that is shorter than its own header claims.
 fn asks_for_itself(packet: &[u8]) -> Option<bool> {
     let (header, addresses) = packet.split_at_checked(ARP_HEADER)?;
     let (hardware, protocol) = (usize::from(header[4]), usize::from(header[5]));
@@ -44,7 +44,7 @@ fn asks_for_itself(packet: &[u8]) -> Option<bool> {
     Some(protocol > 0 && sender == target)
 }
 
-/// Hears announcements that come in through one device, from when it was opened.
+/// Receives announcements that arrive through one device after it was opened.
 #[derive(Debug)]
 pub struct Listener {
     sockets: [OwnedFd; 2],
@@ -54,12 +54,12 @@ impl Listener {
     /// Listens to the device with this number, in the network namespace of this thread.
     ///
     /// # Errors
-    /// When the kernel gives no socket or takes no filter.
+    /// When the kernel does not provide a socket or rejects the filter.
     pub fn open(device: u32) -> Result<Self> {
         Ok(Self { sockets: [open(ARP, device)?, open(REVERSE_ARP, device)?] })
     }
 
-    /// What to wait on: [`Listener::heard`] has news when one of them can be read.
+    /// The descriptors to wait on: when one of them is readable, [`Listener::heard`] has news.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(AsFd::as_fd)
     }
@@ -86,7 +86,7 @@ fn open(kind: u16, device: u32) -> Result<OwnedFd> {
     SockRef::from(&socket)
         .attach_filter(&only(&[(Field::Device, device)]))
         .map_err(|error| Error::socket("choose a device for frames", &error))?;
-    // What came before the filter may be another device's.
+    // Frames from before the filter may be another device's.
     drain(&socket, |_| {})?;
     Ok(socket)
 }
@@ -97,7 +97,7 @@ fn drain(socket: &OwnedFd, mut each: impl FnMut(&[u8])) -> Result<()> {
         match rustix::net::recv(socket, &mut frame[..], RecvFlags::empty()) {
             Ok((length, _)) => each(&frame[..length]),
             Err(Errno::AGAIN) => return Ok(()),
-            // The device went down or away; that is reported once, and the socket stays.
+            // The device went down or was removed; that is reported once, and the socket remains usable.
             Err(Errno::INTR | Errno::NETDOWN) => {}
             Err(errno) => return Err(Error::Socket { what: "read frames".to_owned(), errno }),
         }
@@ -126,14 +126,14 @@ mod tests {
             assert!(is_announcement(&arp(operation, a, a)));
             assert!(!is_announcement(&arp(operation, a, b)));
         }
-        assert!(!is_announcement(&arp(1, [0; 4], a)), "a probe whether somebody has the address");
+        assert!(!is_announcement(&arp(1, [0; 4], a)), "a probe whether the address is in use");
         let mut padded = arp(1, a, a);
         padded.resize(60, 0);
         assert!(is_announcement(&padded), "frames are filled up");
     }
 
     #[test]
-    fn any_reverse_arp_is_one() {
+    fn any_reverse_arp_is_an_announcement() {
         let mut frame = vec![0xff; 12];
         frame.extend([0x80, 0x35]);
         assert!(is_announcement(&frame));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_believed_no_further_than_they_reach() {
+    fn truncated_or_damaged_frames_are_not_announcements() {
         let whole = arp(2, [10, 0, 0, 1], [10, 0, 0, 1]);
         for length in 0..whole.len() {
             assert!(!is_announcement(&whole[..length]), "{length} bytes");

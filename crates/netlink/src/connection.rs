@@ -1,8 +1,8 @@
-//! One netlink socket: batches of requests with one answer each, and dumps that are whole.
+//! One netlink socket: batches of requests with one answer each, and complete dumps.
 //!
-//! The socket belongs to the network namespace in which it was opened, whatever thread uses it later. Many requests go
-//! out in one `send`; the kernel carries them out in order and goes on after a refusal, so each has its own answer. A
-//! dump that the kernel marks as interrupted, or that overran the receive buffer, is read again.
+//! The socket belongs to the network namespace in which it was opened, whichever thread uses it later. Many requests
+//! are sent in one `send`; the kernel carries them out in order and continues after a refusal, so each has its own
+//! answer. A dump that the kernel marks as interrupted, or that overran the receive buffer, is read again.
 
 use crate::datagram::{
     DONE, DUMP_ATTEMPTS, ERROR, Fault, HEADER, Message, RECEIVE_BUFFER, Received, Request, pause, portion,
@@ -13,20 +13,20 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR};
 use netlink_sys::Socket;
 use rustix::io::Errno;
 
-/// The first message type that belongs to a family.
+/// The lowest message type that a family may use; those below are netlink's own.
 const FIRST_OF_FAMILY: u16 = 16;
 
-/// What the kernel said to one request.
+/// The kernel's answer to one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Its refusal; `None` when it did what was asked.
+    /// The kernel's refusal; `None` when it carried out the request.
     pub refusal: Option<(Errno, String)>,
-    /// Messages that it sent besides: type and payload.
+    /// The messages of the answer: type and payload.
     pub messages: Vec<(u16, Vec<u8>)>,
 }
 
 impl Answer {
-    /// The messages, or the refusal as an error about `what`.
+    /// Returns the messages, or the refusal as an error about `what`.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -55,12 +55,12 @@ impl Connection {
     /// Opens a socket of `protocol` (`netlink_sys::protocols`) in the network namespace of this thread.
     ///
     /// # Errors
-    /// When the kernel gives none.
+    /// When the kernel does not provide one.
     pub fn open(protocol: isize) -> Result<Self> {
         let failed = |what: &'static str| move |error: std::io::Error| Error::socket(what, &error);
         let mut socket = Socket::new(protocol).map_err(failed("open a netlink socket"))?;
         socket.bind_auto().map_err(failed("bind a netlink socket"))?;
-        // Each of these makes answers shorter, clearer or more selective; kernels without them still answer.
+        // Each option makes answers shorter, clearer or more selective; kernels without them still answer.
         for (name, outcome) in [
             ("NETLINK_CAP_ACK", socket.set_cap_ack(true)),
             ("NETLINK_EXT_ACK", socket.set_ext_ack(true)),
@@ -102,7 +102,7 @@ impl Connection {
         while open > 0 {
             let received = self.receive(|message| {
                 let index = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                // What belongs to no request of this batch is the rest of an earlier one.
+                // Messages that belong to no request of this batch are left over from an earlier one.
                 let Some(answer) = answers.get_mut(index) else { return };
                 match message.message_type {
                     ERROR => {
@@ -120,11 +120,11 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Asks for all objects that `request` selects and returns what `convert` makes of them; objects for which it
-    /// returns nothing are passed over. `what` names the question in errors.
+    /// Dumps all objects that `request` selects and returns what `convert` makes of them; objects for which it returns
+    /// `None` are skipped. `what` names the operation in errors.
     ///
     /// # Errors
-    /// When the kernel refuses, the socket fails, or the tables never stood still long enough.
+    /// When the kernel refuses, the socket fails, or every attempt was interrupted.
     pub fn dump<T>(
         &mut self,
         what: &str,
@@ -143,7 +143,7 @@ impl Connection {
         Err(Error::Restless { what: what.to_owned(), attempts: DUMP_ATTEMPTS })
     }
 
-    /// One attempt; `None` when it was interrupted.
+    /// Makes one attempt; `None` when it was interrupted.
     fn dump_once<T>(
         &mut self,
         what: &str,
@@ -187,7 +187,7 @@ impl Connection {
         send(&self.socket, bytes).map_err(|error| Error::socket("send", &error))
     }
 
-    /// Waits for one datagram and shows its messages.
+    /// Waits for one datagram and passes its messages to `show`.
     fn receive(&mut self, show: impl FnMut(&Message<'_>)) -> Result<Received> {
         Ok(receive(&self.socket, &mut self.buffer, 0, show)?)
     }

@@ -1,8 +1,8 @@
-//! Netlink's framing, the same for every protocol: messages out, datagrams in, and the kernel's refusals.
+//! Netlink's framing, common to all protocols: messages out, datagrams in, and the kernel's refusals.
 //!
-//! It refuses to know when a conversation is over: `connection` has requests with messages in their answers, and
-//! `netfilter::socket` has transactions, whose refusals are collected when everything was sent. Their errors differ, too: what
-//! netfilter's sets refuse has numbers beyond the system's.
+//! It does not know when a conversation is over: `connection` has requests with messages in their answers, and
+//! `netfilter::socket` has transactions, whose refusals are collected after everything was sent. Their errors differ,
+//! too: netfilter's sets have error numbers beyond the system's.
 
 use crate::wire::{attributes, header_u32};
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkBuffer};
@@ -18,24 +18,24 @@ pub(crate) const HEADER: usize = 16;
 /// The flags of an error message: followed by attributes; not followed by the request.
 const HAS_ATTRIBUTES: u16 = 0x200;
 const CAPPED: u16 = 0x100;
-/// The attribute with the kernel's own words.
+/// The attribute with the kernel's explanation.
 const WORDS: u16 = 1;
 /// `ENOBUFS`.
 const OVERRUN: i32 = 105;
 
 /// Larger than any datagram that the kernel builds for a dump (32 KiB).
 pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
-/// How much goes out in one send: the answers to so many requests fit in the smallest usual receive buffer.
+/// Requests in one send: the answers to this many fit in the smallest usual receive buffer.
 const MAX_REQUESTS: usize = 64;
 pub(crate) const MAX_BYTES: usize = 64 * 1024;
-/// How often an interrupted dump is read before it counts as an error, and the longest pause between.
+/// How often an interrupted dump is read before it counts as an error, and the longest pause between attempts.
 pub(crate) const DUMP_ATTEMPTS: usize = 30;
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// One message to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The message's type; of netfilter's, the upper byte is the subsystem.
+    /// The message's type; in netfilter the upper byte is the subsystem.
     pub message_type: u16,
     /// Flags beyond those that a socket sets itself.
     pub flags: u16,
@@ -48,31 +48,31 @@ pub(crate) struct Message<'a> {
     pub(crate) message_type: u16,
     pub(crate) flags: u16,
     pub(crate) sequence: u32,
-    /// Whose request it is about.
+    /// The port whose request this message answers.
     pub(crate) port: u32,
     pub(crate) payload: &'a [u8],
 }
 
-/// What a look at a socket brought.
+/// The result of one read from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// A datagram, whose messages were shown.
+    /// A datagram, whose messages were passed on.
     Something,
-    /// The news that datagrams were lost.
+    /// The kernel reports that datagrams were lost.
     Overrun,
     /// Nothing is waiting.
     Nothing,
 }
 
-/// Why nothing can be received.
+/// Why receiving failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Socket(std::io::Error),
-    /// A datagram that makes no sense.
+    /// A datagram that cannot be decoded.
     Unreadable(String),
 }
 
-/// The requests that go out in one send, and the others.
+/// Splits requests into those that are sent in one go, and the rest.
 pub(crate) fn portion(requests: &[Request]) -> (&[Request], &[Request]) {
     let mut bytes = 0;
     let fits = |request: &&Request| {
@@ -83,7 +83,7 @@ pub(crate) fn portion(requests: &[Request]) -> (&[Request], &[Request]) {
     requests.split_at(count.min(requests.len()))
 }
 
-/// How long to wait before an interrupted dump is read again.
+/// The pause before an interrupted dump is read again.
 pub(crate) fn pause(attempt: usize) -> Duration {
     LONGEST_PAUSE.min(Duration::from_millis(1 << attempt.min(6)))
 }
@@ -111,7 +111,7 @@ pub(crate) fn send(socket: &Socket, bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Takes one datagram from the kernel and shows its messages.
+/// Takes one datagram from the kernel and passes its messages on.
 pub(crate) fn receive(
     socket: &Socket,
     buffer: &mut Vec<u8>,
@@ -129,7 +129,7 @@ pub(crate) fn receive(
             Err(error) => return Err(Fault::Socket(error)),
         }
     };
-    // Only the kernel has port 0: other processes cannot answer in its name.
+    // Only the kernel has port 0; this keeps other processes from answering in its name.
     if sender.port_number() != 0 {
         return Ok(Received::Something);
     }
@@ -151,7 +151,7 @@ pub(crate) fn receive(
 }
 
 impl Message<'_> {
-    /// Reads an error message, or the end of a dump: an error number, and the kernel's words behind it.
+    /// Reads an error message, or the end of a dump: an error number, and the kernel's explanation behind it.
     pub(crate) fn refusal(&self) -> Option<(i32, String)> {
         let code = i32::from_ne_bytes(self.payload.first_chunk::<4>().copied().unwrap_or_default());
         if code >= 0 {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_with_and_without_words() {
+    fn refusals_with_and_without_an_explanation() {
         let refusal = |payload: &[u8], flags| message(ERROR, payload, flags).refusal();
         assert_eq!(refusal(&0_i32.to_ne_bytes(), 0), None);
         assert_eq!(refusal(&(-17_i32).to_ne_bytes(), 0), Some((17, String::new())));
@@ -194,11 +194,11 @@ mod tests {
         capped.extend_from_slice(&[0; 16]);
         capped.extend_from_slice(&[8, 0, 1, 0, b'b', b'a', b'd', 0]);
         assert_eq!(refusal(&capped, 0x300), Some((22, "bad".into())));
-        // Cut off anywhere: still a refusal.
+        // Cut off anywhere, it is still a refusal.
         for end in 4..capped.len() {
             assert_eq!(refusal(&capped[..end], 0x300).map(|(code, _)| code), Some(22));
         }
-        // A length that a broken peer made up is not an index.
+        // A length that a broken peer invented must not be used as an index.
         let mut wrong = (-22_i32).to_ne_bytes().to_vec();
         wrong.extend_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(refusal(&wrong, 0x200), Some((22, String::new())));
@@ -212,11 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn requests_go_out_in_portions() {
+    fn requests_are_sent_in_portions() {
         let request = |length| Request { message_type: 0, flags: 0, payload: vec![0; length] };
         let small = vec![request(8); 100];
         assert_eq!((portion(&small).0.len(), portion(&small).1.len()), (64, 36));
-        // One that is too long goes alone.
+        // A request that is too long is sent alone.
         assert_eq!(portion(&[request(MAX_BYTES), request(8)]).0.len(), 1);
         assert!(portion(&[]).0.is_empty());
     }

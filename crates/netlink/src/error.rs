@@ -1,11 +1,11 @@
-//! What can go wrong between us and the kernel, with the operation and its object in the text.
+//! Errors of netlink operations; their text names the operation and its object.
 
 use rustix::io::Errno;
 
 /// A result of a netlink operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The kernel refused.
@@ -13,9 +13,9 @@ pub enum Error {
     Refused {
         /// The operation and its object, such as `add route 10.0.0.1/32 dev cali1`.
         what: String,
-        /// Its reason.
+        /// The kernel's error number.
         errno: Errno,
-        /// Its own words, where it has any.
+        /// The kernel's explanation; empty where it gives none.
         message: String,
     },
     /// The socket failed.
@@ -26,28 +26,28 @@ pub enum Error {
         /// Why it failed.
         errno: Errno,
     },
-    /// An answer that makes no sense.
+    /// An answer that cannot be decoded.
     #[error("the kernel's answer to '{what}' cannot be read: {reason}")]
     Unreadable {
-        /// What was asked.
+        /// What was requested.
         what: String,
         /// What is wrong with the answer.
         reason: String,
     },
-    /// A dump that never came through undisturbed.
+    /// A dump that was disturbed in every attempt.
     #[error(
         "cannot {what}: the kernel's tables changed during every one of {attempts} attempts to read them"
     )]
     Restless {
-        /// What was asked.
+        /// What was requested.
         what: String,
-        /// How often.
+        /// The number of attempts.
         attempts: usize,
     },
 }
 
 impl Error {
-    /// The kernel's reason, where it gave one.
+    /// The kernel's error number, if it gave one.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -56,13 +56,13 @@ impl Error {
         }
     }
 
-    /// Whether the object is there already.
+    /// Whether the object exists already.
     #[must_use]
     pub fn is_exists(&self) -> bool {
         self.errno() == Some(Errno::EXIST)
     }
 
-    /// Whether the object, or the device it belongs to, is not there.
+    /// Whether the object, or the device it belongs to, does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(
@@ -71,7 +71,7 @@ impl Error {
         )
     }
 
-    /// Whether the kernel does not know this kind of thing.
+    /// Whether the kernel does not support this kind of object or operation.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self.errno(), Some(Errno::OPNOTSUPP | Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT))

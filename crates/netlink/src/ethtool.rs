@@ -1,14 +1,14 @@
-//! Features of network devices, by the kernel's generic netlink family "ethtool" (Linux 5.6 and newer).
+//! Features of network devices, through the kernel's generic netlink family "ethtool" (Linux 5.6 and newer).
 //!
-//! Features go by the kernel's own names (`rx-gro`), those that `ethtool --show-features` lists as they are or under an older
-//! name. It refuses to read or to touch any other feature than the one that it is asked about.
+//! Features are named as in the kernel (`rx-gro`); `ethtool --show-features` lists them under the same or an older
+//! name. Only the named feature is ever read or changed.
 
 use crate::error::{Error, Result};
 use crate::generic::{Generic, body};
 use crate::wire::{Writer, attributes};
 use rustix::io::Errno;
 
-/// Generic receive offload: packets of one flow become one before the host's stack sees them.
+/// Generic receive offload: packets of one flow are merged before the host's stack sees them.
 pub const GENERIC_RECEIVE_OFFLOAD: &str = "rx-gro";
 
 const VERSION: u8 = 1;
@@ -18,10 +18,10 @@ const SET: u8 = 12;
 const HEADER: u16 = 1;
 const HEADER_INDEX: u16 = 1;
 const HEADER_FLAGS: u16 = 3;
-/// The answer to a change is its acknowledgement alone.
+/// Suppresses the reply to a change; only the acknowledgement is sent.
 const NO_REPLY: u32 = 1 << 1;
 
-/// What the device should have, and what it has.
+/// The wanted and the active features of the device.
 const WANTED: u16 = 3;
 const ACTIVE: u16 = 4;
 
@@ -40,12 +40,12 @@ impl Features {
     /// Opens the socket.
     ///
     /// # Errors
-    /// When the kernel gives none; one that `is_unsupported` where the kernel has no such family.
+    /// When the kernel does not provide one; `is_unsupported` where the kernel lacks the family.
     pub fn open() -> Result<Self> {
         Ok(Self { generic: Generic::open("ethtool", VERSION)? })
     }
 
-    /// Whether a device has a feature switched on. `None` where there is no such device.
+    /// Whether a feature of a device is switched on. `None` if the device does not exist.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -65,7 +65,7 @@ impl Features {
     /// Switches a feature of a device on or off, and leaves the others as they are.
     ///
     /// # Errors
-    /// When the kernel refuses: no such device or feature, or one that is not to be changed.
+    /// When the kernel refuses: no such device or feature, or one that cannot be changed.
     pub fn switch(&mut self, device: u32, feature: &str, on: bool) -> Result<()> {
         let mut writer = self.generic.writer(SET);
         header(&mut writer, device, NO_REPLY);
@@ -96,7 +96,7 @@ fn header(writer: &mut Writer, device: u32, flags: u32) {
     });
 }
 
-/// Whether a feature is among the active ones of an answer, which lists those alone that are on.
+/// Whether a feature is among the active ones of an answer, which lists only those that are on.
 fn lists(answer: &[u8], feature: &str) -> bool {
     attributes(answer)
         .filter(|attribute| attribute.number == ACTIVE)

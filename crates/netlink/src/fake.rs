@@ -1,7 +1,7 @@
-//! A kernel made of maps, for tests of managers: it keeps what is written, refuses what the kernel refuses, and can be
-//! told to refuse more.
+//! A kernel built from maps, for tests of managers: it keeps what is written, refuses what the real kernel refuses, and
+//! can be configured to refuse more.
 //!
-//! It models objects and their identities, not forwarding: no address makes routes by itself, and no device loses its
+//! It models objects and their identities, not forwarding: addresses do not create routes, and no device loses its
 //! carrier.
 
 use crate::Family;
@@ -18,12 +18,12 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// What makes two routes the same to the kernel.
+/// The fields that identify a route to the kernel.
 type RouteIdentity = (Family, u32, IpNet, u32, Option<u32>);
-/// What makes two neighbours the same: device, table, hardware address (forwarding) or address.
+/// The fields that identify a neighbour: device, table, and hardware address (forwarding) or address.
 type NeighbourIdentity = (u32, bool, Option<MacAddress>, Option<IpAddr>);
 
-/// A kernel made of maps.
+/// A kernel built from maps.
 #[derive(Clone, Debug, Default)]
 pub struct FakeKernel {
     links: BTreeMap<u32, Link>,
@@ -33,9 +33,9 @@ pub struct FakeKernel {
     rules: BTreeSet<Rule>,
     last_index: u32,
     refusals: Vec<(String, Errno, usize)>,
-    /// Everything that was applied, in order, refused or not.
+    /// Everything that was applied, in order, including refused operations.
     pub log: Vec<String>,
-    /// How often something was read or applied: one per call.
+    /// The number of calls that read or applied something.
     pub calls: usize,
 }
 
@@ -46,7 +46,7 @@ impl FakeKernel {
         Self::default()
     }
 
-    /// Adds a device that is up, as if somebody else had made it; returns its number.
+    /// Adds a device that is up, as if another program had created it; returns its number.
     pub fn with_link(&mut self, name: &str, kind: &str) -> u32 {
         let link = Link {
             name: name.to_owned(),
@@ -60,7 +60,7 @@ impl FakeKernel {
         self.insert(link)
     }
 
-    /// Refuses the next `times` operations whose words (see [`Operation`]'s `Display`) contain `text`.
+    /// Refuses the next `times` operations whose text (see [`Operation`]'s `Display`) contains `text`.
     pub fn refuse(&mut self, text: &str, errno: Errno, times: usize) {
         self.refusals.push((text.to_owned(), errno, times));
     }
@@ -245,7 +245,7 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// Whether IPv6 refuses a gateway that is said to be on the link: another route, which is not the default one, leads
+    /// Whether IPv6 refuses a gateway that is declared to be on the link: another route, other than the default, leads
     /// to it by another device, or nowhere.
     fn leads_elsewhere(&self, route: &Route) -> bool {
         let Some(gateway) = route.gateway.filter(|gateway| gateway.is_ipv6() && route.onlink) else {
@@ -277,7 +277,7 @@ impl FakeKernel {
     }
 }
 
-/// As the kernel shows it again.
+/// A route as the kernel reports it.
 fn normalised(route: &Route) -> Route {
     let mut route = route.clone();
     if route.family() == Family::V6 && route.metric.unwrap_or(0) == 0 {
@@ -381,7 +381,7 @@ mod tests {
     use crate::{Address, DeviceKind, Errno, Family, NewLink, Peer, Route};
 
     #[test]
-    fn it_refuses_what_the_kernel_refuses_and_more_if_asked() {
+    fn it_refuses_what_the_kernel_refuses_and_more_on_request() {
         let mut kernel = FakeKernel::new();
         let peer = Peer { name: "b".into(), namespace: None, mac: None };
         let pair = NewLink { up: true, ..NewLink::new("a", DeviceKind::Veth(peer)) };
@@ -403,7 +403,7 @@ mod tests {
         let expected =
             [None, Some(Errno::EXIST), Some(Errno::NODEV), Some(Errno::BUSY), None, Some(Errno::NODEV)];
         assert_eq!(errors, expected);
-        // With a device go its peer, its addresses and its routes.
+        // Deleting a device removes its peer, its addresses and its routes.
         assert!(kernel.apply(&[Operation::DeleteLink("b".into())])[0].is_ok());
         assert!(kernel.links().unwrap().is_empty());
         assert!(kernel.routes(&RouteFilter::all(Family::V4)).unwrap().is_empty());

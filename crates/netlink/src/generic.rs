@@ -1,4 +1,4 @@
-//! Generic netlink: families of messages that the kernel numbers when it starts, found by their names.
+//! Generic netlink: message families that the kernel numbers at run time, found by their names.
 
 use crate::connection::Connection;
 use crate::datagram::Request;
@@ -7,7 +7,7 @@ use crate::wire::{Writer, attributes, split_header};
 use netlink_sys::protocols::NETLINK_GENERIC;
 use rustix::io::Errno;
 
-/// The family that knows all others.
+/// The family that resolves all others.
 const CONTROL: u16 = 16;
 const GET_FAMILY: u8 = 3;
 const CONTROL_VERSION: u8 = 1;
@@ -23,8 +23,8 @@ pub(crate) struct Generic {
 }
 
 impl Generic {
-    /// Opens a socket in the network namespace of this thread and asks for the family's number, which also has the kernel
-    /// load the module that the family belongs to.
+    /// Opens a socket in the network namespace of this thread and requests the family's number, which also makes the
+    /// kernel load the module that the family belongs to.
     pub(crate) fn open(name: &str, version: u8) -> Result<Self> {
         let mut connection = Connection::open(NETLINK_GENERIC)?;
         let mut writer = Writer::new(&header(GET_FAMILY, CONTROL_VERSION));
@@ -33,19 +33,21 @@ impl Generic {
         let what = || format!("find the netlink family {name}");
         let answer = connection.exchange(&[request])?.pop().unwrap_or_default();
         let messages = answer.into_result(what).map_err(|error| match error {
-            // The control family's word for a family that there is not.
+            // The control family reports a missing family this way.
             Error::Refused { what, errno: Errno::NOENT, message } => {
                 Error::Refused { what, errno: Errno::OPNOTSUPP, message }
             }
             error => error,
         })?;
         let family = messages.iter().find_map(|(_, payload)| read_family(payload));
-        let family =
-            family.ok_or_else(|| Error::Unreadable { what: what(), reason: "no number in it".to_owned() })?;
+        let family = family.ok_or_else(|| Error::Unreadable {
+            what: what(),
+            reason: "it has no family number".to_owned(),
+        })?;
         Ok(Self { connection, family, version })
     }
 
-    /// The beginning of a message's payload.
+    /// Starts the payload of a message.
     pub(crate) fn writer(&self, command: u8) -> Writer {
         Writer::new(&header(command, self.version))
     }
@@ -87,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_knows_its_families_and_no_others() {
-        // Every kernel with generic netlink has the family that knows the others, under its own name.
+    fn the_kernel_resolves_its_own_families_only() {
+        // Every kernel with generic netlink has the control family, under its own name.
         assert_eq!(Generic::open("nlctrl", 1).expect("the control family").family, 16);
         let error = Generic::open("no-such-family", 1).expect_err("no such family");
         assert!(error.is_unsupported(), "{error}");

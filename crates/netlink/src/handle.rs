@@ -1,4 +1,4 @@
-//! The real kernel, by one `NETLINK_ROUTE` socket.
+//! The real kernel, through one `NETLINK_ROUTE` socket.
 
 use crate::Family;
 use crate::connection::Connection;
@@ -13,23 +13,23 @@ use crate::route::{NEW_ADDRESS, NEW_LINK, NEW_NEIGHBOUR, NEW_ROUTE, NEW_RULE};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use rustix::io::Errno;
 
-/// The network objects of the namespace in which it was opened.
+/// The network objects of the namespace in which the handle was opened.
 #[derive(Debug)]
 pub struct Handle {
     connection: Connection,
 }
 
 impl Handle {
-    /// A handle on the network namespace of this thread.
+    /// Opens a handle on the network namespace of this thread.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
 
-    /// Carries out operations and then reads one device, in one send: what a device got from the kernel (its number,
-    /// its hardware address) is known right after it was made.
+    /// Carries out operations and then reads one device, in one send: what the kernel assigned to a device (its number,
+    /// its hardware address) is known right after it was created.
     ///
     /// # Errors
     /// When the socket fails or the device cannot be read; the outcomes of the operations are returned beside it.
@@ -49,7 +49,7 @@ impl Handle {
             let read =
                 messages.iter().find_map(|(kind, payload)| (*kind == NEW_LINK).then(|| link::read(payload)));
             read.flatten()
-                .ok_or_else(|| Error::Unreadable { what: what(), reason: "no device in it".to_owned() })
+                .ok_or_else(|| Error::Unreadable { what: what(), reason: "it names no device".to_owned() })
         });
         let outcomes = answers.into_iter().zip(operations);
         let outcomes =
@@ -57,7 +57,7 @@ impl Handle {
         (outcomes.collect(), found)
     }
 
-    /// The number of the device that packets to this address leave by; `None` when no route leads there.
+    /// Returns the number of the device that packets to this address leave by; `None` when no route leads there.
     ///
     /// # Errors
     /// When the socket fails.
@@ -100,7 +100,7 @@ impl Kernel for Handle {
             (kind == NEW_ADDRESS).then(|| address::read(payload)).flatten().filter(selected)
         });
         match outcome {
-            // The device went away: it has no addresses.
+            // The device has disappeared, so it has no addresses.
             Err(error) if index.is_some() && error.is_missing() => Ok(Vec::new()),
             outcome => outcome,
         }
@@ -112,7 +112,7 @@ impl Kernel for Handle {
             (kind == NEW_ROUTE).then(|| routes::read(payload)).flatten().filter(|route| filter.selects(route))
         });
         match outcome {
-            // A table without routes does not exist, and a device that is gone has none.
+            // A table without routes does not exist, and a removed device has none.
             Err(Error::Refused { errno: Errno::NOENT | Errno::NODEV, .. }) => Ok(Vec::new()),
             outcome => outcome,
         }

@@ -1,44 +1,44 @@
-//! Kernel settings of the host's end of workloads' interfaces, as a list of what is to be written. The CNI plugin makes
-//! them before the interface is up, Felix keeps them.
+//! Kernel settings for the host's end of workload interfaces, as a list of values to write. The CNI plugin applies them
+//! before the interface is up, and Felix keeps them.
 
 use crate::Family;
 
 /// A setting below `/proc/sys`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Which: the path below `/proc/sys`.
+    /// The path below `/proc/sys`.
     pub path: String,
     /// The value.
     pub value: String,
-    /// Whether the interface is not in order without it.
+    /// Whether the interface does not work without it.
     pub is_needed: bool,
 }
 
 impl Setting {
-    /// A setting without which the interface is not in order.
+    /// A setting that the interface needs in order to work.
     pub fn needed(path: impl Into<String>, value: &str) -> Self {
         Self { path: path.into(), value: value.to_owned(), is_needed: true }
     }
 
-    /// A setting that an interface can do without.
+    /// A setting that the interface can do without.
     pub fn optional(path: impl Into<String>, value: &str) -> Self {
         Self { path: path.into(), value: value.to_owned(), is_needed: false }
     }
 }
 
-/// The settings of a workload's interface, in the order in which they are written.
+/// Returns the settings of a workload's interface, in the order in which they are written.
 ///
-/// The name must be one that interfaces can have.
+/// The name must be a valid interface name.
 #[must_use]
 pub fn workload_settings(interface: &str, families: &[Family]) -> Vec<Setting> {
-    // Routers that a workload plays must not be believed, even where we do nothing else about IPv6.
+    // Router advertisements from a workload must be ignored, even where we do nothing else about IPv6.
     let mut settings = vec![Setting::optional(format!("net/ipv6/conf/{interface}/accept_ra"), "0")];
     if families.contains(&Family::V4) {
         let v4 = |name: &str| format!("net/ipv4/conf/{interface}/{name}");
         settings.extend([
-            // NAT to the host itself.
+            // Allows NAT to the host itself.
             Setting::needed(v4("route_localnet"), "1"),
-            // The host answers for everyone, at once.
+            // The host answers for every address, at once.
             Setting::optional(format!("net/ipv4/neigh/{interface}/proxy_delay"), "0"),
             Setting::needed(v4("proxy_arp"), "1"),
             Setting::needed(v4("forwarding"), "1"),
@@ -57,7 +57,7 @@ mod tests {
     use crate::Family;
 
     #[test]
-    fn as_calico_sets_them() {
+    fn settings_match_calicos() {
         let texts = |families: &[Family]| {
             let settings = workload_settings("cali1", families);
             settings.iter().map(|one| format!("{}={}", one.path, one.value)).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! The trait that managers and plugins are written against, and the operations that it takes.
+//! The trait that managers and plugins are written against, and its operations.
 
 use crate::Family;
 use crate::datagram::Request;
@@ -10,67 +10,67 @@ use crate::route::routes::{Route, RouteKind};
 use crate::route::rule::Rule;
 use std::fmt;
 
-/// A kernel's network objects, in one network namespace.
+/// The network objects of one network namespace.
 pub trait Kernel {
-    /// All devices.
+    /// Returns all devices.
     ///
     /// # Errors
     /// When they cannot be read.
     fn links(&mut self) -> Result<Vec<Link>>;
 
-    /// One device; `None` when there is no such.
+    /// Returns one device; `None` when it does not exist.
     ///
     /// # Errors
     /// When it cannot be read.
     fn link(&mut self, link: &LinkRef) -> Result<Option<Link>>;
 
-    /// The addresses of one family and device, or of all.
+    /// Returns the addresses of one family and device, or of all.
     ///
     /// # Errors
     /// When they cannot be read.
     fn addresses(&mut self, family: Option<Family>, index: Option<u32>) -> Result<Vec<Address>>;
 
-    /// The routes that the filter selects. What the kernel can leave out is never read into memory.
+    /// Returns the routes that the filter selects. What the kernel can filter out is never read into memory.
     ///
     /// # Errors
     /// When they cannot be read.
     fn routes(&mut self, filter: &RouteFilter) -> Result<Vec<Route>>;
 
-    /// The neighbours of one family, of one device or all.
+    /// Returns the neighbours of one family, of one device or all.
     ///
     /// # Errors
     /// When they cannot be read.
     fn neighbours(&mut self, family: Family, index: Option<u32>) -> Result<Vec<Neighbour>>;
 
-    /// The forwarding table of one device.
+    /// Returns the forwarding table of one device.
     ///
     /// # Errors
     /// When it cannot be read.
     fn forwarding(&mut self, index: u32) -> Result<Vec<Neighbour>>;
 
-    /// The policy routing rules of one family.
+    /// Returns the policy routing rules of one family.
     ///
     /// # Errors
     /// When they cannot be read.
     fn rules(&mut self, family: Family) -> Result<Vec<Rule>>;
 
-    /// Carries out the operations in order. One that is refused does not stop the others; each has its own outcome, in
-    /// the same order.
+    /// Carries out the operations in order. A refused operation does not stop the others; the outcomes are in the order
+    /// of the operations.
     fn apply(&mut self, operations: &[Operation]) -> Vec<Result<()>>;
 }
 
-/// Which routes.
+/// Selects routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteFilter {
-    /// Of which family.
+    /// The family.
     pub family: Family,
     /// Only this table.
     pub table: Option<u32>,
-    /// Only those that this protocol made.
+    /// Only routes of this protocol.
     pub protocol: Option<u8>,
-    /// Only those by this device.
+    /// Only routes by this device.
     pub device: Option<u32>,
-    /// Only those of this kind.
+    /// Only routes of this kind.
     pub kind: Option<RouteKind>,
 }
 
@@ -81,7 +81,7 @@ impl RouteFilter {
         Self { family, table: None, protocol: None, device: None, kind: None }
     }
 
-    /// Whether it selects this route.
+    /// Whether the filter selects this route.
     #[must_use]
     pub fn selects(&self, route: &Route) -> bool {
         fn fits<T: PartialEq + Copy>(wanted: Option<T>, found: T) -> bool {
@@ -95,36 +95,36 @@ impl RouteFilter {
     }
 }
 
-/// One thing for the kernel to do.
+/// One change to the kernel's objects.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Makes a device that must not be there yet.
+    /// Creates a device that must not exist yet.
     AddLink(NewLink),
     /// Changes a device.
     ChangeLink(LinkRef, LinkChange),
-    /// Deletes a device, and with it its other end.
+    /// Deletes a device, and with it its peer.
     DeleteLink(LinkRef),
-    /// Gives a device an address that it must not have yet.
+    /// Adds an address that the device must not have yet.
     AddAddress(Address),
-    /// Gives a device an address, or changes how it has it.
+    /// Adds an address to a device, or changes its properties.
     ReplaceAddress(Address),
-    /// Takes an address from a device.
+    /// Removes an address from a device.
     DeleteAddress(Address),
-    /// Makes a route that must not be there yet.
+    /// Creates a route that must not exist yet.
     AddRoute(Route),
-    /// Makes a route, in place of one with the same destination, table and metric.
+    /// Creates a route, or replaces one with the same destination, table and metric.
     ReplaceRoute(Route),
-    /// Makes a route beside others with the same destination and table.
+    /// Adds a route beside others with the same destination and table.
     AppendRoute(Route),
     /// Deletes a route.
     DeleteRoute(Route),
-    /// Makes or changes a neighbour or forwarding entry.
+    /// Creates or changes a neighbour or forwarding entry.
     ReplaceNeighbour(Neighbour),
-    /// Makes a forwarding entry beside others for the same hardware address.
+    /// Adds a forwarding entry beside others for the same hardware address.
     AppendNeighbour(Neighbour),
     /// Deletes a neighbour or forwarding entry.
     DeleteNeighbour(Neighbour),
-    /// Makes a rule that must not be there yet.
+    /// Creates a rule that must not exist yet.
     AddRule(Rule),
     /// Deletes a rule.
     DeleteRule(Rule),
@@ -158,7 +158,7 @@ impl Operation {
     }
 }
 
-/// In the words of errors: `cannot <this>: <reason>`.
+/// As errors quote it: `cannot <this>: <reason>`.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,7 +186,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The first failure of a batch, if there is one.
+/// Returns the first failure of a batch, if there is one.
 ///
 /// # Errors
 /// That failure.

@@ -1,26 +1,26 @@
-//! Netlink as typed values: what the kernel has, what it should do, and what it answered.
+//! Netlink as typed values: the kernel's objects, the changes to them, and its answers.
 //!
-//! - [`Kernel`]: the small trait that managers and plugins are written against: read what is there, apply a batch.
+//! - [`Kernel`]: the small trait that managers and plugins are written against: read the current state, apply a batch.
 //! - [`Handle`]: the real kernel, one blocking socket per value, tied to the network namespace it was opened in.
 //! - `FakeKernel` (feature `testing`): the same trait over plain maps, with the kernel's own refusals, so that managers are
 //!   tested as data.
 //! - [`Operation`] and the values it carries: [`Link`], [`Address`], [`Route`], [`Neighbour`], [`Rule`].
-//! - [`Monitor`]: what changes, as it changes.
-//! - [`namespace`]: running code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
+//! - [`Monitor`]: changes, as they happen.
+//! - [`namespace`]: runs code in another network namespace, on a thread that ends there; [`sysctl`]: `/proc/sys`.
 //! - [`wireguard`]: the keys and peers of WireGuard devices; [`ethtool`]: features of devices.
-//! - [`tc`]: limits of bandwidth; [`announcements`]: machines that say where they are;
-//!   [`discovery`]: ARP and NDP, answered by hand.
+//! - [`tc`]: bandwidth limits; [`announcements`]: machines that announce their location;
+//!   [`discovery`]: ARP and NDP, answered in user space.
 //! - [`session_options`]: options of TCP sockets that routing sessions need and no crate sets.
-//! - [`Connection`]: requests and dumps of any netlink family, the part that other protocols build on.
+//! - [`Connection`]: requests and dumps of any netlink family, which other protocols build on.
 //!
-//! Everything blocks: a CNI plugin and a dataplane's apply thread both want the answer before the next step. Nothing
-//! here decides what should be in the kernel, and nothing retries a refusal; only what the kernel itself asks to repeat
+//! Everything blocks: a CNI plugin and a dataplane's apply thread both need the answer before the next step. Nothing
+//! here decides what should be in the kernel, and refusals are not retried. Only what the kernel itself asks to repeat
 //! (an interrupted dump, an overrun buffer) is repeated.
 //!
-//! Sockets come from `netlink-sys` and framing from `netlink-packet-core`. The messages themselves are ours and not
-//! those of `netlink-packet-route`: that crate fails a whole message over one attribute of a length it does not expect,
-//! so that one foreign link of a newer kernel would stop an agent, and it builds every attribute (statistics, per-family
-//! settings) of every object. Here unknown and odd attributes of foreign objects are passed over.
+//! Sockets come from `netlink-sys` and framing from `netlink-packet-core`. The messages themselves are our own, not
+//! those of `netlink-packet-route`: that crate rejects a whole message if one attribute has an unexpected length, so
+//! that one foreign link of a newer kernel would stop an agent. It also decodes every attribute (statistics, per-family
+//! settings) of every object. Here unknown and malformed attributes of foreign objects are ignored.
 
 pub mod announcements;
 mod connection;
@@ -62,7 +62,7 @@ pub use route::routes::{Hop, Route, RouteKind, Scope, TABLE_LOCAL, TABLE_MAIN};
 pub use route::rule::{Rule, RuleAction};
 pub use rustix::io::Errno;
 
-/// The version of the Internet Protocol.
+/// An IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -95,7 +95,7 @@ impl Family {
         }
     }
 
-    /// The length of a host's own prefix: 32 or 128.
+    /// The prefix length of a single host: 32 or 128.
     #[must_use]
     pub const fn host_prefix(self) -> u8 {
         match self {

@@ -14,13 +14,13 @@ pub struct MacAddress(pub [u8; 6]);
 pub struct InvalidMac(pub String);
 
 impl MacAddress {
-    /// The address as the kernel tells it; `None` for devices whose addresses have another length.
+    /// An address from the kernel's bytes; `None` for devices whose addresses have another length.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The link-local address that the kernel makes from this one (EUI-64).
+    /// The link-local address that the kernel derives from this one (EUI-64).
     #[must_use]
     pub fn link_local(self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.0;

@@ -1,7 +1,7 @@
-//! What changes in a namespace, as it changes.
+//! Changes in a namespace, as they happen.
 //!
-//! The kernel drops events when nobody reads them in time; that is reported as [`Event::Lost`], and whoever keeps a picture
-//! then reads everything again.
+//! The kernel drops events when they are not read in time. This is reported as [`Event::Lost`]; a caller that keeps a
+//! copy of the state must then read everything again.
 
 use crate::datagram::{Received, receive};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A receive buffer that bursts of a busy node fit in; the kernel gives less to the unprivileged.
+/// Large enough for the bursts of a busy node; the kernel gives less to unprivileged processes.
 const BUFFER: u32 = 4 * 1024 * 1024;
 
 /// One change.
@@ -85,10 +85,10 @@ impl AsFd for Monitor {
 }
 
 impl Monitor {
-    /// Starts to listen in the network namespace of this thread. What happens from now on is seen.
+    /// Starts to listen in the network namespace of this thread. Changes from now on are seen.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// When the kernel does not provide a socket.
     pub fn open(interests: Interests) -> Result<Self> {
         let failed = |what: &'static str| move |error: std::io::Error| Error::socket(what, &error);
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed("open a netlink socket"))?;
@@ -111,7 +111,7 @@ impl Monitor {
         Ok(Self { socket, buffer: Vec::new() })
     }
 
-    /// Waits for the next events, at most so long; an empty list when there were none.
+    /// Waits for the next events, at most for `timeout`; an empty list when there were none.
     ///
     /// # Errors
     /// When the socket fails.

@@ -1,7 +1,7 @@
 //! Other network namespaces: opened by path, entered only by threads that end there.
 //!
-//! A thread that changed its namespace must never go back to other work: a runtime would run some other task in the
-//! wrong network. So [`run_in`] and [`spawn_in`] start a thread, move that one, and let it end.
+//! A thread that changed its namespace must never return to other work: a runtime would run some other task in the
+//! wrong network. So [`run_in`] and [`spawn_in`] start a thread, move it, and let it end.
 
 use rustix::fs::{Mode, OFlags, fstatfs, open as open_file};
 use rustix::io::Errno;
@@ -11,16 +11,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// The file system that namespace files are in.
+/// The magic number of the file system that holds namespace files.
 const NAMESPACE_FILES: i64 = 0x6e73_6673;
 
 /// Why a namespace could not be entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("no network namespace at {}", .0.display())]
     Missing(PathBuf),
-    /// There is something else at the path, such as what a deleted namespace leaves of its mount point.
+    /// The path is something else, such as the remains of a deleted namespace's mount point.
     #[error("{} is not a network namespace", .0.display())]
     NotANamespace(PathBuf),
     /// It cannot be opened or entered.
@@ -28,7 +28,7 @@ pub enum NamespaceError {
     Failed {
         /// The path that was tried.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -53,7 +53,7 @@ impl Namespace {
     /// Opens the namespace at a path such as `/var/run/netns/NAME` or `/proc/PID/ns/net`.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the path does not exist or is not a namespace.
     pub fn open(path: &Path) -> Result<Self, NamespaceError> {
         let failed = |errno: Errno| NamespaceError::Failed { path: path.to_owned(), source: errno.into() };
         let file = match open_file(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
@@ -64,13 +64,13 @@ impl Namespace {
         Self::from_file(file, path)
     }
 
-    /// The namespace of a descriptor that somebody else opened; `path` names it in messages.
+    /// The namespace of a descriptor that the caller opened; `path` names it in messages.
     ///
     /// # Errors
-    /// When the descriptor is of something else.
+    /// When the descriptor is not a network namespace.
     pub fn from_file(file: OwnedFd, path: &Path) -> Result<Self, NamespaceError> {
         let failed = |errno: Errno| NamespaceError::Failed { path: path.to_owned(), source: errno.into() };
-        // The type of the number differs between platforms; the magic is the same.
+        // The type of the field differs between platforms; the magic number is the same.
         #[expect(clippy::useless_conversion, reason = "the type of f_type differs between platforms")]
         let kind = i64::try_from(fstatfs(&file).map_err(failed)?.f_type).unwrap_or_default();
         if kind != NAMESPACE_FILES {
@@ -82,27 +82,27 @@ impl Namespace {
     /// The namespace of this thread.
     ///
     /// # Errors
-    /// When `/proc` is not there.
+    /// When `/proc` is not mounted.
     pub fn current() -> Result<Self, NamespaceError> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Where it was opened.
+    /// The path it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its descriptor, for messages that name a namespace by one.
+    /// Its descriptor, for requests that refer to a namespace by one.
     #[must_use]
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Another descriptor of the same namespace.
+    /// Duplicates the descriptor of this namespace.
     ///
     /// # Errors
-    /// When there are no more descriptors.
+    /// When there are no more file descriptors.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.file.try_clone()
     }
@@ -117,11 +117,11 @@ impl Namespace {
     }
 }
 
-/// Starts `work` in the network namespace of a descriptor, on a thread of its own that ends with it. The thread's outcome is
-/// an error when the namespace could not be entered; then `work` was not run.
+/// Starts `work` in the network namespace of a descriptor, on its own thread, which ends with it. The thread's result
+/// is an error when the namespace could not be entered; then `work` was not run.
 ///
 /// # Errors
-/// When there can be no thread.
+/// When no thread can be started.
 pub fn spawn_in<T: Send + 'static>(
     namespace: OwnedFd,
     work: impl FnOnce() -> T + Send + 'static,
@@ -135,7 +135,7 @@ pub fn spawn_in<T: Send + 'static>(
 /// Runs `work` in the network namespace of a descriptor, on a thread of its own, and waits for it.
 ///
 /// # Errors
-/// When there can be no thread, or the namespace cannot be entered; then `work` was not run.
+/// When no thread can be started, or the namespace cannot be entered; then `work` was not run.
 pub fn run_in<T: Send>(namespace: impl AsFd + Send + Sync, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread =

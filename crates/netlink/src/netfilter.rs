@@ -2,12 +2,12 @@
 //!
 //! - [`nft`]: tables, chains, rules, sets and maps as values; one transaction for many changes; dumps of one table.
 //! - [`ipset`]: sets of the `ip_set` subsystem, which iptables rules name.
-//! - [`conntrack`]: forgetting the connections of an address; reading what there are, and hearing of their ends.
-//! - [`nflog`]: packets that rules report; [`packet`]: what their beginnings say.
-//! - [`watch`]: who else changes our tables.
+//! - [`conntrack`]: removing the connections of an address; reading the table, and receiving its events.
+//! - [`nflog`]: packets that rules report; [`packet`]: parsing the start of a packet.
+//! - [`watch`]: changes of our tables by other programs.
 //!
-//! Like the rest of this crate it blocks, decides nothing and retries no refusal. No program is started. What a refusal
-//! means for the objects beside it is for drivers to decide; here each message has its own answer.
+//! Like the rest of this crate it blocks, makes no decisions, does not retry refusals and starts no programs. Drivers
+//! decide what a refusal means for the objects beside it; here each message has its own answer.
 
 pub mod conntrack;
 pub mod ipset;
@@ -33,50 +33,51 @@ pub(crate) const fn header(family: u8, resource: u16) -> [u8; 4] {
     [family, 0, high, low]
 }
 
-/// The kernel's no to one message: an error number, which may be one of the `ip_set` subsystem's own, and its words.
+/// The kernel's refusal of one message: an error number, possibly one of the `ip_set` subsystem's own, and an
+/// explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The error number, positive.
     pub code: i32,
-    /// The kernel's own words, where it has any.
+    /// The kernel's explanation; empty where it gives none.
     pub message: String,
 }
 
 impl Refusal {
-    /// `ENOENT`: what was named is not there.
+    /// `ENOENT`: the named object does not exist.
     pub const NOT_FOUND: i32 = 2;
-    /// `EBUSY`: something still refers to it.
+    /// `EBUSY`: the object is still referenced.
     pub const BUSY: i32 = 16;
-    /// `EEXIST`: it is there already.
+    /// `EEXIST`: the object exists already.
     pub const EXISTS: i32 = 17;
-    /// `EINVAL`: the kernel does not accept such a thing.
+    /// `EINVAL`: the kernel does not accept such an object.
     pub const INVALID: i32 = 22;
-    /// `EOPNOTSUPP`: the kernel was built without it.
+    /// `EOPNOTSUPP`: the kernel was built without this feature.
     pub const UNSUPPORTED: i32 = 95;
     /// `ESRCH`.
     const NO_SUCH: i32 = 3;
 
-    /// A refusal without words.
+    /// A refusal without an explanation.
     #[must_use]
     pub fn new(code: i32) -> Self {
         Self { code, message: String::new() }
     }
 
-    /// Whether what was named is not there.
+    /// Whether the named object does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self.code, Self::NOT_FOUND | Self::NO_SUCH)
     }
 
-    /// Whether the refusal has nothing to do with what was asked (memory, permission, interruption), so that the same may be
-    /// taken some time later.
+    /// Whether the refusal has nothing to do with the request (memory, permission, interruption), so that the same
+    /// request may be accepted later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         // `EPERM`, `EINTR`, `EAGAIN`, `ENOMEM`, `EACCES`, `ERESTART`, `ENOBUFS`
         [1, 4, 11, 12, 13, 85, 105].contains(&self.code)
     }
 
-    /// Whether something still refers to it.
+    /// Whether the object is still referenced.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self.code, Self::BUSY | ipset::ERROR_BUSY | ipset::ERROR_REFERENCED)
@@ -93,7 +94,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What went wrong.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The kernel refused.
@@ -101,7 +102,7 @@ pub enum Error {
     Refused {
         /// What was attempted.
         what: String,
-        /// The kernel's number and words.
+        /// The kernel's error number and explanation.
         refusal: Refusal,
     },
     /// The socket failed.
@@ -112,28 +113,28 @@ pub enum Error {
         /// The reason, in one sentence.
         reason: String,
     },
-    /// An answer that makes no sense.
+    /// An answer that cannot be decoded.
     #[error("the kernel's answer to '{what}' cannot be read: {reason}")]
     Unreadable {
-        /// What was asked.
+        /// What was requested.
         what: String,
         /// What is wrong with the answer.
         reason: String,
     },
-    /// A dump that never came through undisturbed.
+    /// A dump that was disturbed in every attempt.
     #[error(
         "cannot {what}: the kernel's tables changed during every one of {attempts} attempts to read them"
     )]
     Restless {
-        /// What was asked.
+        /// What was requested.
         what: String,
-        /// How often.
+        /// The number of attempts.
         attempts: usize,
     },
 }
 
 impl Error {
-    /// The kernel's refusal, where there is one.
+    /// The kernel's refusal, if there is one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {

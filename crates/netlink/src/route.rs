@@ -1,4 +1,4 @@
-//! The objects of the route family (`NETLINK_ROUTE`), each with its bytes in both directions.
+//! The objects of the route family (`NETLINK_ROUTE`), with encoding and decoding.
 
 pub mod address;
 pub mod link;
@@ -23,7 +23,7 @@ pub(crate) const NEW_RULE: u16 = 32;
 pub(crate) const DEL_RULE: u16 = 33;
 pub(crate) const GET_RULE: u16 = 34;
 
-/// Flags of requests that make something.
+/// Flags of requests that create something.
 pub(crate) const REPLACE: u16 = 0x100;
 pub(crate) const EXCLUSIVE: u16 = 0x200;
 pub(crate) const CREATE: u16 = 0x400;

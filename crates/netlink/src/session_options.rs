@@ -1,7 +1,7 @@
-//! Options of TCP sockets that routing sessions need and no crate sets: keys that sign segments (RFC 2385), and the least
-//! time to live that is accepted (RFC 5082).
+//! Options of TCP sockets that routing sessions need and no crate sets: keys that sign segments (RFC 2385), and the
+//! minimum accepted time to live (RFC 5082).
 //!
-//! Refuses: to keep a key. The kernel has it from then on.
+//! Does not keep keys: only the kernel has them afterwards.
 
 use ipnet::IpNet;
 use std::io;
@@ -17,11 +17,11 @@ pub const MAX_KEY: usize = 80;
 /// The kernel's `struct tcp_md5sig`: an address in 128 bytes, flags, prefix length, key length, device, key.
 const MD5_LENGTH: usize = 128 + 8 + MAX_KEY;
 
-/// Signs all segments to and from the addresses of a network with a key, or stops to sign them when the key is empty. On a
-/// listening socket it holds for connections that come from there. `device` is the link of a link-local address.
+/// Signs all segments to and from the addresses of a network with a key, or stops signing them when the key is empty.
+/// On a listening socket it applies to connections from that network. `device` is the link of a link-local address.
 ///
 /// # Errors
-/// The kernel refuses: the key is too long, or it lacks the option.
+/// When the key is too long, or the kernel lacks the option.
 pub fn set_md5(socket: &impl AsFd, peers: IpNet, device: Option<u32>, key: &[u8]) -> io::Result<()> {
     if key.len() > MAX_KEY {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a TCP MD5 password has at most 80 bytes"));
@@ -52,16 +52,16 @@ pub fn set_md5(socket: &impl AsFd, peers: IpNet, device: Option<u32>, key: &[u8]
     value[130..132].copy_from_slice(&length.to_ne_bytes());
     value[136..136 + key.len()].copy_from_slice(key);
     match set(socket, libc::IPPROTO_TCP, option, &value) {
-        // Without a key there is nothing to forget.
+        // Without a key there is nothing to remove.
         Err(error) if key.is_empty() && error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Drops packets that came with a smaller time to live. 0 accepts all.
+/// Drops packets that arrived with a smaller time to live. 0 accepts all.
 ///
 /// # Errors
-/// The kernel refuses.
+/// When the kernel refuses.
 pub fn set_least_ttl(socket: &impl AsFd, is_v6: bool, least: u8) -> io::Result<()> {
     const IP_MINTTL: libc::c_int = 21;
     const IPV6_MINHOPCOUNT: libc::c_int = 73;

@@ -1,8 +1,7 @@
-//! Traffic control: token buckets on devices, and packets of one device redirected to another.
+//! Traffic control: token buckets on devices, and packets redirected from one device to another.
 //!
-//! Only what limits of bandwidth need: the queueing discipline at a device's root, the one for packets that come in, and
-//! the filter that sends all of those elsewhere. Others' disciplines are seen by their kind, and their settings are passed
-//! over.
+//! Only what bandwidth limits need: the root queueing discipline of a device, its ingress discipline, and the filter
+//! that redirects all incoming packets. Foreign disciplines are seen by their kind only; their settings are skipped.
 
 use crate::connection::Connection;
 use crate::datagram::Request;
@@ -31,15 +30,15 @@ const ACTION_KIND: u16 = 1;
 const ACTION_OPTIONS: u16 = 2;
 const REDIRECT_PARAMETERS: u16 = 2;
 const BPF_NAME: u16 = 7;
-/// The place of the discipline that packets leave by.
+/// The parent number of a device's root discipline, for outgoing packets.
 pub const ROOT: u32 = 0xffff_ffff;
-/// The place of the one for packets that come in.
+/// The parent number of the ingress discipline.
 pub const INGRESS: u32 = 0xffff_fff1;
-/// The name that we give a bucket.
+/// The handle of our buckets.
 const BUCKET_HANDLE: u32 = 0x1_0000;
-/// The name that the kernel gives the discipline for packets that come in.
+/// The handle that the kernel gives the ingress discipline.
 const INGRESS_HANDLE: u32 = 0xffff_0000;
-/// The places of filters on packets that come in and go out, where the discipline is `clsact`.
+/// The parents of filters on incoming and outgoing packets, where the discipline is `clsact`.
 const CLSACT_PLACES: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
 /// Every protocol, in network order.
 const ALL_PROTOCOLS: u16 = 3_u16.to_be();
@@ -47,18 +46,18 @@ const TERMINAL: u8 = 1;
 const STOLEN: i32 = 4;
 const EGRESS_REDIRECT: i32 = 1;
 
-/// A token bucket: how much passes at most. All sizes are bytes, but for the depth.
+/// A token bucket, which limits a rate. All sizes are bytes, except the depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// Bytes in a second.
+    /// Bytes per second.
     pub rate: u64,
     /// The bucket's depth in the scheduler's ticks: the time that a full bucket takes to be used up at the rate.
     pub depth: u32,
-    /// How much may wait.
+    /// How many bytes may wait.
     pub limit: u32,
-    /// Bytes in a second at which a full bucket is used up; 0 for at once.
+    /// Bytes per second at which a full bucket is used up; 0 for at once.
     pub peak_rate: u64,
-    /// What may pass at once under a peak rate. The kernel does not tell it; it reads as 0.
+    /// How many bytes may pass at once under a peak rate. The kernel does not report it; it reads as 0.
     pub minimum_burst: u32,
 }
 
@@ -67,7 +66,7 @@ pub struct Bucket {
 pub struct Queue {
     /// The device's number.
     pub index: u32,
-    /// Where it is: [`ROOT`], [`INGRESS`], or inside another one.
+    /// Its parent: [`ROOT`], [`INGRESS`], or another discipline.
     pub parent: u32,
     /// Its kind: `tbf`, `ingress`, `noqueue`, ...
     pub kind: String,
@@ -75,10 +74,10 @@ pub struct Queue {
     pub bucket: Option<Bucket>,
 }
 
-/// A filter on packets that come in by a device.
+/// A filter on packets that arrive on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Its place among the device's filters.
+    /// Its priority among the device's filters.
     pub priority: u16,
     /// Its kind.
     pub kind: String,
@@ -88,38 +87,38 @@ pub struct Filter {
     pub program: Option<String>,
 }
 
-/// One thing for the kernel to do.
+/// One change to the kernel's traffic control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Packets leave a device through a bucket, in place of what is there.
+    /// Packets leave the device through a bucket, which replaces the current discipline.
     SetBucket(u32, Bucket),
-    /// Packets leave a device as the kernel likes.
+    /// Removes the root discipline; the kernel's default takes its place.
     DeleteRoot(u32),
-    /// Filters can be put on packets that come in by a device.
+    /// Adds the ingress discipline, which filters on arriving packets need.
     AddIngress(u32),
-    /// They cannot any more; those that are there go.
+    /// Removes the ingress discipline with all its filters.
     DeleteIngress(u32),
-    /// All packets that come in by the first device go to the second.
+    /// Redirects all packets that arrive on the first device to the second.
     Redirect(u32, u32),
-    /// The device's filters of this priority go.
+    /// Removes the device's filters of this priority.
     DeleteFilters(u32, u16),
 }
 
-/// A kernel's traffic control.
+/// The traffic control of one network namespace.
 pub trait TrafficControl {
-    /// The disciplines of all devices.
+    /// Returns the disciplines of all devices.
     ///
     /// # Errors
     /// When they cannot be read.
     fn queues(&mut self) -> Result<Vec<Queue>>;
 
-    /// The filters on packets that come in by a device.
+    /// Returns the filters on packets that arrive on a device.
     ///
     /// # Errors
     /// When they cannot be read.
     fn filters(&mut self, index: u32) -> Result<Vec<Filter>>;
 
-    /// The filters of both directions on a device whose discipline is `clsact`.
+    /// Returns the filters of both directions on a device whose discipline is `clsact`.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -132,17 +131,17 @@ pub trait TrafficControl {
     fn apply(&mut self, operation: &Operation) -> Result<()>;
 }
 
-/// The kernel of the namespace that it was opened in.
+/// The traffic control of the namespace in which the client was opened.
 #[derive(Debug)]
 pub struct Client {
     connection: Connection,
 }
 
 impl Client {
-    /// A client of the network namespace of this thread.
+    /// Opens a client of the network namespace of this thread.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
@@ -187,11 +186,11 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetBucket(index, bucket) => {
-                write!(f, "limit device {index} to {} bytes in a second", bucket.rate)
+                write!(f, "limit device {index} to {} bytes per second", bucket.rate)
             }
-            Self::DeleteRoot(index) => write!(f, "take the limit from device {index}"),
-            Self::AddIngress(index) => write!(f, "make the place for filters on device {index}"),
-            Self::DeleteIngress(index) => write!(f, "remove the place for filters from device {index}"),
+            Self::DeleteRoot(index) => write!(f, "remove the limit from device {index}"),
+            Self::AddIngress(index) => write!(f, "add the ingress discipline to device {index}"),
+            Self::DeleteIngress(index) => write!(f, "remove the ingress discipline from device {index}"),
             Self::Redirect(from, to) => write!(f, "redirect packets of device {from} to device {to}"),
             Self::DeleteFilters(index, priority) => {
                 write!(f, "remove the filters of priority {priority} from device {index}")
@@ -246,7 +245,7 @@ impl Operation {
 }
 
 impl Bucket {
-    /// `struct tc_tbf_qopt` and what does not fit into it.
+    /// Writes `struct tc_tbf_qopt` and the attributes for what does not fit into it.
     fn write(&self, writer: &mut Writer) {
         let low = |rate: u64| u32::try_from(rate).unwrap_or(u32::MAX);
         let mut parameters = [0; 36];
@@ -294,7 +293,7 @@ impl Bucket {
     }
 }
 
-/// A filter that every packet matches and that sends it to a device.
+/// Writes a filter that matches every packet and redirects it to a device.
 fn write_redirect(writer: &mut Writer, target: u32) {
     writer.u32(U32_CLASS, 0x1_0001);
     // `struct tc_u32_sel` with one key that compares nothing.
@@ -345,7 +344,7 @@ fn read_filter(payload: &[u8]) -> Option<Filter> {
             _ => {}
         }
     }
-    // The numbers of options mean something else for each kind.
+    // The numbers of options have a different meaning for each kind.
     match (filter.kind.as_str(), &options) {
         ("bpf", Some(options)) => filter.program = program(options),
         (_, Some(options)) => filter.redirects_to = target(options),
@@ -354,7 +353,7 @@ fn read_filter(payload: &[u8]) -> Option<Filter> {
     Some(filter)
 }
 
-/// The name of a filter's program; programs of the old kind have none.
+/// The name of a filter's program; classic BPF programs have none.
 fn program(options: &Attribute<'_>) -> Option<String> {
     options.attributes().find(|attribute| attribute.number == BPF_NAME)?.text()
 }
@@ -373,10 +372,10 @@ fn target(options: &Attribute<'_>) -> Option<u32> {
     })
 }
 
-/// How many of the scheduler's ticks a microsecond has: `tick2usec / usec2tick` as the kernel shows them.
+/// The number of the scheduler's ticks per microsecond: `tick2usec / usec2tick` as the kernel reports them.
 #[must_use]
 pub fn ticks_in_microsecond() -> f64 {
-    /// What every kernel since 2.6 with a clock of nanoseconds shows.
+    /// The value on every kernel since 2.6 with a nanosecond clock.
     const USUAL: f64 = 1000.0 / 64.0;
     std::fs::read_to_string("/proc/net/psched").ok().and_then(|text| ticks(&text)).unwrap_or(USUAL)
 }
@@ -410,7 +409,7 @@ mod tests {
         let payload = Operation::Redirect(3, 8).request().payload;
         let filter = read_filter(&payload).expect("a filter");
         assert_eq!((filter.priority, filter.kind.as_str(), filter.redirects_to), (1, "u32", Some(8)));
-        // Cut off anywhere: no panic, and no target out of thin air.
+        // Cut off anywhere: no panic, and no invented target.
         for end in 0..payload.len() {
             assert!(read_filter(&payload[..end]).is_none_or(|cut| cut.redirects_to.is_none_or(|to| to == 8)));
         }
@@ -432,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn disciplines_of_others_are_seen_by_kind() {
+    fn foreign_disciplines_are_seen_by_kind() {
         let mut writer = Writer::new(&super::header(2, 0, super::ROOT, 0));
         writer.text(super::KIND, "fq_codel").bytes(super::OPTIONS, &[1, 2, 3]);
         let queue = read_queue(&writer.finish()).expect("a discipline");

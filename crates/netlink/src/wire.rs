@@ -1,14 +1,14 @@
-//! Messages as bytes: a writer that nests attributes, and a reader that never fails over what it does not know.
+//! Messages as bytes: a writer that nests attributes, and a reader that never fails on what it does not know.
 //!
-//! The kernel is trusted to frame its messages; lengths are checked all the same, and an attribute of a length that we
-//! do not expect reads as absent.
+//! The kernel is trusted to frame its messages; lengths are checked all the same, and an attribute of an unexpected
+//! length reads as absent.
 
 use netlink_packet_core::NlasIterator;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The bit that marks an attribute which holds attributes.
+/// The flag of an attribute that holds attributes.
 const NESTED: u16 = 0x8000;
-/// The bits of an attribute's type that are its number.
+/// The bits of an attribute's type that hold its number.
 const NUMBER: u16 = 0x3fff;
 /// The length of an attribute's own header.
 const HEADER: usize = 4;
@@ -20,7 +20,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A payload that begins with this family header.
+    /// Starts a payload with this family header.
     #[must_use]
     pub fn new(header: &[u8]) -> Self {
         let mut writer = Self { bytes: Vec::with_capacity(512) };
@@ -35,7 +35,7 @@ impl Writer {
     }
 
     fn parts(&mut self, number: u16, value: &[u8], end: &[u8]) -> &mut Self {
-        // No caller has an attribute near the limit of 64 KiB; a longer one is cut visibly by the kernel's own check.
+        // No caller has an attribute near the limit of 64 KiB; the kernel rejects a longer one by its own check.
         let length = u16::try_from(value.len() + end.len() + HEADER).unwrap_or(u16::MAX);
         self.bytes.extend_from_slice(&length.to_ne_bytes());
         self.bytes.extend_from_slice(&number.to_ne_bytes());
@@ -88,7 +88,7 @@ impl Writer {
         }
     }
 
-    /// Adds an attribute that holds attributes, and says so (`NLA_F_NESTED`).
+    /// Adds an attribute that holds attributes, marked as such (`NLA_F_NESTED`).
     pub fn nested(&mut self, number: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nested_plain(number | NESTED, fill)
     }
@@ -184,7 +184,7 @@ impl<'a> Attribute<'a> {
         std::str::from_utf8(&self.value[..end]).ok()
     }
 
-    /// The same as a text of its own.
+    /// Its value as an owned text, up to the zero byte that ends it.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         self.str().map(str::to_owned)
@@ -199,13 +199,13 @@ impl<'a> Attribute<'a> {
         <[u8; 16]>::try_from(self.value).ok().map(|octets| Ipv6Addr::from(octets).into())
     }
 
-    /// The attributes that it holds.
+    /// The attributes nested in it.
     pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
         attributes(self.value)
     }
 }
 
-/// The attributes of a payload after its family header. What cannot be read ends the iteration.
+/// The attributes of a payload after its family header. The iteration ends at the first one that cannot be read.
 pub fn attributes(payload: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     let mut rest = NlasIterator::new(payload);
     let mut start = 0_usize;
@@ -219,7 +219,7 @@ pub fn attributes(payload: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     })
 }
 
-/// The first `N` bytes of a payload and the rest; `None` when it is shorter.
+/// Splits off the first `N` bytes of a payload; `None` when it is shorter.
 #[must_use]
 pub fn split_header<const N: usize>(payload: &[u8]) -> Option<(&[u8; N], &[u8])> {
     payload.split_first_chunk::<N>()
@@ -236,7 +236,7 @@ mod tests {
     use super::{Attribute, Writer, attributes};
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_attributes_read_back() {
         let mut writer = Writer::new(&[1, 2, 3]);
         writer.u8(1, 7).text(2, "eth0").nested(3, |inner| {
             inner.u32(1, 9).u16_be(2, 0x1234);
@@ -249,12 +249,12 @@ mod tests {
         let inner: Vec<Attribute<'_>> = found[2].attributes().collect();
         assert_eq!((inner[0].u32(), inner[1].u16_be()), (Some(9), Some(0x1234)));
         assert_eq!(found.len(), 3);
-        // Of another length than asked for: absent, not wrong.
+        // Of another length than requested: absent, not wrong.
         assert_eq!((found[1].u32(), found[0].address()), (None, None));
     }
 
     #[test]
-    fn what_is_cut_off_ends_the_reading() {
+    fn truncation_ends_the_iteration() {
         let mut writer = Writer::default();
         writer.u32(1, 1).u32(2, 2);
         let bytes = writer.finish();

@@ -1,12 +1,12 @@
-//! WireGuard devices: their keys, ports, marks and peers, by generic netlink. No `wg` program.
+//! WireGuard devices: their keys, ports, marks and peers, through generic netlink. No `wg` program.
 //!
 //! - [`PublicKey`], [`PrivateKey`]: the latter is never shown, and is forgotten here once the kernel has it.
-//! - [`Device`], [`Peer`]: what there is. [`DeviceChange`], [`PeerChange`]: what should change.
+//! - [`Device`], [`Peer`]: the current state. [`DeviceChange`], [`PeerChange`]: changes to it.
 //! - [`Devices`]: the small trait that the dataplane is written against; [`Client`] is the real kernel, `FakeDevices` a
 //!   map.
 //!
-//! The device itself is an ordinary link of kind `wireguard`, which this module refuses to make or remove. The private key
-//! that the kernel shows to root is never read.
+//! The device itself is an ordinary link of kind `wireguard`, which this module does not create or remove. The private
+//! key, which the kernel shows to root, is never read.
 
 mod client;
 #[cfg(any(test, feature = "testing"))]
@@ -34,7 +34,7 @@ pub struct Device {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// The public half of its key; none while it has no key.
+    /// The public half of its key; `None` while it has no key.
     pub public_key: Option<PublicKey>,
     /// The UDP port that it listens on.
     pub port: u16,
@@ -47,21 +47,21 @@ pub struct Device {
 /// A peer as the kernel has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it is reached.
+    /// The address at which it is reached.
     pub endpoint: Option<SocketAddr>,
-    /// How often it is sent something so that paths to it stay open, in seconds; 0 for never.
+    /// The interval of keepalive packets in seconds, which keep paths open; 0 for never.
     pub keepalive: u16,
-    /// What is behind it.
+    /// The networks behind it.
     pub allowed: BTreeSet<IpNet>,
     /// When both sides last agreed on keys, in seconds since 1970; 0 for never.
     pub last_handshake: u64,
-    /// Bytes that came from it.
+    /// Bytes received from it.
     pub received: u64,
-    /// Bytes that went to it.
+    /// Bytes sent to it.
     pub sent: u64,
 }
 
-/// A change of a device; what is not given stays as it is.
+/// A change to a device; fields that are `None` stay as they are.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceChange {
     /// A new key.
@@ -75,34 +75,34 @@ pub struct DeviceChange {
 }
 
 impl DeviceChange {
-    /// Whether it changes nothing.
+    /// Whether the change is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.private_key.is_none() && self.port.is_none() && self.mark.is_none() && self.peers.is_empty()
     }
 }
 
-/// A change of a peer; what is not given stays as it is.
+/// A change to a peer; fields that are `None` stay as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerChange {
     /// The key by which the kernel knows the peer.
     pub key: PublicKey,
     /// Removes it.
     pub remove: bool,
-    /// Changes it only if it is there.
+    /// Changes the peer only if it exists.
     pub only_known: bool,
-    /// Where it is reached.
+    /// The address at which it is reached.
     pub endpoint: Option<SocketAddr>,
-    /// How often it is sent something, in seconds.
+    /// The interval of keepalive packets, in seconds.
     pub keepalive: Option<u16>,
-    /// Whether it loses what is behind it now.
+    /// Whether `allowed` replaces the networks behind it instead of adding to them.
     pub replace_allowed: bool,
-    /// What is behind it, besides. Another peer that has it loses it.
+    /// Networks behind it. Any other peer that has them loses them.
     pub allowed: Vec<IpNet>,
 }
 
 impl PeerChange {
-    /// Nothing changes.
+    /// A change of this peer that changes nothing yet.
     #[must_use]
     pub fn new(key: PublicKey) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl PeerChange {
         }
     }
 
-    /// The peer goes.
+    /// A change that removes the peer.
     #[must_use]
     pub fn removal(key: PublicKey) -> Self {
         Self { remove: true, ..Self::new(key) }
@@ -125,13 +125,14 @@ impl PeerChange {
 
 /// The WireGuard devices of one network namespace.
 pub trait Devices {
-    /// Reads a device; none when there is no such link.
+    /// Reads a device; `None` when there is no such link.
     ///
     /// # Errors
-    /// When it cannot be read, or is no WireGuard device.
+    /// When it cannot be read, or is not a WireGuard device.
     fn device(&mut self, name: &str) -> Result<Option<Device>>;
 
-    /// Changes a device. A change of many peers takes several messages; what came before one that is refused stays.
+    /// Changes a device. A change of many peers takes several messages; when one is refused, the earlier ones stay in
+    /// effect.
     ///
     /// # Errors
     /// The kernel's first refusal.

@@ -1,7 +1,7 @@
-//! The address monitor: looks at the node's addresses again and again, and keeps its resource right.
+//! The address monitor: checks the node's addresses periodically, and keeps its resource up to date.
 //!
-//! It does what start-up does about addresses, on a timer. An address that is gone or taken by another node ends it with
-//! the error: the whole node must then be started again.
+//! It repeats start-up's work on addresses. If the node's address is gone or used by another node, the monitor ends
+//! with that error: the whole node must then be restarted.
 
 use crate::context::Context;
 use crate::startup::{Cluster, StartupError, internal_addresses, registration::register};
@@ -9,11 +9,11 @@ use client::Client;
 use daemon::Shutdown;
 use kube_access::KubeAccess;
 
-/// Looks at the addresses until the end.
+/// Checks the addresses until the shutdown.
 ///
 /// # Errors
-/// When the node has lost its address, or shares it. What the datastore or Kubernetes fails with in passing is tried
-/// again at the next look.
+/// When the node has lost its address, or shares it. Temporary errors of the datastore or Kubernetes are retried at the
+/// next check.
 pub(crate) async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StartupError> {
     let client = context.client::<StartupError>().await?;
     let node_name = context.node_name()?;
@@ -27,7 +27,7 @@ pub(crate) async fn run(context: &Context, shutdown: Shutdown) -> Result<(), Sta
             Ok(true) => tracing::info!("updated the node's addresses"),
             Ok(false) => {}
             Err(error) if is_passing(&error) => {
-                tracing::error!(%error, "could not look at the node's addresses; trying again later");
+                tracing::error!(%error, "could not check the node's addresses; trying again later");
             }
             Err(error) => return Err(error),
         }

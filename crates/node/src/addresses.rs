@@ -1,8 +1,8 @@
-//! What both start-up and tunnels ask of an address.
+//! A check of addresses that both start-up and tunnels use.
 
 use std::net::IpAddr;
 
-/// Whether an address can be a node's: no loopback, multicast, link-local, broadcast or unspecified one.
+/// Whether a node can have this address: not a loopback, multicast, link-local, broadcast or unspecified one.
 pub(crate) fn is_global_unicast(address: &IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ordinary_addresses_are_a_nodes() {
+    fn only_global_unicast_addresses_are_usable() {
         for (text, expected) in [
             ("10.0.0.1", true),
             ("8.8.8.8", true),

@@ -1,9 +1,9 @@
-//! Which address of this host is the node's: a choice over a list of interfaces, made without looking at the host.
+//! Chooses the node's address from a list of the host's interfaces, without accessing the host.
 //!
 //! The methods are Calico's ([`Method`]). `first-found` and `skip-interface` take the first address in Calico's order:
-//! interfaces with the highest index first. `interface` and `cidr` name what is wanted, so several interfaces that fit
-//! are a question, not an answer: the choice is refused with the list of candidates, unless the node already uses one of
-//! them, which then stays. It refuses to fall back from one method to another.
+//! interfaces with the highest index first. `interface` and `cidr` name what the user wants, so if several interfaces
+//! match, nothing is chosen and the error lists the candidates, unless the node already uses one of them, which it then
+//! keeps. There is no fallback from one method to another.
 
 mod method;
 
@@ -28,50 +28,50 @@ pub struct Interface {
     pub addresses: Vec<IpNet>,
 }
 
-/// What the choice is made from.
+/// The facts that the choice is based on.
 #[derive(Clone, Debug, Default)]
 pub struct Facts<'a> {
     /// All interfaces of the host.
     pub interfaces: &'a [Interface],
     /// The local address that reaches the destination of `can-reach`, or why none does.
     pub reached: Option<Result<IpAddr, String>>,
-    /// The `InternalIP`s of Kubernetes' node; nothing outside Kubernetes.
+    /// The `InternalIP`s of Kubernetes' node; `None` outside Kubernetes.
     pub internal_addresses: Option<Vec<String>>,
-    /// The address that the node has so far.
+    /// The node's present address.
     pub stored: Option<IpAddr>,
 }
 
 /// Why no address was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DetectError {
-    /// The method cannot be used as it is written.
+    /// The method's value is invalid.
     #[error(transparent)]
     Method(#[from] MethodError),
-    /// No interface has an address that fits.
+    /// No interface has a matching address.
     #[error("no interface of this host has {what}; {}", Seen(interfaces))]
     NothingFits {
-        /// What was looked for.
+        /// The requirement.
         what: String,
-        /// What there is, to compare with.
+        /// The existing addresses, for comparison.
         interfaces: Vec<String>,
     },
-    /// Several interfaces fit.
+    /// Several interfaces match.
     #[error(
-        "{what} fits several interfaces: {}; make the expression narrower, or set the address itself",
+        "{what} matches several interfaces: {}; make the expression more specific, or set the address itself",
         candidates.join(", ")
     )]
     Ambiguous {
-        /// What was looked for.
+        /// The requirement.
         what: String,
         /// The addresses with their interfaces.
         candidates: Vec<String>,
     },
-    /// The address that was found belongs to no interface.
+    /// No interface has the address that was found.
     #[error("{address} ({origin}) is not an address of any interface of this host")]
     NotHere {
         /// The address.
         address: IpAddr,
-        /// Where it comes from.
+        /// Its source.
         origin: String,
     },
     /// The destination cannot be reached.
@@ -79,15 +79,15 @@ pub enum DetectError {
     Unreachable {
         /// The destination.
         destination: String,
-        /// What the system said.
+        /// The reason.
         reason: String,
     },
-    /// There is no Kubernetes to ask.
+    /// The method needs Kubernetes, which is not available.
     #[error(
         "the method kubernetes-internal-ip needs Kubernetes: set KUBECONFIG or run in a pod, or choose another method"
     )]
     NoKubernetes,
-    /// Kubernetes has no such address.
+    /// Kubernetes has no such address of the node.
     #[error("Kubernetes has no {0} InternalIP for this node")]
     NoInternalAddress(IpVersion),
 }
@@ -97,14 +97,14 @@ struct Seen<'a>(&'a [String]);
 impl fmt::Display for Seen<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            f.write_str("it has none that fits at all")
+            f.write_str("it has no suitable address at all")
         } else {
             write!(f, "there are {}", self.0.join(", "))
         }
     }
 }
 
-/// Interfaces that are never the node's own, unless they are named: tunnels, bridges and the ends of pods.
+/// Interfaces that are never the node's own unless they are named: tunnels, bridges and the host ends of pods.
 pub(crate) const EXCLUDED_INTERFACES: [&str; 19] = [
     "^docker.*",
     "^cbr.*",
@@ -130,12 +130,12 @@ pub(crate) const EXCLUDED_INTERFACES: [&str; 19] = [
 /// Chooses the address, with its network.
 ///
 /// # Errors
-/// When none fits, or several do and the method does not say which.
+/// When no address matches, or several do and the method does not decide.
 pub fn detect(method: &Method, family: IpVersion, facts: &Facts<'_>) -> Result<IpNet, DetectError> {
     match method {
         Method::FirstFound => first(family, facts, &excluded(&[])?, format!("a usable IPv{family} address")),
         Method::SkipInterface(names) => {
-            let what = format!("a usable IPv{family} address beside those that {method} skips");
+            let what = format!("a usable IPv{family} address on an interface that {method} does not skip");
             first(family, facts, &excluded(names)?, what)
         }
         Method::Interface(names) => {
@@ -154,7 +154,7 @@ pub fn detect(method: &Method, family: IpVersion, facts: &Facts<'_>) -> Result<I
             }
             None => Err(DetectError::Unreachable {
                 destination: destination.clone(),
-                reason: "it was not looked for".to_owned(),
+                reason: "no route was looked up".to_owned(),
             }),
         },
         Method::KubernetesInternalIp => {
@@ -169,13 +169,13 @@ pub fn detect(method: &Method, family: IpVersion, facts: &Facts<'_>) -> Result<I
     }
 }
 
-/// The address of the host with its network, where an interface has it.
+/// The address with its network, if an interface of the host has it.
 #[must_use]
 pub(crate) fn with_network(interfaces: &[Interface], address: IpAddr) -> Option<IpNet> {
     in_order(interfaces).flat_map(|interface| &interface.addresses).find(|net| net.addr() == address).copied()
 }
 
-/// The interfaces that the node's resource lists: all but those that are never the node's own, by name, with their
+/// The interfaces that the node's resource lists: all except those that are never the node's own, by name, with their
 /// addresses of these families.
 ///
 /// # Errors
@@ -197,7 +197,7 @@ pub(crate) fn reported(
     Ok(reported)
 }
 
-/// Calico's order: the interface that came last first.
+/// Calico's order: the newest interface first.
 fn in_order(interfaces: &[Interface]) -> impl Iterator<Item = &Interface> {
     let mut ordered: Vec<&Interface> = interfaces.iter().collect();
     ordered.sort_by_key(|interface| std::cmp::Reverse(interface.index));
@@ -213,7 +213,7 @@ fn first(family: IpVersion, facts: &Facts<'_>, excluded: &Regex, what: String) -
         .ok_or_else(|| DetectError::NothingFits { what, interfaces: seen(family, facts.interfaces) })
 }
 
-/// The first fitting address of the one interface that has any.
+/// The first matching address of the only interface that has any.
 fn only(
     family: IpVersion,
     facts: &Facts<'_>,
@@ -223,7 +223,7 @@ fn only(
     let usable = |interface: &Interface, net: &IpNet| {
         family.has_net(net) && is_global_unicast(&net.addr()) && fits(interface, &net.addr())
     };
-    // Further addresses of an interface are its secondary ones: no reason to ask.
+    // Further addresses of an interface are secondary ones, not further candidates.
     let candidates: Vec<(&Interface, IpNet)> = in_order(facts.interfaces)
         .filter_map(|interface| {
             let net = interface.addresses.iter().find(|net| usable(interface, net))?;
@@ -231,13 +231,13 @@ fn only(
         })
         .collect();
     let Some(&(_, chosen)) = candidates.first() else {
-        let what = format!("a usable IPv{family} address that fits {what}");
+        let what = format!("a usable IPv{family} address that matches {what}");
         return Err(DetectError::NothingFits { what, interfaces: seen(family, facts.interfaces) });
     };
     if candidates.iter().all(|(_, net)| net.addr() == chosen.addr()) {
         return Ok(chosen);
     }
-    // What the node already uses settles it, so that a restart changes nothing.
+    // If the node already uses a candidate, that decides, so that a restart changes nothing.
     let stored = facts.interfaces.iter().find_map(|interface| {
         let is_stored = |net: &&IpNet| Some(net.addr()) == facts.stored && usable(interface, net);
         interface.addresses.iter().find(is_stored)
@@ -258,7 +258,7 @@ fn local(facts: &Facts<'_>, address: IpAddr, origin: String) -> Result<IpNet, De
     with_network(facts.interfaces, address).ok_or(DetectError::NotHere { address, origin })
 }
 
-/// What a person would compare the expression with.
+/// The addresses that a user would compare the expression with.
 fn seen(family: IpVersion, interfaces: &[Interface]) -> Vec<String> {
     in_order(interfaces)
         .flat_map(|interface| interface.addresses.iter().map(move |net| (interface, net)))
@@ -273,7 +273,8 @@ fn excluded(more: &[String]) -> Result<Regex, MethodError> {
     one_of(&names)
 }
 
-/// One expression that fits where any of these fits. Each is tried alone first, so that a mistake is reported as written.
+/// Builds one expression that matches if any of these matches. Each is compiled alone first, so that an error quotes it
+/// as written.
 fn one_of(names: &[String]) -> Result<Regex, MethodError> {
     let wrong = |name: &str, error: &regex::Error| MethodError::Expression {
         expression: name.to_owned(),

@@ -1,7 +1,7 @@
-//! The node's commands: `component node NAME` of today's manifests, and the flags of `calico-node` of older ones.
+//! The node's commands: `component node NAME` of today's manifests, and the flags of the older `calico-node`.
 //!
-//! Both spell the same [`NodeCommand`]; what a command does is elsewhere. It refuses flags that it does not know: a probe
-//! that silently checks nothing would be worse than one that fails.
+//! Both are parsed to the same [`NodeCommand`]; the commands are carried out elsewhere. Unknown flags are rejected: a
+//! probe that silently checks nothing would be worse than one that fails.
 
 mod old;
 
@@ -25,9 +25,9 @@ use std::time::Duration;
 pub enum NodeCommand {
     /// Start the node and keep all its parts running.
     Run,
-    /// Do what only a privileged container can: mount the file systems that BPF needs.
+    /// Carry out the steps that need a privileged container: mount the file systems that BPF needs.
     Init {
-        /// Tell failures, but go on and succeed.
+        /// Log failures, but continue and succeed.
         #[arg(long)]
         best_effort: bool,
     },
@@ -37,49 +37,49 @@ pub enum NodeCommand {
         #[arg(long)]
         complete_startup: bool,
     },
-    /// Tell the cluster that this node is going down.
+    /// Report to the cluster that this node is shutting down.
     Shutdown,
-    /// Run everything beside Felix and BGP: condition, tunnel addresses, status, addresses, CNI token and agent.
+    /// Run everything except Felix and BGP: condition, tunnel addresses, status, addresses, CNI token and agent.
     NodeServices,
-    /// Be there under this name, for tools that look for such a process; the speaker answers for it.
+    /// Run under this name and do nothing, for tools that look for such a process; the speaker answers for it.
     #[command(hide = true)]
     Bird6,
-    /// Keep the node's addresses in the datastore right.
+    /// Keep the node's addresses in the datastore up to date.
     MonitorAddresses,
-    /// Give the node's tunnel devices their addresses.
+    /// Assign addresses to the node's tunnel devices.
     AllocateTunnelAddrs {
-        /// Do it once and end.
+        /// Run once and exit.
         #[arg(long)]
         run_once: bool,
     },
     /// Keep the CNI plugin's kubeconfig fresh.
     MonitorToken,
-    /// Mark the node's network as available once it is ready.
+    /// Mark the node's network as available when it is ready.
     CompleteStartup,
-    /// Make the folders of a node that does not run as root.
+    /// Create the folders of a node that does not run as root.
     HostpathInit,
-    /// Check that parts of the node are live or ready.
+    /// Check that parts of the node are alive or ready.
     Health(HealthArgs),
-    /// The node's BGP status.
+    /// Report or show the node's BGP status.
     Status {
-        /// What to do with it.
+        /// Report or show.
         #[command(subcommand)]
         command: StatusCommand,
     },
-    /// Print what the kernel holds, without helper programs.
+    /// Print kernel state, without helper programs.
     Dump {
         /// What to print.
         what: DumpWhat,
     },
-    /// Look at the maps of the eBPF dataplane: conntrack, nat, routes, counters and more; `node bpf -- --help` has the list.
+    /// Inspect the maps of the eBPF dataplane: conntrack, nat, routes, counters and more; see `node bpf -- --help`.
     Bpf {
-        /// What to look at.
+        /// The command of calico-bpf with its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Show the node's flows as they come (needs FlowLogsLocalReporter).
+    /// Show the node's flows as they arrive (needs FlowLogsLocalReporter).
     Flows {
-        /// How many flows; negative to watch.
+        /// How many flows to show; negative to follow.
         #[arg(long, short = 'n', allow_negative_numbers = true)]
         num: i64,
     },
@@ -87,7 +87,7 @@ pub enum NodeCommand {
     Version,
 }
 
-/// What to print of the kernel.
+/// The kernel state to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DumpWhat {
     /// Devices.
@@ -108,13 +108,13 @@ pub enum DumpWhat {
     Ipset,
     /// Tables of nftables, with chains, sets and the comments of rules.
     Nft,
-    /// Connections.
+    /// The table of connections.
     Conntrack,
     /// The logs of the CNI plugin.
     CniLogs,
 }
 
-/// What to check.
+/// The parts to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub struct HealthArgs {
     /// Run felix liveness checks.
@@ -135,35 +135,35 @@ pub struct HealthArgs {
     /// Run BIRD6 readiness checks.
     #[arg(long)]
     pub bird6_ready: bool,
-    /// How long after a start all BGP sessions must be up.
+    /// How long after a start all BGP sessions are required.
     #[arg(long, value_parser = duration, default_value = "30s")]
     pub threshold_time: Duration,
 }
 
-/// What to do with the node's BGP status.
+/// What to do with the BGP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum StatusCommand {
     /// Answer the cluster's CalicoNodeStatus resources.
     Report,
-    /// Print it.
+    /// Print the status.
     Show,
 }
 
-/// A duration as Go writes it.
+/// Parses a duration as Go writes it.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     api::scalars::Duration::from(text).parse()
 }
 
-/// Makes the services of other components.
+/// Creates the services of other components.
 pub type OtherServices<'a> = Box<dyn FnOnce(&Context) -> Vec<Service> + 'a>;
 
-/// What this program brings for the node's commands.
+/// What the program provides for the node's commands.
 pub struct Surroundings<'a> {
-    /// The version of Calico that this program is, for the datastore.
+    /// The version of Calico that this program implements, for the datastore.
     pub calico_version: &'a str,
-    /// The version that is printed.
+    /// The version to print.
     pub version: &'a str,
-    /// The names of components that this program can be.
+    /// The names of the components in this program.
     pub components: &'a [&'a str],
     /// Services of other components for `node-services`.
     pub services: OtherServices<'a>,
@@ -175,7 +175,7 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// Runs a command of this process.
 ///
 /// # Errors
-/// What the command failed with.
+/// When the command fails.
 pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitCode, Failure> {
     if command == NodeCommand::Version {
         return Ok(print(&format!("{}\n", surroundings.version))?);
@@ -194,14 +194,14 @@ pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitC
         supervise::end_with_supervisor()?;
     }
     if command == NodeCommand::Bird6 {
-        // A signal ends it.
+        // Runs until a signal ends it.
         loop {
             std::thread::park();
         }
     }
     let context = match Context::of_process(surroundings.calico_version) {
         Ok(context) => context,
-        // A probe's output is what people see of it.
+        // People see only what a probe prints.
         Err(error) if matches!(command, NodeCommand::Health(_)) => return unhealthy(&[error.to_string()]),
         Err(error) => return Err(error.into()),
     };
@@ -223,7 +223,7 @@ pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitC
             Ok(ExitCode::SUCCESS)
         }
         NodeCommand::NodeServices => {
-            // Small tasks that mostly wait. Several threads would wake each other with every packet that arrives.
+            // These small tasks mostly wait. With several threads, each packet that arrives would wake several of them.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let others = (surroundings.services)(&context);
@@ -239,7 +239,7 @@ pub fn run(command: NodeCommand, surroundings: Surroundings<'_>) -> Result<ExitC
 }
 
 async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Failure> {
-    // These end when they are done, or by a signal, which may end them anywhere.
+    // These end on their own or by a signal, which may interrupt them anywhere.
     let never = Shutdown::never();
     match command {
         NodeCommand::Startup { complete_startup } => {
@@ -271,7 +271,7 @@ async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Fa
         NodeCommand::Status { command: StatusCommand::Show } => {
             return Ok(print(&status::show(context).await)?);
         }
-        // Run above, without a runtime of one thread.
+        // Handled above: it must not run in a single-threaded runtime.
         NodeCommand::Run
         | NodeCommand::Init { .. }
         | NodeCommand::NodeServices
@@ -285,7 +285,7 @@ async fn run_one(command: NodeCommand, context: &Context) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command of `calico-bpf`; how to use it goes to standard error, or to standard output where it was asked for.
+/// Runs a command of `calico-bpf`. Usage is printed to standard error, or to standard output if requested.
 fn look_at_maps(arguments: &[String], version: &str) -> Result<ExitCode, Failure> {
     let words = std::iter::once("calico-bpf").chain(arguments.iter().map(String::as_str));
     let arguments = match <bpf_cli::Arguments as clap::Parser>::try_parse_from(words) {
@@ -300,7 +300,7 @@ fn look_at_maps(arguments: &[String], version: &str) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows flows until there are enough, or a signal ends it.
+/// Shows flows up to the requested number, or until a signal.
 async fn show_flows(count: i64) -> Result<ExitCode, Failure> {
     let shutdown = daemon::signals::shutdown()?;
     let socket = std::path::Path::new(::flows::local::SOCKET);
@@ -308,7 +308,7 @@ async fn show_flows(count: i64) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells what is wrong where probes look for it: on standard output.
+/// Prints the problems where probes look for them: on standard output.
 fn unhealthy(wrong: &[String]) -> Result<ExitCode, Failure> {
     print(&format!("{}\n", wrong.join("\n")))?;
     Ok(ExitCode::FAILURE)

@@ -1,6 +1,6 @@
-//! The `NetworkUnavailable` condition of Kubernetes' node: false once the node is ready, true when it goes down.
+//! The `NetworkUnavailable` condition of Kubernetes' node: false once the node is ready, true when it shuts down.
 //!
-//! Without networking (`CALICO_NETWORKING_BACKEND=none`) the condition belongs to whoever makes the network, and is never
+//! Without networking (`CALICO_NETWORKING_BACKEND=none`) the condition belongs to the network provider, and is never
 //! written.
 
 use crate::context::{Context, ContextError};
@@ -14,48 +14,48 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long to wait until the node is ready; then the condition is written all the same.
+/// How long to wait until the node is ready; after that the condition is written anyway.
 pub const READY_PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// How long the condition is tried at start-up.
+/// How long start-up retries writing the condition.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long one request may take.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The pauses between two attempts.
+/// The pause between two attempts.
 const WRITE_PAUSE: Duration = Duration::from_millis(500);
 const READY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why the condition is not as it should be.
+/// Why the condition could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ConditionError {
     /// The settings cannot be used.
     #[error(transparent)]
     Context(#[from] ContextError),
-    /// Kubernetes' connection cannot be prepared.
+    /// The connection to Kubernetes cannot be prepared.
     #[error(transparent)]
     Open(#[from] kube_access::OpenError),
-    /// Kubernetes does not take it.
+    /// Kubernetes rejected the condition.
     #[error("timed out setting the node's NetworkUnavailable condition; the last error was: {0}")]
     Api(#[source] ApiError),
-    /// The file with the time of the shutdown stays.
+    /// The file with the time of the shutdown could not be removed.
     #[error("cannot remove {}: {source}", path.display())]
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Which way the condition goes.
+/// The state of the node's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     /// Pods may run here.
     Available,
-    /// They may not.
+    /// Pods may not run here.
     Unavailable,
 }
 
@@ -69,10 +69,10 @@ impl Network {
     }
 }
 
-/// Waits until the node is ready, says so, and stays until the end.
+/// Waits until the node is ready, sets the condition, and then waits for the shutdown.
 ///
 /// # Errors
-/// When Kubernetes does not take the condition.
+/// When Kubernetes rejects the condition.
 pub async fn manage(context: &Context, patience: Duration, shutdown: Shutdown) -> Result<(), ConditionError> {
     wait_until_ready(context, patience, &shutdown).await;
     if !shutdown.is_requested() {
@@ -82,13 +82,13 @@ pub async fn manage(context: &Context, patience: Duration, shutdown: Shutdown) -
     Ok(())
 }
 
-/// Waits until what runs on this node is ready, but not for ever: a node that cannot become ready is better seen than
-/// silently kept out.
+/// Waits until the components on this node are ready, but not forever: a node that cannot become ready should be
+/// visible rather than silently kept out.
 async fn wait_until_ready(context: &Context, patience: Duration, shutdown: &Shutdown) {
     let deadline = Instant::now() + patience;
     let mut last = Vec::new();
     while !shutdown.is_requested() {
-        // Looked at each time: services may be enabled while we wait.
+        // Determined in each round: services may be enabled while we wait.
         let checks = Checks {
             felix_ready: context.settings.felix_health,
             bird_ready: health::speaks_bgp(context, model::IpVersion::V4),
@@ -116,10 +116,10 @@ async fn wait_until_ready(context: &Context, patience: Duration, shutdown: &Shut
     }
 }
 
-/// Tells Kubernetes that pods may run here, and forgets the last shutdown.
+/// Marks the node's network as available in Kubernetes, and removes the record of the last shutdown.
 ///
 /// # Errors
-/// When Kubernetes does not take it, or the file cannot be removed.
+/// When Kubernetes rejects the condition, or the file cannot be removed.
 pub async fn mark_available(context: &Context) -> Result<(), ConditionError> {
     if !has_networking(context) {
         tracing::info!("Calico does not manage networking: the NetworkUnavailable condition is not ours");
@@ -149,7 +149,7 @@ pub async fn mark_available(context: &Context) -> Result<(), ConditionError> {
     }
 }
 
-/// Writes the condition, trying for this long; for ever without a limit.
+/// Writes the condition, retrying for this long; forever if there is no limit.
 pub(crate) async fn set(
     access: &KubeAccess,
     node: &str,

@@ -1,4 +1,4 @@
-//! What every command of the node gets: its settings, where the datastore is, the machine, and where files are.
+//! The context of every command: its settings, the datastore, the machine, and the root of its files.
 
 use crate::environment::Settings;
 use crate::host::{Host, ThisHost};
@@ -13,27 +13,27 @@ use typha_client::environment::{self, Component, EnvironmentError, NODE_PREFIXES
 use typha_client::state_file;
 use typha_wire::SyncerType;
 
-/// What a command works with. Cheap to clone.
+/// The context of a command. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    /// The variables themselves, for what the settings leave to others.
+    /// The variables themselves, for settings that other crates read.
     pub environment: Arc<dyn Environment + Send + Sync>,
-    /// What the variables say.
+    /// The node's settings.
     pub settings: Arc<Settings>,
     /// The machine.
     pub host: Arc<dyn Host>,
-    /// Where files are: `/`, except in tests.
+    /// The root of the file system: `/`, except in tests.
     pub root: PathBuf,
-    /// The version of Calico that this program is.
+    /// The version of Calico that this program implements.
     pub calico_version: String,
-    /// The connection to the datastore, once it is needed.
+    /// The connection to the datastore, opened when first needed.
     client: Arc<OnceCell<Client>>,
 }
 
-/// Why a command cannot begin.
+/// Why a command cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// Variables cannot be used.
+    /// Variables have unusable values.
     #[error(transparent)]
     Settings(#[from] Mistakes),
     /// The settings of the datastore cannot be used.
@@ -42,26 +42,26 @@ pub enum ContextError {
     /// The node has no name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A Typha is named that cannot be followed.
+    /// The settings of Typha are invalid.
     #[error(transparent)]
     Typha(#[from] EnvironmentError),
 }
 
 impl Context {
-    /// The context of this process.
+    /// Creates the context of this process.
     ///
     /// # Errors
-    /// When variables cannot be used.
+    /// When variables have unusable values.
     pub fn of_process(calico_version: &str) -> Result<Self, ContextError> {
         let root = PathBuf::from("/");
         let host = Arc::new(ThisHost { root: root.clone() });
         Self::new(Arc::new(daemon::SystemEnvironment), host, root, calico_version)
     }
 
-    /// A context of these parts.
+    /// Creates a context from these parts.
     ///
     /// # Errors
-    /// When variables cannot be used.
+    /// When variables have unusable values.
     pub fn new(
         environment: Arc<dyn Environment + Send + Sync>,
         host: Arc<dyn Host>,
@@ -73,7 +73,8 @@ impl Context {
         Ok(Self { environment, settings, host, root, calico_version, client })
     }
 
-    /// The datastore, opened once for all services of a process: each connection is probed now and then, which wakes it.
+    /// Connects to the datastore, once for all services of a process: each connection is probed periodically, which
+    /// wakes the process.
     ///
     /// # Errors
     /// When the settings cannot be used.
@@ -82,7 +83,7 @@ impl Context {
         self.client.get_or_try_init(open).await.cloned()
     }
 
-    /// Where the datastore is. As Calico's node does it: from the environment, never from a file of calicoctl's.
+    /// The settings of the datastore. Like Calico's node: from the environment, never from a file of calicoctl's.
     ///
     /// # Errors
     /// When the settings cannot be used.
@@ -90,10 +91,10 @@ impl Context {
         Ok(ClientConfig::from_environment(&*self.environment)?)
     }
 
-    /// How a service of the node follows Typha; none where no Typha is named.
+    /// How a service of the node follows Typha; `None` if no Typha is configured.
     ///
     /// # Errors
-    /// When a Typha is named that cannot be looked for: the service must not go on without it.
+    /// When the configured Typha cannot be used: the service must not run without it.
     pub async fn typha(&self, kind: SyncerType, node_name: &str) -> Result<Option<Plan>, ContextError> {
         let component = Component {
             kind,
@@ -105,7 +106,7 @@ impl Context {
         Ok(environment::plan(component, &*self.environment).await?)
     }
 
-    /// A file or folder of the machine.
+    /// The path of a file or folder below the root.
     #[must_use]
     pub fn path(&self, absolute: impl AsRef<Path>) -> PathBuf {
         let path = absolute.as_ref();
@@ -115,12 +116,12 @@ impl Context {
     /// The node's name.
     ///
     /// # Errors
-    /// When nothing says one.
+    /// When no source has a name.
     pub fn node_name(&self) -> Result<String, ContextError> {
         Ok(determine(&self.settings, &self.path(&self.settings.nodename_file), &self.host.name())?)
     }
 
-    /// Kubernetes' name of the node that Calico calls `node_name`.
+    /// Kubernetes' name for the node that Calico calls `node_name`.
     #[must_use]
     pub fn kubernetes_node(&self, node_name: &str) -> String {
         self.settings.kubernetes_node.clone().unwrap_or_else(|| node_name.to_owned())

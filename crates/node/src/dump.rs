@@ -1,8 +1,8 @@
-//! `component node dump WHAT`: what the kernel holds, read over netlink, so that diagnostics need no helper program in the
+//! `component node dump WHAT`: kernel state, read over netlink, so that diagnostics need no helper programs in the
 //! image.
 //!
-//! Lines are for people who look for a fault: they say what is there, in an order that is the same each time. They are not
-//! what `ip`, `nft` and `ipset` would print, and no rule of nftables is decompiled; its comment and handle name it.
+//! The output is for troubleshooting by people: it lists the state in a stable order. It does not match the output of
+//! `ip`, `nft` and `ipset`, and rules of nftables are not decompiled; their comments and handles identify them.
 
 mod nftables;
 
@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Why something could not be dumped.
+/// Why a dump failed.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What was asked for, as text.
+/// Returns the requested dump as text.
 ///
 /// # Errors
-/// When the kernel does not let it be read.
+/// When the kernel does not permit reading it.
 pub(crate) fn dump(what: DumpWhat, root: &Path) -> Result<String, Failure> {
     match what {
         DumpWhat::Link => links(&mut Handle::open()?),
@@ -37,7 +37,7 @@ pub(crate) fn dump(what: DumpWhat, root: &Path) -> Result<String, Failure> {
     }
 }
 
-/// Names of devices by their numbers.
+/// The names of devices by index.
 fn names(links: &[Link]) -> BTreeMap<u32, &str> {
     links.iter().map(|link| (link.index, link.name.as_str())).collect()
 }
@@ -232,7 +232,7 @@ fn nftables() -> Result<String, Failure> {
     Ok(out)
 }
 
-/// The kernel's own table, where it has the file; otherwise how full it is.
+/// The kernel's own table, if it has the file; otherwise the number of connections.
 fn conntrack(root: &Path) -> Result<String, Failure> {
     let read = |path: &str| std::fs::read_to_string(root.join(path));
     if let Ok(text) = read("proc/net/nf_conntrack") {
@@ -247,7 +247,7 @@ fn conntrack(root: &Path) -> Result<String, Failure> {
     ))
 }
 
-/// The newest part of every log of the CNI plugin.
+/// The end of each log of the CNI plugin.
 fn cni_logs(root: &Path) -> Result<String, Failure> {
     const MOST: usize = 1 << 20;
     let folder = root.join("var/log/calico/cni");
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_can_be_read_without_a_program() {
+    fn everything_can_be_dumped_without_a_program() {
         let root = Path::new("/");
         for what in [
             DumpWhat::Link,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_name_devices() {
+    fn routes_name_their_devices() {
         let mut kernel = netlink::FakeKernel::new();
         let index = kernel.with_link("cali1", "veth");
         let route =
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_the_plugin() {
+    fn the_ends_of_the_plugins_logs_are_printed() {
         let folder = tempfile::tempdir().unwrap();
         assert!(cni_logs(folder.path()).is_err());
         let logs = folder.path().join("var/log/calico/cni");

@@ -1,7 +1,7 @@
-//! `flows`: shows the node's flows as they come. Felix looks for the socket that this makes (`FlowLogsLocalReporter`), and
-//! sends its flows there each second.
+//! `flows`: shows the node's flows as they arrive. Felix looks for the socket that this creates
+//! (`FlowLogsLocalReporter`), and sends its flows to it every second.
 //!
-//! One at a time: a second one takes the socket over, as with Calico's. It refuses to keep anything.
+//! Only one at a time: a second one takes the socket over, as in Calico. No flows are kept.
 
 use daemon::Shutdown;
 use flows::{EndpointType, FlowKey, PolicyHit};
@@ -17,24 +17,24 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// How many flows may wait to be shown.
+/// How many flows may be queued for display.
 const WAITING: usize = 1024;
-/// Only root may look: the folder, and the socket in it.
+/// Only root has access to the folder and the socket in it.
 const FOLDER_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// Why nothing could be shown.
+/// Why flows could not be shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FlowsError {
-    /// None were asked for.
+    /// The requested number is zero.
     #[error("-n must be the number of flows to show, or negative to watch")]
     None,
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on {path}: {source}")]
     Listen {
-        /// The path that was tried.
+        /// The path of the socket.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The flows cannot be printed.
@@ -42,10 +42,10 @@ pub(crate) enum FlowsError {
     Print(io::Error),
 }
 
-/// Shows so many flows, or all until the end if the number is negative.
+/// Shows this many flows, or all until the shutdown if the number is negative.
 ///
 /// # Errors
-/// When the number is zero, the socket cannot be made, or nothing can be printed.
+/// When the number is zero, the socket cannot be created, or printing fails.
 pub(crate) async fn show(
     path: &Path,
     count: i64,
@@ -78,7 +78,7 @@ pub(crate) async fn show(
     Ok(())
 }
 
-/// The socket's file, which is removed with this value.
+/// The socket's file, which is removed on drop.
 struct Socket<'a>(&'a Path);
 
 impl<'a> Socket<'a> {
@@ -86,7 +86,7 @@ impl<'a> Socket<'a> {
         if let Some(folder) = path.parent() {
             std::fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
         }
-        // Felix sends to one socket only: the newest command gets the flows.
+        // Felix sends to only one socket, so the newest command gets the flows.
         let listener = daemon::sockets::take_over(path, SOCKET_MODE)?;
         Ok((Self(path), listener))
     }
@@ -98,7 +98,7 @@ impl Drop for Socket<'_> {
     }
 }
 
-/// Takes flows in and gives receipts.
+/// Receives flows and acknowledges them.
 struct Receiver(mpsc::Sender<Flow>);
 
 #[tonic::async_trait]
@@ -128,7 +128,7 @@ impl FlowCollector for Receiver {
     }
 }
 
-/// A flow in words; nothing for what is not a flow.
+/// Formats a flow; `None` if it is incomplete.
 fn text(flow: &Flow) -> Option<String> {
     let key = decode_key(&flow.key).ok()?;
     let time = jiff::Timestamp::from_second(flow.start_time).ok()?;
@@ -173,7 +173,7 @@ fn worded(flow: &Flow, key: &FlowKey, time: &str) -> String {
         counters.live,
     );
     let mut list = |title: &str, hits: &[PolicyHit]| {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "  {title}:");
         for hit in hits {
             let _ = writeln!(text, "  - {hit}");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn flows_are_shown_as_they_come_until_there_are_enough() {
+    async fn flows_are_shown_as_they_arrive_up_to_the_number() {
         let folder = testkit::Folder::new("flows").unwrap();
         let socket = folder.path().join("below/flows.sock");
         let mut out = Vec::new();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn none_are_not_shown() {
+    async fn a_number_of_zero_is_an_error() {
         let error = show(Path::new("/nowhere"), 0, &mut Vec::new(), Shutdown::never()).await.unwrap_err();
         assert!(error.to_string().contains("-n"), "{error}");
     }

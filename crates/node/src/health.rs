@@ -1,6 +1,6 @@
-//! `node health`: is Felix live or ready, are the BGP daemons. What a kubelet's probes run every few seconds.
+//! `node health`: whether Felix and the BGP daemons are alive or ready. A kubelet's probes run it every few seconds.
 //!
-//! All checks that were asked for run at once; each that fails says so in Calico's words. It refuses to repair anything.
+//! All requested checks run at once; each one that fails reports that with Calico's message. Nothing is repaired.
 
 mod felix;
 mod services;
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use typha_client::state_file;
 use typha_wire::SyncerType;
 
-/// What to check.
+/// The parts to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     /// Felix answers.
@@ -37,25 +37,25 @@ pub struct Checks {
     pub bird6_ready: bool,
 }
 
-/// What a daemon's sessions must be.
+/// The state of a daemon's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sessions {
-    /// Addresses of peers with which there is a session.
+    /// The number of peers with an established session.
     pub established: usize,
-    /// Addresses of the others.
+    /// The addresses of the other peers.
     pub missing: Vec<String>,
 }
 
-/// A check that is under way: what went wrong, or nothing.
+/// A running check; its error is the problem.
 type Check<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// The default of `--threshold-time`.
 pub const THRESHOLD: Duration = Duration::from_secs(30);
 
-/// Runs the checks. What is wrong comes as lines, in the order of the checks.
+/// Runs the checks.
 ///
 /// # Errors
-/// All that is wrong.
+/// The problems, one line each, in the order of the checks.
 pub async fn check(context: &Context, checks: Checks, threshold: Duration) -> Result<(), Vec<String>> {
     if checks == Checks::default() {
         return Err(vec![
@@ -101,7 +101,7 @@ pub async fn check(context: &Context, checks: Checks, threshold: Duration) -> Re
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 
-/// Felix says for itself whether it is connected to Typha; the services beside it leave a file.
+/// Felix itself reports whether it is connected to Typha; the other services of the node leave a file.
 fn follows_typha(context: &Context, kind: SyncerType) -> Result<(), String> {
     match state_file::read(&context.path(state_file::FOLDER), kind) {
         None => Ok(()),
@@ -116,8 +116,8 @@ fn sockets(context: &Context, family: IpVersion) -> Vec<std::path::PathBuf> {
 
 async fn bird_live(context: &Context, family: IpVersion) -> Result<(), String> {
     let name = bird_control::daemon(family);
-    // Under our own supervision one process speaks for both families: the native speaker, or confd, which has BIRD run.
-    // In a container of Calico's there is a service for each.
+    // Under our own supervision one process serves both families: the native speaker, or confd, which runs BIRD. In a
+    // container of Calico's each family has its own service.
     let services: &[&str] = if is_supervised(context, NATIVE_SPEAKER) {
         &[NATIVE_SPEAKER]
     } else if is_supervised(context, CONFD) {
@@ -139,7 +139,7 @@ async fn bird_live(context: &Context, family: IpVersion) -> Result<(), String> {
 }
 
 async fn bird_ready(context: &Context, family: IpVersion, threshold: Duration) -> Result<(), String> {
-    // The file is written by every start-up, so its age is the node's.
+    // Every start-up writes the file, so its age is the node's uptime.
     let file = context.path(&context.settings.nodename_file);
     let written = std::fs::metadata(&file)
         .and_then(|metadata| metadata.modified())
@@ -173,7 +173,7 @@ fn sessions(peers: &[bird_control::Peer]) -> Sessions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Ready,
-    /// Ready, unless the daemon still waits for routes from before its restart.
+    /// Ready, unless the daemon is still waiting for routes from before its restart.
     UnlessRestarting,
 }
 
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_by_sessions_and_age() {
+    fn readiness_depends_on_sessions_and_age() {
         let sessions = |established, missing: &[&str]| Sessions {
             established,
             missing: missing.iter().map(|peer| (*peer).to_owned()).collect(),

@@ -1,5 +1,5 @@
-//! What start-up asks of the machine: its interfaces, its routes, its name. Behind a trait, so that decisions are tested
-//! on machines that do not exist.
+//! The facts that start-up needs about the machine: its interfaces, its routes, its name. Behind a trait, so that
+//! decisions can be tested on fictitious machines.
 
 use crate::autodetect::Interface;
 use async_trait::async_trait;
@@ -15,23 +15,23 @@ pub trait Host: Send + Sync {
     /// Its interfaces with their addresses.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel returns an error.
     fn interfaces(&self) -> Result<Vec<Interface>, HostError>;
 
-    /// The address from which it would reach a destination.
+    /// The local address from which it would reach a destination.
     ///
     /// # Errors
-    /// What the system said.
+    /// The reason why it cannot reach the destination.
     async fn reach(&self, destination: &str, family: IpVersion) -> Result<IpAddr, String>;
 
     /// Its own name.
     fn name(&self) -> String;
 
-    /// Whether its kernel has IPv6.
+    /// Whether its kernel supports IPv6.
     fn has_ipv6(&self) -> bool;
 }
 
-/// The machine cannot be asked.
+/// The machine's state cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the interfaces of this host: {0}")]
 pub struct HostError(#[source] pub netlink::Error);
@@ -39,7 +39,7 @@ pub struct HostError(#[source] pub netlink::Error);
 /// The machine that this process runs on.
 #[derive(Clone, Debug)]
 pub struct ThisHost {
-    /// Where its files are; `/` except in tests.
+    /// The root of its file system: `/`, except in tests.
     pub root: PathBuf,
 }
 
@@ -48,7 +48,7 @@ impl Host for ThisHost {
     fn interfaces(&self) -> Result<Vec<Interface>, HostError> {
         let mut kernel = Handle::open().map_err(HostError)?;
         let links = kernel.links().map_err(HostError)?;
-        // One dump of all addresses: asking per interface would read them all each time.
+        // One dump of all addresses: a query per interface would read them all each time.
         let mut addresses: BTreeMap<u32, Vec<_>> = BTreeMap::new();
         for address in kernel.addresses(None, None).map_err(HostError)? {
             addresses.entry(address.index).or_default().push(address.address);
@@ -62,7 +62,7 @@ impl Host for ThisHost {
     }
 
     async fn reach(&self, destination: &str, family: IpVersion) -> Result<IpAddr, String> {
-        // Connecting a UDP socket sends nothing: the kernel only looks up the route and picks the source.
+        // Connecting a UDP socket sends nothing: the kernel only looks up the route and selects the source.
         const PORT: u16 = 80;
         let bare = destination.trim_start_matches('[').trim_end_matches(']');
         let found = tokio::net::lookup_host((bare, PORT)).await.map_err(|error| error.to_string())?;

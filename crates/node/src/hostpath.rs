@@ -1,4 +1,4 @@
-//! `node hostpath-init`: the folders of a node that does not run as root, owned by the user that it runs as.
+//! `node hostpath-init`: creates the folders of a node that does not run as root, owned by the user it runs as.
 
 use crate::context::Context;
 use std::fs::DirBuilder;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, lchown};
 use std::path::{Path, PathBuf};
 
-/// Why a folder is not right.
+/// A folder could not be created or given to the user.
 #[derive(Debug, thiserror::Error)]
 #[error("unable to {what} {}: {source}", path.display())]
 pub struct HostpathError {
@@ -16,10 +16,10 @@ pub struct HostpathError {
     source: io::Error,
 }
 
-/// Makes the folders, and gives them to the node's user.
+/// Creates the folders and gives them to the node's user.
 ///
 /// # Errors
-/// The first that cannot be made or given.
+/// When a folder cannot be created or given to the user.
 pub fn run(context: &Context) -> Result<(), HostpathError> {
     let owner = context.settings.node_user_id;
     for folder in ["/var/lib/calico", "/var/run/calico", "/var/log/calico", "/var/log/calico/cni"] {
@@ -31,11 +31,11 @@ pub fn run(context: &Context) -> Result<(), HostpathError> {
         })?;
         give(&path, owner)?;
     }
-    // The plugin runs as root and may have left its logs there.
+    // The plugin runs as root and may have left logs there.
     give_all(&context.path("/var/log/calico/cni"), owner)
 }
 
-/// A link is given itself, not what it points at: that may be anything.
+/// Changes the owner of a link itself, not of its target, which may be anything.
 fn give(path: &Path, owner: u32) -> Result<(), HostpathError> {
     lchown(path, Some(owner), Some(0)).map_err(|source| HostpathError {
         what: "chown",

@@ -1,16 +1,16 @@
-//! The node's own agent: everything on a node beside Felix and BGP.
+//! The node's own agent: everything on a node except Felix and BGP.
 //!
 //! - [`startup`]: registers the node before anything else runs; [`autodetect`] chooses its addresses.
 //! - [`tunnel`]: the addresses of tunnel devices.
-//! - [`services`]: what runs for as long as the node does: [`condition`], [`tunnel`], [`status`], [`address_monitor`],
-//!   [`token_monitor`], and services of others.
+//! - [`services`]: the services that run for as long as the node does: [`condition`], [`tunnel`], [`status`],
+//!   [`address_monitor`], [`token_monitor`], and those of other components.
 //! - [`flows`]: shows the node's flows.
-//! - [`health`], [`shutdown`], [`hostpath`], [`privileged`]: commands of probes, hooks and init containers.
+//! - [`health`], [`shutdown`], [`hostpath`], [`privileged`]: commands for probes, hooks and init containers.
 //! - [`supervise`]: `tortie node`, the first process of a node.
 //! - [`cli`]: the names of all of these, in both generations of Calico's command lines.
 //!
-//! Decisions are functions of values, beside the shell that carries them out. It refuses to depend on other components:
-//! they run as processes of the same program, or come in as values.
+//! Decisions are functions of values, separate from the shell that carries them out. Does not depend on other
+//! components: they run as processes of the same program, or are passed in as values.
 
 mod address_monitor;
 mod addresses;
@@ -43,7 +43,7 @@ pub use health::probe;
 pub use services::Service;
 pub use supervise::end_with_supervisor;
 
-/// What tests and benchmarks of this crate reach into, and nothing else may.
+/// Exports for this crate's tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::autodetect::{Facts, Interface, Method, detect};

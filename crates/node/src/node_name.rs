@@ -1,10 +1,10 @@
-//! The node's name: `NODENAME`, then the file of the last start, then `HOSTNAME`, then the system's own name.
+//! The node's name: from `NODENAME`, else the file of the last start, else `HOSTNAME`, else the system's own name.
 
 use crate::environment::Settings;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where a name comes from.
+/// The source of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `NODENAME`.
@@ -17,27 +17,27 @@ pub(crate) enum Origin {
     System,
 }
 
-/// Why there is no name.
+/// Why no name was found.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// The file is there and cannot be read.
+    /// The file exists but cannot be read.
     #[error("cannot read the node's name from {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// Nothing says one.
-    #[error("nothing says the node's name: set NODENAME")]
+    /// No source has a name.
+    #[error("the node's name is not set: set NODENAME")]
     Nothing,
 }
 
-/// The name and where it comes from. `file` and `system` are what the file holds and what the system is called.
+/// Chooses the name and its source. `file` is the contents of the file, `system` the system's name.
 ///
 /// # Errors
-/// When nothing says one.
+/// When no source has a name.
 pub(crate) fn choose(
     settings: &Settings,
     file: Option<&str>,
@@ -59,7 +59,7 @@ pub(crate) fn choose(
 /// Chooses the name, reading the file.
 ///
 /// # Errors
-/// When the file cannot be read, or nothing says a name.
+/// When the file cannot be read, or no source has a name.
 pub(crate) fn determine(settings: &Settings, file: &Path, system: &str) -> Result<String, NameError> {
     let contents = match std::fs::read_to_string(file) {
         Ok(contents) => Some(contents),
@@ -84,7 +84,7 @@ mod tests {
     use daemon::Variables;
 
     #[test]
-    fn names_in_their_order() {
+    fn names_are_taken_in_order_of_precedence() {
         for (variables, file, system, expected) in [
             (vec![("NODENAME", " Given "), ("HOSTNAME", "h")], Some("f"), "s", ("Given", Origin::Variable)),
             (vec![("NODENAME", "  "), ("HOSTNAME", "h")], Some("Kept\n"), "s", ("Kept", Origin::File)),

@@ -1,11 +1,13 @@
-//! `node init`: what only a privileged container can do before the node starts: the file systems that BPF needs.
+//! `node init`: steps before the node starts that need a privileged container: mounting the file systems that BPF
+//! needs.
 //!
 //! The BPF file system is mounted where Felix keeps its maps; the root of the cgroup hierarchy is mounted in the host's
 //! own mount namespace, because a pod sees only its own part of it. Entering that namespace changes the whole process, so
 //! this runs before any other thread exists, and the process ends afterwards.
 //!
-//! With `KUBERNETES_SERVICE_IPS_PORTS` and `KUBERNETES_APISERVER_ENDPOINTS` the API's own service is written into the maps of
-//! the eBPF dataplane, and sockets get its backends, so that a node without kube-proxy finds its API before there is an agent.
+//! With `KUBERNETES_SERVICE_IPS_PORTS` and `KUBERNETES_APISERVER_ENDPOINTS`, the API's own service is written into the
+//! maps of the eBPF dataplane and sockets are directed to its backends, so that a node without kube-proxy reaches its
+//! API before the agent runs.
 
 use crate::context::Context;
 use rustix::fs::{Mode, OFlags};
@@ -21,11 +23,11 @@ const CGROUP_FOLDER: &str = "/run/calico/cgroup";
 /// The host's processes, as the manifest mounts them.
 const HOST_INIT: &str = "/nodeproc/1";
 
-/// A step that failed, with the exit code that Calico gives it.
+/// A failed step, with Calico's exit code for it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub(crate) struct InitError {
-    /// What was attempted.
+    /// The step.
     pub what: &'static str,
     /// Why it failed.
     pub reason: String,
@@ -33,15 +35,15 @@ pub(crate) struct InitError {
     pub exit_code: u8,
 }
 
-/// One step.
+/// One step of the command.
 type Step = fn(&Context) -> Result<(), InitError>;
 
-/// Carries out all steps. With `best_effort`, failures are logged and do not stop the others.
+/// Carries out all steps. With `best_effort`, a failure is logged and does not stop the others.
 ///
 /// # Errors
-/// The first step that failed, unless only the best effort is wanted.
+/// When a step fails, unless `best_effort` is set.
 pub(crate) fn run(context: &Context, best_effort: bool) -> Result<(), InitError> {
-    // The third one changes this process for good.
+    // The third step permanently changes this process.
     let steps: [Step; 4] = [mount_bpf, prepare_services, mount_cgroup, attach_sockets];
     for step in steps {
         if let Err(error) = step(context) {
@@ -67,7 +69,7 @@ fn mount_bpf(context: &Context) -> Result<(), InitError> {
     Ok(())
 }
 
-/// The addresses of the API's service, and those behind it.
+/// The addresses of the API's service and of its endpoints.
 fn api_service(context: &Context) -> Option<(String, String)> {
     let value = |name: &str| {
         let value = context.environment.variable(name)?.to_string_lossy().into_owned();
@@ -85,13 +87,13 @@ fn prepare_services(context: &Context) -> Result<(), InitError> {
     Ok(())
 }
 
-/// Where control groups are mounted by now, in the host's namespaces or in those that share the folder.
+/// Control groups are mounted by now, in the host's namespaces or in those that share the folder.
 fn attach_sockets(context: &Context) -> Result<(), InitError> {
     let Some((services, _)) = api_service(context) else { return Ok(()) };
     let failed =
         |reason: String| InitError { what: "giving sockets the API's backends", reason, exit_code: 4 };
     let group = context.path(CGROUP_FOLDER);
-    // An address of IPv6 is in brackets.
+    // An IPv6 address is in brackets.
     bpf_driver::sockets::attach_early(&context.path(BPF_FOLDER), group, services.contains('['))
         .map_err(|error| failed(error.to_string()))?;
     tracing::info!("sockets of this host get the API's backends");
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_of_the_api_is_asked_for_by_two_variables() {
+    fn the_service_of_the_api_needs_two_variables() {
         let folder = tempfile::tempdir().expect("a folder");
         let prepare = |variables: &[(&str, &str)]| {
             let host = std::sync::Arc::new(crate::host::ThisHost { root: folder.path().to_owned() });

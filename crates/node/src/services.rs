@@ -1,7 +1,7 @@
-//! `node node-services`: everything that runs beside Felix, as tasks of one process.
+//! `node node-services`: everything that runs alongside Felix, as tasks of one process.
 //!
-//! One task that fails ends the process with its name and its error, and the supervisor starts it again. The end is asked
-//! for between steps, so that nothing is left half done. Services of other components (the CNI agent's socket) are passed
+//! One task that fails ends the process with its name and error, and the supervisor restarts it. Shutdown happens
+//! between steps, so that nothing is left half done. Services of other components (the CNI agent's socket) are passed
 //! in as values: this crate knows nothing about them.
 
 use crate::context::Context;
@@ -13,22 +13,22 @@ use std::error::Error;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long tasks may take to end.
+/// How long tasks may take to shut down.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a service ends with.
+/// The result of a service.
 pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
 /// A service of the node.
 pub struct Service {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
-    /// What it does until the end is asked for.
+    /// Runs the service until the shutdown.
     pub run: Box<dyn FnOnce(Shutdown) -> BoxFuture<'static, Outcome> + Send>,
 }
 
 impl Service {
-    /// A service that is one asynchronous function.
+    /// Creates a service from an asynchronous function.
     pub fn new<F, E>(name: &'static str, run: impl FnOnce(Shutdown) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
@@ -53,16 +53,16 @@ impl std::fmt::Debug for Service {
 /// Why the services ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServicesError {
-    /// One of them failed.
+    /// A service failed.
     #[error("node services are stopping because {service} failed: {source}")]
     Failed {
-        /// The service as the node names it.
+        /// The name of the service.
         service: &'static str,
-        /// What it failed with.
+        /// Its error.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// One of them ended though nobody asked.
+    /// A service ended without a shutdown.
     #[error("node services are stopping because {0} ended unexpectedly")]
     Ended(&'static str),
     /// Signals cannot be received.
@@ -70,7 +70,7 @@ pub(crate) enum ServicesError {
     Signals(#[source] std::io::Error),
 }
 
-/// The node's own services, by its settings.
+/// The node's own services, according to its settings.
 #[must_use]
 pub(crate) fn own(context: &Context) -> Vec<Service> {
     let with = |context: &Context| context.clone();
@@ -105,17 +105,17 @@ pub(crate) fn own(context: &Context) -> Vec<Service> {
 /// Runs the node's own services and these others until SIGTERM or SIGINT, or until one fails.
 ///
 /// # Errors
-/// The service that failed.
+/// When a service fails.
 pub(crate) async fn run(context: &Context, others: Vec<Service>) -> Result<(), ServicesError> {
     let mut services = own(context);
     services.extend(others);
     run_until(services, daemon::signals::end().map_err(ServicesError::Signals)?).await
 }
 
-/// Runs services until this is over, or until one fails.
+/// Runs services until `end` completes, or until one fails.
 ///
 /// # Errors
-/// The service that failed.
+/// When a service fails.
 pub(crate) async fn run_until(
     services: Vec<Service>,
     over: impl Future<Output = ()>,
@@ -135,7 +135,7 @@ pub(crate) async fn run_until(
     let rest = async {
         while let Some(ended) = tasks.join_next().await {
             if let Ok((service, Err(error))) = ended {
-                tracing::error!(service, %error, "failed while ending");
+                tracing::error!(service, %error, "failed during shutdown");
             }
         }
     };
@@ -145,7 +145,7 @@ pub(crate) async fn run_until(
     first
 }
 
-/// Waits for the first task that ends, which none should.
+/// Waits for the first task to end, which none should.
 async fn first_end(tasks: &mut JoinSet<(&'static str, Outcome)>) -> Result<(), ServicesError> {
     match tasks.join_next().await {
         Some(Ok((service, Err(source)))) => Err(ServicesError::Failed { service, source }),
@@ -177,7 +177,7 @@ mod tests {
         let outcome = run_until(vec![obedient(&ended), failing], std::future::pending()).await;
         let error = outcome.expect_err("a failure").to_string();
         assert_eq!(error, "node services are stopping because failing failed: out of luck");
-        assert!(ended.load(Ordering::SeqCst), "the other service was not asked to end");
+        assert!(ended.load(Ordering::SeqCst), "the other service was not shut down");
     }
 
     #[tokio::test]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_is_waited_for() {
+    async fn services_are_waited_for_at_shutdown() {
         let ended = Arc::new(AtomicBool::new(false));
         run_until(vec![obedient(&ended)], std::future::ready(())).await.expect("an orderly end");
         assert!(ended.load(Ordering::SeqCst));

@@ -1,12 +1,12 @@
-//! `node startup`: what must be right before anything else runs on a node.
+//! `node startup`: prepares everything that must be in place before anything else runs on a node.
 //!
-//! In this order: the datastore answers; claims of an older version are brought up to date; the node's resource has the
-//! right addresses and nobody else has them; the folders are there; default pools and settings exist; the node's name is
-//! written where other programs look for it.
+//! In this order: wait for the datastore; upgrade address claims of an older version; write the node's resource with
+//! the right addresses, which no other node may have; create the folders; create default pools and settings; write the
+//! node's name where other programs look for it.
 //!
 //! The decisions are in [`addresses`], [`node_resource`], [`pools`] and [`defaults`], as functions of values; this file
-//! reads, asks them, and writes. A second start with the same input writes nothing to the datastore. It refuses to go on
-//! past any step that failed: what started on half a configuration would cut off pods.
+//! reads their inputs and writes their results. A second start with the same input writes nothing to the datastore. Any
+//! failed step stops the start-up: components started on half a configuration would cut off pods.
 
 pub(crate) mod addresses;
 pub(crate) mod defaults;
@@ -31,10 +31,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long Kubernetes may take for one answer: other parts of the node may not run yet, and waiting long helps nobody.
+/// How long Kubernetes may take to answer: other parts of the node may not be running yet, and a longer wait would not
+/// help.
 const KUBERNETES_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the update of old claims may take.
+/// How long the upgrade of old claims may take.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(90);
 
 const SYSTEM_NAMESPACE: &str = "kube-system";
@@ -50,33 +51,33 @@ pub enum StartupError {
     /// The datastore cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The datastore does not let us in.
+    /// The datastore rejected our credentials.
     #[error(
-        "the datastore refuses this node's credentials: {0}. Check ETCD_* or the service account's roles"
+        "the datastore rejects this node's credentials: {0}. Check ETCD_* or the service account's roles"
     )]
     Unauthorized(String),
     /// The datastore failed.
     #[error("{step}: {source}")]
     Datastore {
-        /// What was attempted.
+        /// The step.
         step: String,
-        /// What it said.
+        /// The error.
         #[source]
         source: client::Error,
     },
-    /// Old claims could not be brought up to date.
+    /// Old claims could not be upgraded.
     #[error("cannot bring this node's claims on address blocks up to date: {0}")]
     Upgrade(String),
-    /// Kubernetes' connection cannot be prepared.
+    /// The connection to Kubernetes cannot be prepared.
     #[error(transparent)]
     KubernetesConfig(#[from] kube_access::OpenError),
-    /// Kubernetes failed.
+    /// Kubernetes returned an error.
     #[error(transparent)]
     Kubernetes(#[from] kube_access::ApiError),
-    /// The host cannot be asked.
+    /// The state of the host cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// There is no address.
+    /// The node has no usable address.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// Another node has our address.
@@ -85,18 +86,18 @@ pub enum StartupError {
         listed(.0)
     )]
     Conflict(Vec<Conflict>),
-    /// Another node's address cannot be read.
+    /// The address of another node cannot be parsed.
     #[error(transparent)]
     Unreadable(#[from] UnreadableAddress),
-    /// The default pools cannot be made.
+    /// The default pools cannot be created.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// A file or folder cannot be made.
+    /// A file or folder cannot be created.
     #[error("cannot write {}: {source}", path.display())]
     File {
-        /// The path that was tried.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -106,7 +107,7 @@ fn listed(conflicts: &[Conflict]) -> String {
     conflicts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What a finished start-up knows.
+/// The result of a finished start-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// The node's name.
@@ -118,7 +119,7 @@ pub struct Started {
 /// Carries out the whole start-up.
 ///
 /// # Errors
-/// The first step that failed.
+/// When a step fails; later steps are skipped.
 pub async fn run(context: &Context) -> Result<Started, StartupError> {
     let node_name = context.node_name()?;
     tracing::info!(node = node_name, version = context.calico_version, "starting");
@@ -129,7 +130,7 @@ pub async fn run(context: &Context) -> Result<Started, StartupError> {
         tracing::info!("not waiting for the datastore");
         Client::open(&config).await?
     };
-    // With host-local addresses there are no blocks, and nothing to bring up to date.
+    // With host-local addresses there are no blocks, and nothing to upgrade.
     if !config.kubernetes.use_pod_cidr {
         upgrade(&client, &node_name).await?;
     }
@@ -152,22 +153,22 @@ async fn upgrade(client: &Client, node_name: &str) -> Result<(), StartupError> {
     }
 }
 
-/// What Kubernetes says, where there is one.
+/// Facts from Kubernetes, if there is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster {
     /// kubeadm's settings.
     pub kubeadm: Option<BTreeMap<String, String>>,
-    /// Whether Rancher made the cluster.
+    /// Whether the cluster was created by Rancher.
     pub is_rancher: bool,
-    /// The `InternalIP`s of this node; nothing without Kubernetes.
+    /// The `InternalIP`s of this node; `None` without Kubernetes.
     pub internal_addresses: Option<Vec<String>>,
 }
 
 impl Cluster {
-    /// Asks Kubernetes.
+    /// Reads the facts from Kubernetes.
     ///
     /// # Errors
-    /// When it is there and does not answer, or does not know this node.
+    /// When Kubernetes does not answer, or does not know this node.
     pub(crate) async fn read(context: &Context, node_name: &str) -> Result<Self, StartupError> {
         let Some(access) = KubeAccess::from_environment(&*context.environment).await? else {
             return Ok(Self::default());
@@ -187,7 +188,7 @@ impl Cluster {
     }
 }
 
-/// The `InternalIP`s that Kubernetes knows of a node.
+/// The `InternalIP`s of a node in Kubernetes.
 pub(crate) async fn internal_addresses(
     access: &KubeAccess,
     node: &str,
@@ -197,7 +198,7 @@ pub(crate) async fn internal_addresses(
     Ok(addresses.map(|address| address.address).collect())
 }
 
-/// A config map of the system, where there is one and we may read it.
+/// Reads a ConfigMap of the system, if it exists and we have permission.
 async fn readable_config_map(
     access: &KubeAccess,
     name: &str,
@@ -206,7 +207,7 @@ async fn readable_config_map(
         Ok(map) => Ok(Some(map)),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) if error.is_unauthorized() => {
-            tracing::info!(%error, "taken to be absent; no range of addresses is read from it");
+            tracing::info!(%error, "treated as absent; no range of addresses is read from it");
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -255,7 +256,7 @@ async fn ensure_defaults(
         .map_err(failed("initialising the datastore"))?;
     let stored = existing::<FelixConfigurationSpec>(client, GLOBAL).await?;
     carry_out(client, defaults::felix(stored)).await?;
-    // On Kubernetes, Felix has no settings per node.
+    // On Kubernetes, Felix has no per-node settings.
     if datastore_type != DatastoreType::Kubernetes {
         let stored =
             existing::<FelixConfigurationSpec>(client, &defaults::node_settings_name(node_name)).await?;
@@ -266,7 +267,8 @@ async fn ensure_defaults(
         carry_out(client, Change::Create(object)).await?;
     }
     match ensure_ipam_settings(client).await {
-        // The roles of canal.yaml and calico-policy-only.yaml have no rule for them: addresses are another program's there.
+        // The roles of canal.yaml and calico-policy-only.yaml do not permit it: another program manages addresses
+        // there.
         Err(StartupError::Unauthorized(reason)) => {
             tracing::warn!(
                 reason,
@@ -285,7 +287,7 @@ async fn ensure_ipam_settings(client: &Client) -> Result<(), StartupError> {
     }
 }
 
-/// An object that may well be missing.
+/// Reads an object that may not exist.
 async fn existing<S: Storable>(client: &Client, name: &str) -> Result<Option<Object<S>>, StartupError> {
     match client.resource::<S>().get("", name).await {
         Ok(object) => Ok(Some(object)),
@@ -294,7 +296,7 @@ async fn existing<S: Storable>(client: &Client, name: &str) -> Result<Option<Obj
     }
 }
 
-/// Stores an object. A faster writer had the same in mind.
+/// Stores an object. If another writer was faster, it wrote the same.
 async fn carry_out<S: Storable>(client: &Client, change: Change<Object<S>>) -> Result<(), StartupError> {
     let (outcome, what) = match change {
         Change::None => return Ok(()),
@@ -317,7 +319,7 @@ async fn carry_out<S: Storable>(client: &Client, change: Change<Object<S>>) -> R
     }
 }
 
-/// Makes the datastore's error one of start-up.
+/// Converts the datastore's error for this step.
 pub(crate) fn failed(step: &str) -> impl FnOnce(client::Error) -> StartupError {
     let step = step.to_owned();
     move |source| match source {
@@ -326,14 +328,14 @@ pub(crate) fn failed(step: &str) -> impl FnOnce(client::Error) -> StartupError {
     }
 }
 
-/// Bytes that no other node has.
+/// Random bytes, unique to this node.
 fn random_bytes() -> [u8; 5] {
-    // A version 4 UUID has its fixed bits further behind.
+    // The fixed bits of a version 4 UUID come after these bytes.
     let bytes = uuid::Uuid::new_v4().into_bytes();
     [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]]
 }
 
-/// Whether the node's addresses are Calico's business.
+/// Whether Calico manages the node's addresses.
 pub(crate) fn has_networking(context: &Context) -> bool {
     context.settings.backend() != Backend::None
 }

@@ -1,9 +1,9 @@
-//! CalicoNodeStatus: other people's questions about this node, answered.
+//! CalicoNodeStatus: answers requests for this node's status.
 //!
-//! - [`readings`]: what the BGP daemons say, asked once per answer.
-//! - [`answer`]: the readings as the resource has them, without asking anybody.
-//! - [`schedule`]: which question is due when.
-//! - [`reporter`]: the loop that watches questions and writes answers.
+//! - [`readings`]: the state that the BGP daemons report, read once per answer.
+//! - [`answer`]: converts the readings to the resource; pure.
+//! - [`schedule`]: when each request is due.
+//! - [`reporter`]: the loop that watches requests and writes answers.
 //! - [`show`]: the same readings as tables for people (`node status show`).
 
 pub(crate) mod answer;

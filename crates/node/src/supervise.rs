@@ -1,12 +1,12 @@
-//! `tortie node`: starts the node, then runs its parts as processes of this same program and keeps them running.
+//! `tortie node`: starts the node, then runs its parts as processes of this program and keeps them running.
 //!
-//! - [`plan`]: which parts, with which arguments and variables.
-//! - [`backoff`]: when a part that ended is started again.
-//! - [`run`]: start-up, tunnel addresses, then the loop: children that ended, signals, and time.
+//! - [`plan`]: the parts with their arguments and variables.
+//! - [`backoff`]: when a part that ended is restarted.
+//! - [`run`]: start-up, tunnel addresses, then the loop that handles ended children, signals and timers.
 //!
-//! As the first process of a container it also collects processes that lost their parent. A part's process id is in a
-//! file for as long as it runs, so that `node health` can tell. It refuses to give up: a part that keeps failing is
-//! started again, with growing pauses, while the others go on.
+//! As the first process of a container it also reaps orphaned processes. The process id of a part is in a file for as
+//! long as it runs, for `node health`. A part that keeps failing is restarted indefinitely, with growing pauses, while
+//! the others keep running.
 
 mod backoff;
 mod children;
@@ -24,34 +24,34 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long parts may take to end.
+/// How long parts may take to shut down.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often ended children are looked for, at the latest. Their end wakes the loop, so this is only for what the kernel did not
-/// tell; an idle node should sleep.
+/// The longest time between two checks for ended children. Their end wakes the loop, so this only covers lost
+/// notifications; an idle node should sleep.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Why a node does not run.
+/// Why a node cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SuperviseError {
     /// Start-up failed.
     #[error("calico node failed to start: {0}")]
     Startup(#[from] StartupError),
-    /// Tunnel addresses are not there.
+    /// Tunnel addresses could not be assigned.
     #[error("calico node failed to start: {0}")]
     Tunnel(#[from] TunnelError),
-    /// The parts cannot be run.
+    /// The parts cannot be started.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The step.
         what: String,
-        /// Why it failed.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Starts the node. Ends with the start-up's error, or when asked to.
+/// Runs the node. Ends with start-up's error, or when it is told to shut down.
 ///
 /// # Errors
 /// When the node cannot be started.
@@ -60,10 +60,10 @@ pub(crate) fn run(context: &Context, available: &[&str]) -> Result<(), Supervise
         let what = what.to_owned();
         move |source| SuperviseError::System { what, source }
     };
-    // Before anything else: a signal during start-up must not be lost.
+    // This comes first: a signal during start-up must not be lost.
     let signals = Signals::receive().map_err(system("receiving signals"))?;
     let node_name = {
-        // The runtime and its threads go away again: from here on this process only waits.
+        // The runtime and its threads are dropped after start-up: from then on this process only waits.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -76,7 +76,7 @@ pub(crate) fn run(context: &Context, available: &[&str]) -> Result<(), Supervise
         runtime.block_on(async {
             tokio::select! {
                 outcome = starting => outcome.map(Some),
-                // A node that waits for its datastore must still end when it is told to.
+                // A node that waits for its datastore must still react to a signal.
                 () = signals.end() => Ok(None),
             }
         })?
@@ -94,7 +94,7 @@ pub(crate) fn run(context: &Context, available: &[&str]) -> Result<(), Supervise
     Ok(())
 }
 
-/// A part and how it fares.
+/// A part and its state.
 struct Service {
     part: Part,
     backoff: Backoff,
@@ -154,19 +154,19 @@ impl Supervisor {
         }
     }
 
-    /// Takes note of all children that ended, our own or inherited.
+    /// Records the end of all children, our own and inherited ones.
     fn collect(&mut self, signals: &Signals, now: Instant) {
         while let Some((pid, how)) = reap() {
             let ended = self
                 .services
                 .values_mut()
                 .find(|service| matches!(&service.state, State::Running { child, .. } if child.id() == pid));
-            // Others are orphans that the kernel handed to us.
+            // Other children are orphans that the kernel assigned to us.
             let Some(service) = ended else { continue };
             let State::Running { since, .. } = service.state else { continue };
             let pause = after_run(&mut service.backoff, now.duration_since(since));
             let name = service.part.name;
-            // Ctrl-C reaches the parts as well as us, and theirs may be seen first: then the end is ours, too.
+            // Ctrl-C reaches the parts as well as us, and their end may be seen first: in that case we shut down, too.
             signals.settle();
             if signals.end_requested() {
                 tracing::debug!(part = name, how, "ended");
@@ -199,7 +199,7 @@ impl Supervisor {
         })
     }
 
-    /// Asks all parts to end, waits, and ends what is left.
+    /// Signals all parts to end, waits, and kills the remaining ones.
     fn end(&mut self, signals: &Signals) {
         tracing::info!("ending");
         for child in self.children() {

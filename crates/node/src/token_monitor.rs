@@ -1,5 +1,6 @@
-//! The CNI plugin's kubeconfig, kept fresh: a new token long before the old one ends, and at once when the kubelet renews
-//! this pod's own (which it also does when the cluster's signing key changes, and all tokens with it).
+//! Keeps the CNI plugin's kubeconfig fresh: with a new token long before the old one expires, and at once when the
+//! kubelet renews this pod's own token (which also happens when the cluster's signing key changes, which invalidates
+//! all tokens).
 
 use crate::context::Context;
 use daemon::FolderWatch;
@@ -9,30 +10,30 @@ use kube_access::kubeconfig::{self, Trust};
 use kube_access::{KubeAccess, token};
 use std::path::PathBuf;
 
-/// Where the host's CNI folder is mounted.
+/// The kubeconfig in the host's CNI folder, as mounted.
 const KUBECONFIG: &str = "/host/etc/cni/net.d/calico-kubeconfig";
 
 /// Why the kubeconfig cannot be kept fresh.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// Kubernetes' connection cannot be prepared.
+    /// The connection to Kubernetes cannot be prepared.
     #[error(transparent)]
     Open(#[from] kube_access::OpenError),
-    /// The pod's namespace is not known.
+    /// The pod's namespace cannot be read.
     #[error("cannot read this pod's namespace from {}: {source}", path.display())]
     Namespace {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Keeps the kubeconfig fresh until the end. Without Kubernetes there is nothing to do.
+/// Keeps the kubeconfig fresh until the shutdown. Without Kubernetes there is nothing to do.
 ///
 /// # Errors
-/// When the connection or the pod's namespace is not known. Requests that fail are tried again.
+/// When the connection or the pod's namespace is unknown. Failed requests are retried.
 pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), MonitorError> {
     let account = context.path(SERVICE_ACCOUNT_DIR);
     let access = match KubeAccess::open(&*context.environment, &account).await {
@@ -88,7 +89,7 @@ struct Monitor<'a> {
 }
 
 impl Monitor<'_> {
-    /// Fetches a token and writes the file; the token's end, unless something failed.
+    /// Fetches a token and writes the file. Returns when the token expires; `None` if something failed.
     async fn renew(&self) -> Option<jiff::Timestamp> {
         let account = &self.context.settings.cni_service_account;
         let token = match token::fetch(&self.access, &self.namespace, account, &self.own_token).await {

@@ -1,9 +1,9 @@
-//! The addresses of the node's tunnel devices: taken from the pools that use the tunnel, given back when none does.
+//! The addresses of the node's tunnel devices: taken from the pools that use the tunnel, and released when none does.
 //!
 //! - [`kind`]: the five devices, their handles, and where their address is in the node's resource.
 //! - [`decision`]: what to do about one device, as a function of values.
 //! - [`reconcile`]: carries it out once, for all devices.
-//! - [`follow()`]: carries it out again whenever pools or the node change, as the datastore or Typha says.
+//! - [`follow()`]: carries it out again whenever the datastore or Typha reports changed pools or a changed node.
 //!
 //! With host-local addresses (`USE_POD_CIDR`) there is nothing to do: the devices have the first address of the node's
 //! own range, which the datastore computes.
@@ -25,7 +25,7 @@ use typha_wire::SyncerType;
 /// Carries out the decisions once.
 ///
 /// # Errors
-/// The first that failed. Addresses that were taken are given back.
+/// When a device failed. Addresses taken in this run are released.
 pub async fn run_once(context: &Context) -> Result<(), TunnelError> {
     let config = context.client_config()?;
     if config.kubernetes.use_pod_cidr {
@@ -36,10 +36,10 @@ pub async fn run_once(context: &Context) -> Result<(), TunnelError> {
     reconcile(&client, &context.node_name()?, context.settings.wireguard_host_encryption).await
 }
 
-/// Keeps the addresses right until the end.
+/// Keeps the addresses up to date until the shutdown.
 ///
 /// # Errors
-/// When the settings cannot be used. What the datastore fails with is tried again.
+/// When the settings cannot be used. Errors of the datastore are retried.
 pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), TunnelError> {
     let config = context.client_config()?;
     if config.kubernetes.use_pod_cidr {

@@ -1,4 +1,4 @@
-//! Layers and images put into one archive.
+//! Writes layers and images into one archive.
 
 use crate::sum;
 use anyhow::{Context as _, Result};
@@ -12,10 +12,10 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// What does not change has no date of its own.
+/// A fixed date: reproducible contents have none of their own.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
-/// The processors that images are for.
+/// The architectures of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Architecture {
     /// x86-64.
@@ -26,10 +26,10 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// What a program for Linux was built for, which the head of its file says; none for anything else.
+    /// The architecture of a Linux program, from the head of its file; `None` for anything else.
     #[must_use]
     pub fn of(program: &[u8]) -> Option<Self> {
-        // Both have little-endian numbers of 64 bits.
+        // Both are 64-bit and little-endian.
         if !program.starts_with(b"\x7fELF\x02\x01") {
             return None;
         }
@@ -50,18 +50,18 @@ impl Architecture {
     }
 }
 
-/// One image: which layers, and what it does when it is started without a word.
+/// One image: its layers, and what it runs by default.
 #[derive(Clone, Debug, Default)]
 pub struct Image<'a> {
     /// The whole reference, such as `quay.io/tortie/node:v1`.
     pub reference: String,
-    /// Which of the archive's layers it has, lowest first.
+    /// The indexes of its layers in the archive, lowest first.
     pub layers: Vec<usize>,
-    /// The program, and words that always stand behind it.
+    /// The program, and arguments that always follow it.
     pub entry_point: Vec<&'a str>,
     /// Replaced by the arguments of a manifest.
     pub command: Vec<&'a str>,
-    /// The user, in numbers: `runAsNonRoot` cannot judge a name.
+    /// The user, as a number: `runAsNonRoot` cannot check a name.
     pub user: &'a str,
     /// Variables, as `NAME=value`.
     pub environment: Vec<&'a str>,
@@ -69,16 +69,16 @@ pub struct Image<'a> {
     pub folder: &'a str,
     /// The processors that it runs on.
     pub architecture: Architecture,
-    /// What people see about it.
+    /// Its labels.
     pub labels: BTreeMap<&'a str, String>,
 }
 
-/// How hard layers are compressed.
+/// The level of compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// For what is published.
+    /// For published images.
     Best,
-    /// For what is used once.
+    /// For images that are used once.
     Fast,
 }
 
@@ -88,7 +88,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// Writes the archive.
 ///
 /// # Errors
-/// When an image names a layer that is not there.
+/// When an image refers to a layer that does not exist.
 pub fn write(layers: &[Vec<u8>], images: &[Image<'_>], effort: Effort) -> Result<Vec<u8>> {
     let mut files = Files::new();
     let mut packed = Vec::new();
@@ -103,7 +103,7 @@ pub fn write(layers: &[Vec<u8>], images: &[Image<'_>], effort: Effort) -> Result
     for image in images {
         let layers = image.layers.iter().map(|index| packed.get(*index));
         let layers =
-            layers.collect::<Option<Vec<_>>>().context("an image names a layer that is not there")?;
+            layers.collect::<Option<Vec<_>>>().context("an image refers to a layer that does not exist")?;
         let differences: Vec<&str> = layers.iter().map(|(difference, _)| difference.as_str()).collect();
         let config = serde_json::to_vec(&configuration(image, &differences))?;
         let config = blob(&mut files, CONFIG, config);
@@ -186,7 +186,7 @@ mod tests {
     use super::Architecture;
 
     #[test]
-    fn a_program_says_what_it_is_for() {
+    fn the_architecture_is_read_from_the_program() {
         let mut program = b"\x7fELF\x02\x01\x01".to_vec();
         program.resize(64, 0);
         assert_eq!(Architecture::of(&program), None);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use tar::{Builder, EntryType, Header};
 
-/// What stands at a path.
+/// The contents of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// A folder.
@@ -16,7 +16,7 @@ pub enum Entry<'a> {
         /// Its user, by number.
         owner: u64,
     },
-    /// A file of root's.
+    /// A file owned by root.
     File {
         /// Its permissions.
         mode: u32,
@@ -30,7 +30,7 @@ pub enum Entry<'a> {
 /// Entries by path, without a slash at either end.
 pub type Entries<'a> = BTreeMap<String, Entry<'a>>;
 
-/// Writes a layer, not compressed. Folders that nobody mentions but something stands in are made, for root.
+/// Writes a layer, uncompressed. Missing parent folders are added, owned by root.
 ///
 /// # Errors
 /// When a path is too long for the format.
@@ -83,7 +83,7 @@ mod tests {
     use std::borrow::Cow;
 
     #[test]
-    fn parents_come_first_and_keep_the_mode_that_they_are_given() {
+    fn parents_come_first_and_keep_their_mode() {
         let file = Entry::File { mode: 0o755, bytes: Cow::Borrowed(b"x") };
         let entries = Entries::from([
             ("tmp/a/b".to_owned(), file),

@@ -1,8 +1,8 @@
-//! Container images as one archive: an OCI layout with a manifest per image, and Docker's manifest beside it for tools that
-//! know only that. containerd, kind, k3s, podman and registries take it.
+//! Container images as one archive: an OCI layout with a manifest per image, plus Docker's manifest for tools that know
+//! only that. containerd, kind, k3s, podman and registries accept it.
 //!
-//! The same input gives the same bytes: entries are sorted, without times, with numeric owners. It refuses to read files or
-//! to run anything: contents come in as bytes.
+//! The same input gives the same bytes: entries are sorted, without times, with numeric owners. Reads no files and runs
+//! nothing: contents are passed in as bytes.
 
 mod archive;
 mod layer;

@@ -1,4 +1,4 @@
-//! The flags of the commands, and what each does with them.
+//! The flags of the commands, and the functions that run them.
 
 use crate::cluster::{Mode, Target};
 use crate::doctor::{check_cluster, check_host, gather_cluster, gather_host, has_problems, to_text};
@@ -24,7 +24,7 @@ pub enum LikeName {
     Calico,
     /// VXLAN, no BGP.
     CalicoVxlan,
-    /// As calico, with Typha.
+    /// Like calico, with Typha.
     CalicoTypha,
     /// Policy beside another network.
     CalicoPolicyOnly,
@@ -71,7 +71,7 @@ struct Choices {
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("KEY=VALUE is wanted")?;
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -84,10 +84,10 @@ fn options(like: Like, registry: &str, tag: &str, settings: &[(String, String)])
     Ok(options)
 }
 
-/// `tortie manifests`: the text.
+/// `tortie manifests`: generates the text.
 ///
 /// # Errors
-/// When something chosen cannot be used.
+/// When an option cannot be used.
 pub fn manifests_text(arguments: &ManifestsArguments) -> Result<String> {
     let choices = &arguments.choices;
     let registry = choices.registry.as_deref().unwrap_or(REGISTRY);
@@ -111,16 +111,16 @@ impl Cluster {
 
 #[derive(Clone, Debug, Args)]
 struct Writing {
-    /// Only say what would be done; the server checks it
+    /// Only report what would be done; the server validates it
     #[arg(long)]
     dry_run: bool,
-    /// Take over fields that somebody else owns
+    /// Take over fields that another manager owns
     #[arg(long)]
     force_conflicts: bool,
-    /// Do not wait until everything runs
+    /// Do not wait until everything is ready
     #[arg(long)]
     no_wait: bool,
-    /// For how long to wait
+    /// How long to wait
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
 }
@@ -166,13 +166,13 @@ pub struct UpgradeArguments {
 pub struct UninstallArguments {
     #[command(flatten)]
     cluster: Cluster,
-    /// Only say what would be deleted
+    /// Only report what would be deleted
     #[arg(long)]
     dry_run: bool,
     /// Delete the custom resource definitions too, and every pool, policy and address with them
     #[arg(long)]
     delete_data: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -194,10 +194,10 @@ pub struct StatusArguments {
     /// Wait until there are no problems
     #[arg(long)]
     wait: bool,
-    /// For how long
+    /// How long to wait
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
-    /// How the answer is written
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -207,10 +207,10 @@ pub struct StatusArguments {
 pub struct DoctorArguments {
     #[command(flatten)]
     cluster: Cluster,
-    /// Look at this machine, as a node; without it only where no cluster is named
+    /// Check this machine as a node; this is the default if there is no cluster
     #[arg(long)]
     host: bool,
-    /// Look at this machine only
+    /// Check this machine only
     #[arg(long)]
     no_cluster: bool,
     /// A port of another node to try from here, such as 10.0.0.2:179. May be repeated
@@ -222,7 +222,7 @@ pub struct DoctorArguments {
     /// Where this machine keeps CNI plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     cni_bin_dir: String,
-    /// How the answer is written
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
@@ -230,7 +230,7 @@ pub struct DoctorArguments {
 /// What to do about connectivity.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConnectivityCommand {
-    /// Make pods that talk to each other under policies, judge what arrives, and remove them.
+    /// Create pods that talk to each other under policies, check what arrives, and remove them.
     Test(ConnectivityArguments),
 }
 
@@ -245,13 +245,13 @@ pub struct ConnectivityArguments {
     /// Use one node only
     #[arg(long)]
     single_node: bool,
-    /// A host and port outside of the cluster that pods must reach, and not under a policy without egress; may be repeated
+    /// A host and port outside the cluster that pods must reach, except under a policy without egress; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     outside: Vec<String>,
     /// How long each step may take
     #[arg(long, default_value = "1m", value_parser = duration)]
     timeout: Duration,
-    /// Also write the outcome as JUnit XML
+    /// Also write the results as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 }
@@ -274,13 +274,13 @@ pub struct FromCalicoArguments {
     /// All nodes
     #[arg(long)]
     all: bool,
-    /// Back to the images that were there before
+    /// Go back to the previous images
     #[arg(long)]
     back: bool,
     /// Only print the plan
     #[arg(long)]
     dry_run: bool,
-    /// Go on although not every node is well
+    /// Continue although not all nodes are healthy
     #[arg(long)]
     force: bool,
     /// Where our images come from
@@ -289,7 +289,7 @@ pub struct FromCalicoArguments {
     /// Their tag
     #[arg(long, default_value = TAG)]
     tag: String,
-    /// For how long to wait for each node
+    /// How long to wait for each node
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
 }
@@ -302,7 +302,7 @@ fn blocking<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 /// `tortie install`.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_install(arguments: &InstallArguments) -> Result<ExitCode> {
     let choices = &arguments.what.choices;
     let registry = choices.registry.as_deref().unwrap_or(REGISTRY);
@@ -320,10 +320,10 @@ pub fn run_install(arguments: &InstallArguments) -> Result<ExitCode> {
     })
 }
 
-/// `tortie upgrade`: what was chosen stays, unless it is said again.
+/// `tortie upgrade`: earlier choices are kept, unless they are given again.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_upgrade(arguments: &UpgradeArguments) -> Result<ExitCode> {
     blocking(async {
         let target = arguments.cluster.open().await?;
@@ -343,10 +343,10 @@ pub fn run_upgrade(arguments: &UpgradeArguments) -> Result<ExitCode> {
     })
 }
 
-/// `tortie uninstall`. Where people look, it asks; otherwise it wants `--yes`.
+/// `tortie uninstall`. On a terminal it asks for confirmation; otherwise it requires `--yes`.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_uninstall(arguments: &UninstallArguments) -> Result<ExitCode> {
     blocking(async {
         let target = arguments.cluster.open().await?;
@@ -371,10 +371,10 @@ pub fn run_uninstall(arguments: &UninstallArguments) -> Result<ExitCode> {
     })
 }
 
-/// `tortie status`: fails where there are problems.
+/// `tortie status`: fails if there are problems.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_status(arguments: &StatusArguments) -> Result<ExitCode> {
     blocking(async {
         let target = arguments.cluster.open().await?;
@@ -394,10 +394,10 @@ pub fn run_status(arguments: &StatusArguments) -> Result<ExitCode> {
     })
 }
 
-/// `tortie doctor`: fails where something will not work.
+/// `tortie doctor`: fails if something will not work.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
     blocking(async {
         let mut findings = Vec::new();
@@ -405,7 +405,7 @@ pub fn run_doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
             true => None,
             false => match arguments.cluster.open().await {
                 Ok(target) => Some(target),
-                // Asked for a machine, or for nothing in particular: no cluster is no fault.
+                // Without an explicit cluster, it is not an error that there is none.
                 Err(error) if arguments.cluster.kubeconfig.is_some() => return Err(error),
                 Err(_) => None,
             },
@@ -427,10 +427,10 @@ pub fn run_doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
     })
 }
 
-/// `tortie connectivity`: fails where something does not arrive that must, or arrives that must not.
+/// `tortie connectivity`: fails if something does not arrive that must, or arrives but must not.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_connectivity(command: &ConnectivityCommand) -> Result<ExitCode> {
     let ConnectivityCommand::Test(arguments) = command;
     let choices = connectivity::Choices {
@@ -456,7 +456,7 @@ pub fn run_connectivity(command: &ConnectivityCommand) -> Result<ExitCode> {
 /// `tortie migrate`.
 ///
 /// # Errors
-/// What it failed with.
+/// The failure of the command.
 pub fn run_migrate(command: &MigrateCommand) -> Result<ExitCode> {
     let MigrateCommand::FromCalico(arguments) = command;
     let request = migrate::Request {

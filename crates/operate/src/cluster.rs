@@ -1,7 +1,7 @@
-//! The requests that operating is made of: objects by kind and name, applied, read and deleted.
+//! The requests that operations consist of: objects by kind and name are applied, read and deleted.
 //!
-//! Writes are server-side applies: fields that others own are not taken unless asked for, and a mistyped field is
-//! refused by the server.
+//! Writes are server-side applies: fields of other managers are not taken over unless requested, and the server refuses
+//! mistyped fields.
 
 use crate::FIELD_MANAGER;
 use anyhow::{Context as _, Result, bail};
@@ -12,7 +12,7 @@ use kube_access::cluster::{Cluster, ClusterError, MERGE_PATCH, encode};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Where kinds are served: the kind, the group and version, the word in the path.
+/// Where kinds are served: the kind, the group and version, the resource name in the path.
 const KINDS: [(&str, &str, &str); 14] = [
     ("APIService", "/apis/apiregistration.k8s.io/v1", "apiservices"),
     ("ClusterRole", "/apis/rbac.authorization.k8s.io/v1", "clusterroles"),
@@ -35,27 +35,27 @@ const KINDS: [(&str, &str, &str); 14] = [
 pub struct Reference {
     /// The kind.
     pub kind: String,
-    /// The namespace; empty for kinds without.
+    /// The namespace; empty for cluster-scoped kinds.
     pub namespace: String,
     /// The name.
     pub name: String,
 }
 
 impl Reference {
-    /// An object in a namespace, or in none.
+    /// References a namespaced or, with an empty namespace, a cluster-scoped object.
     #[must_use]
     pub fn new(kind: &str, namespace: &str, name: &str) -> Self {
         Self { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Which object a value is.
+    /// The reference of an object.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         let text = |place: &str| value.pointer(place).and_then(Value::as_str).unwrap_or_default();
         Self::new(text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
     }
 
-    /// Its path.
+    /// The path of the object.
     ///
     /// # Errors
     /// When the kind is not one of ours.
@@ -71,7 +71,7 @@ impl Reference {
     }
 }
 
-/// As people read it: `DaemonSet kube-system/calico-node`.
+/// For display: `DaemonSet kube-system/calico-node`.
 impl std::fmt::Display for Reference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.namespace.as_str() {
@@ -81,23 +81,23 @@ impl std::fmt::Display for Reference {
     }
 }
 
-/// What an apply did.
+/// The effect of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Done {
-    /// It was not there.
+    /// It did not exist.
     Created,
     /// It was different.
     Changed,
-    /// It was like that.
+    /// It was the same already.
     Unchanged,
 }
 
-/// How writes are done.
+/// How to write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
-    /// Whether the server is only asked what would happen.
+    /// Whether the server only simulates the write.
     pub dry_run: bool,
-    /// Whether fields of others are taken over.
+    /// Whether to take over fields of other managers.
     pub force: bool,
 }
 
@@ -109,8 +109,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The cluster of a kubeconfig: the file given, `KUBECONFIG`, `~/.kube/config`, or the pod's own account, whichever
-    /// comes first.
+    /// Opens the cluster of a kubeconfig: the given file, `KUBECONFIG`, `~/.kube/config`, or the pod's own account,
+    /// whichever comes first.
     ///
     /// # Errors
     /// When there is none, or it cannot be used.
@@ -130,7 +130,7 @@ impl Target {
         Ok(Self { cluster: Cluster::new(&access), access })
     }
 
-    /// The address of its API.
+    /// The address of the API.
     #[must_use]
     pub fn server(&self) -> &str {
         self.access.server()
@@ -147,7 +147,7 @@ impl Target {
         text.await.with_context(|| format!("cannot read the log of pod {namespace}/{pod}"))
     }
 
-    /// What is at a path; nothing where the kind or the object does not exist.
+    /// Reads the object at a path; `None` if the kind or the object does not exist.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -159,7 +159,7 @@ impl Target {
         }
     }
 
-    /// An object; nothing where there is none.
+    /// Reads an object; `None` if it does not exist.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -167,7 +167,7 @@ impl Target {
         self.look(&reference.path()?).await
     }
 
-    /// The items of the list at a path; none where the kind does not exist.
+    /// The items of the list at a path; empty if the kind does not exist.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -194,7 +194,7 @@ impl Target {
             self.cluster.send(&what, Method::PATCH, &path, object, "application/apply-patch+yaml").await;
         let after = match sent {
             Ok(after) => after,
-            // Its namespace is among what would be made first.
+            // Its namespace would be created first.
             Err(error) if mode.dry_run && error.is_not_found() => return Ok(Done::Created),
             Err(error) if error.is_conflict() => {
                 return Err(error).context(
@@ -206,13 +206,13 @@ impl Target {
         };
         Ok(match before {
             None => Done::Created,
-            // A dry run gives no new revision: what differs is in the object itself.
+            // A dry run gives no new revision: compare the objects themselves.
             Some(before) if without_bookkeeping(&before) == without_bookkeeping(&after) => Done::Unchanged,
             Some(_) => Done::Changed,
         })
     }
 
-    /// Changes what is at a path by a merge patch.
+    /// Changes the object at a path by a merge patch.
     ///
     /// # Errors
     /// When the server refuses.
@@ -220,7 +220,7 @@ impl Target {
         Ok(self.cluster.send(&format!("change {path}"), Method::PATCH, path, patch, MERGE_PATCH).await?)
     }
 
-    /// Changes an object by a strategic merge patch, which knows containers by their names.
+    /// Changes an object by a strategic merge patch, which identifies containers by name.
     ///
     /// # Errors
     /// When the server refuses.
@@ -230,7 +230,7 @@ impl Target {
         Ok(self.cluster.send(&format!("change {reference}"), Method::PATCH, &path, patch, kind).await?)
     }
 
-    /// Creates an object at the path of its collection and returns what the server made of it.
+    /// Creates an object at the path of its collection and returns the server's version of it.
     ///
     /// # Errors
     /// When the server refuses.
@@ -238,8 +238,8 @@ impl Target {
         Ok(self.cluster.create(what, path, object).await?)
     }
 
-    /// Deletes what is at a path, in the background: nothing that depends on it is waited for, and no finalizer is added.
-    /// Whether it was there.
+    /// Deletes the object at a path in the background: dependents are not waited for, and no finalizer is added.
+    /// Returns whether it existed.
     ///
     /// # Errors
     /// When the server refuses.
@@ -256,7 +256,7 @@ impl Target {
         }
     }
 
-    /// Takes all finalizers from what is at a path.
+    /// Removes all finalizers from the object at a path.
     ///
     /// # Errors
     /// When the server refuses.
@@ -280,7 +280,7 @@ fn default_kubeconfig(environment: &dyn Environment) -> Option<PathBuf> {
     environment.exists(&path).then_some(path)
 }
 
-/// An object without what changes by itself.
+/// An object without fields that change by themselves.
 fn without_bookkeeping(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {

@@ -1,6 +1,6 @@
-//! `tortie connectivity test`: pods that talk to each other on a real cluster, under policies that come and go; what is
-//! measured is compared with what must be, and what must be with `explain`. Everything it makes is in a namespace of its own,
-//! which it deletes.
+//! `tortie connectivity test`: pods talk to each other on a real cluster, under changing policies; the results are
+//! compared with the expected ones, and those with `explain`. Everything is created in a separate namespace, which is
+//! deleted at the end.
 
 mod aims;
 mod phases;
@@ -10,18 +10,18 @@ pub(crate) use run::{Choices, run};
 
 use std::collections::BTreeMap;
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All of it arrived.
     Reached,
-    /// The connection began, and full packets did not arrive.
+    /// The connection was established, but full packets did not arrive.
     Stuck,
     /// Nothing arrived.
     Failed,
 }
 
-/// What the newest whole round of a client's log says about each target.
+/// The outcome for each target in the newest complete round of a client's log.
 #[must_use]
 pub(crate) fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, Outcome>) {
     let mut rounds: BTreeMap<u64, BTreeMap<String, Outcome>> = BTreeMap::new();
@@ -36,7 +36,7 @@ pub(crate) fn newest_round(log: &str) -> (Option<u64>, BTreeMap<String, Outcome>
         };
         rounds.entry(round).or_default().insert((*target).to_owned(), outcome);
     }
-    // The last one may still be on its way.
+    // The last round may still be incomplete.
     let most = rounds.values().map(BTreeMap::len).max().unwrap_or_default();
     let whole = rounds.into_iter().rev().find(|(_, targets)| targets.len() == most);
     whole.map_or_else(|| (None, BTreeMap::new()), |(round, targets)| (Some(round), targets))
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_rounds_count() {
+    fn only_complete_rounds_count() {
         let log = "rest of a line\n3 a:1 reached\n3 b:1 failed\n3 c:1 stuck\n4 a:1 failed\n";
         let (round, targets) = newest_round(log);
         assert_eq!(round, Some(3));

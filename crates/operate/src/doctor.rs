@@ -1,7 +1,7 @@
-//! `tortie doctor`: what stands in the way of an installation, or makes one limp, each with what to do about it.
+//! `tortie doctor`: finds what prevents or impairs an installation, each with a remedy.
 //!
-//! Checks are functions of facts: [`HostFacts`] of this machine, [`ClusterFacts`] of a cluster. Shells gather them; a fact that
-//! cannot be had is reported as such, and never counts as well.
+//! Checks are functions of facts: [`HostFacts`] of this machine, [`ClusterFacts`] of a cluster. Shells gather the
+//! facts; an unavailable fact is reported as unknown, and never counts as good.
 
 mod cluster_checks;
 mod cluster_facts;
@@ -18,13 +18,13 @@ use explain::counted;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
     Ok,
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown,
     /// It may matter.
     Warning,
@@ -35,13 +35,13 @@ pub enum Level {
 /// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which check.
+    /// The name of the check.
     pub check: &'static str,
-    /// How bad.
+    /// The severity.
     pub level: Level,
     /// What was found.
     pub text: String,
-    /// What to do about it; empty where nothing is to be done.
+    /// The remedy; empty if nothing needs to be done.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -64,7 +64,7 @@ impl Finding {
     }
 }
 
-/// Findings for people.
+/// The findings as text.
 #[must_use]
 pub(crate) fn to_text(findings: &[Finding]) -> String {
     let mut out = String::new();
@@ -84,7 +84,7 @@ pub(crate) fn to_text(findings: &[Finding]) -> String {
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     let _ = writeln!(
         out,
-        "{}: {}, {}, {} not found out",
+        "{}: {}, {}, {} unknown",
         counted(findings.len(), "check"),
         counted(count(Level::Problem), "problem"),
         counted(count(Level::Warning), "warning"),
@@ -107,7 +107,7 @@ mod tests {
     fn findings_are_counted() {
         let (ok, odd) = (Finding::ok("a", "fine"), Finding::warning("b", "odd", "do this"));
         let last = |findings: &[Finding]| to_text(findings).lines().last().unwrap_or_default().to_owned();
-        assert_eq!(last(std::slice::from_ref(&odd)), "1 check: 0 problems, 1 warning, 0 not found out");
-        assert_eq!(last(&[ok, odd.clone(), odd]), "3 checks: 0 problems, 2 warnings, 0 not found out");
+        assert_eq!(last(std::slice::from_ref(&odd)), "1 check: 0 problems, 1 warning, 0 unknown");
+        assert_eq!(last(&[ok, odd.clone(), odd]), "3 checks: 0 problems, 2 warnings, 0 unknown");
     }
 }

@@ -1,13 +1,13 @@
-//! `tortie install`, `upgrade` and `uninstall`: the objects of [`manifests`] on a cluster, and what is remembered about them.
+//! `tortie install`, `upgrade` and `uninstall`: the objects of [`manifests`] on a cluster, and the record of them.
 //!
 //! ```text
 //! options ─► manifests::all ─► plan (what is there? may we?) ─► definitions, served ─► the rest ─► wait, telling how far
 //!                                                              record: a config map with options and list of objects
 //! ```
 //!
-//! An upgrade takes the options from the record, so that nobody has to remember them, and deletes what the new version does
-//! not have any more. Uninstalling removes what the record lists, keeps the definitions and Calico's data unless told
-//! otherwise, adds no finalizer and leaves none.
+//! An upgrade takes the options from the record, so that users need not remember them, and deletes objects that the new
+//! version no longer has. Uninstalling removes the objects in the record, keeps the definitions and Calico's data
+//! unless requested otherwise, adds no finalizer and leaves none.
 
 mod plan;
 mod record;
@@ -26,24 +26,24 @@ use serde_json::Value;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How something is installed.
+/// How to install.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// How writes are done.
+    /// How to write.
     pub mode: Mode,
-    /// For how long to wait until everything runs; `None` for not at all.
+    /// How long to wait until everything is ready; `None` to not wait.
     pub wait: Option<Duration>,
-    /// Whether an installation that is there is expected (`upgrade`), or in the way (`install`).
+    /// Whether an existing installation is required (`upgrade`), or refused (`install`).
     pub is_upgrade: bool,
 }
 
-/// Between two looks at what comes up.
+/// The pause between two checks while waiting.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Installs or upgrades, telling `out` what happens.
+/// Installs or upgrades; reports progress on `out`.
 ///
 /// # Errors
-/// When something is in the way, is refused, or does not come up in time.
+/// When something prevents it, is refused, or does not become ready in time.
 pub async fn install(
     target: &Target,
     options: &Options,
@@ -84,7 +84,7 @@ pub async fn install(
     if !how.mode.dry_run {
         target.apply(&record.object(), Mode { force: true, ..how.mode }).await?;
     }
-    writeln!(out, "{} created, {} changed, {} as they were", counts[0], counts[1], counts[2])?;
+    writeln!(out, "{} created, {} changed, {} unchanged", counts[0], counts[1], counts[2])?;
     match how.wait {
         Some(patience) if !how.mode.dry_run => {
             wait(target, &others, patience, out).await?;
@@ -94,8 +94,8 @@ pub async fn install(
     }
 }
 
-/// Writes the version of a cluster whose nodes are all ours. Nodes leave it alone, because in a mixed cluster the last one to
-/// start would win, and Calico's calicoctl refuses any other version than its own.
+/// Writes our version to the ClusterInformation if all nodes are ours. Nodes do not write it themselves, because in a
+/// mixed cluster the last one to start would win, and Calico's calicoctl refuses any version but its own.
 async fn claim_version(target: &Target, out: &mut dyn Write) -> Result<()> {
     let path = "/apis/crd.projectcalico.org/v1/clusterinformations/default";
     let Some(information) = target.look(path).await? else { return Ok(()) };
@@ -132,7 +132,7 @@ async fn apply(
     Ok(())
 }
 
-/// Waits until a definition is served: objects of its kind are refused before.
+/// Waits until a definition is served: objects of its kind are refused before that.
 async fn served(target: &Target, object: &Object) -> Result<()> {
     let reference = Reference::of(&object.value);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -158,10 +158,10 @@ pub(crate) fn condition(object: &Value, name: &str) -> bool {
         .any(|condition| condition["type"] == name && condition["status"] == "True")
 }
 
-/// Waits until workloads run, and says how far they are whenever that changes.
+/// Waits until workloads are ready, and reports progress whenever it changes.
 ///
 /// # Errors
-/// When they do not in time; the message says what is waited for.
+/// When they do not become ready in time; the message names the reason.
 pub async fn wait(
     target: &Target,
     objects: &[&Object],

@@ -1,15 +1,15 @@
-//! Operating a cluster: putting the components there, looking at them, and swapping them for Calico's and back.
+//! Operating a cluster: installing the components, inspecting them, and replacing Calico's with them and back.
 //!
 //! - [`install`]: `tortie install`, `upgrade` and `uninstall`.
-//! - [`status`]: `tortie status`: what runs, and what is wrong with it.
-//! - [`doctor`]: `tortie doctor`: what stands in the way, on a host and on a cluster.
+//! - [`status`]: `tortie status`: what is running, and its problems.
+//! - [`doctor`]: `tortie doctor`: what prevents an installation, on a host and on a cluster.
 //! - [`migrate`]: `tortie migrate from-calico`: the swap, node by node, and back.
 //! - [`connectivity`]: `tortie connectivity test`: pods that talk to each other under policies; [`probe`]: what runs in them.
-//! - [`cluster`]: the few requests that these are made of.
+//! - [`cluster`]: the few requests that these use.
 //! - [`cli`]: the flags.
 //!
-//! What to do is decided by functions of facts (`plan`, `checks`, `report`); shells gather facts and carry plans out. It
-//! refuses to change what it did not look at before, and never deletes Calico's data unasked.
+//! What to do is decided by functions of facts (`plan`, `checks`, `report`); shells gather facts and execute plans.
+//! Nothing is changed that was not read before, and Calico's data is never deleted without a request.
 
 pub mod cli;
 mod cluster;
@@ -21,10 +21,10 @@ pub mod probe;
 mod rollout;
 mod status;
 
-/// The owner of the fields that we write.
+/// The field manager of our writes.
 const FIELD_MANAGER: &str = "tortie";
 
-/// What tests reach into, and nothing else may.
+/// Items that only tests may use.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::cluster::{Mode, Reference, Target};

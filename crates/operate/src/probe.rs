@@ -1,8 +1,8 @@
-//! `tortie probe`: the two ends of a connection, for tests of a network from inside its pods. One end answers; the other tries
-//! a list of targets over and over and prints what became of each, so that its log always has the newest answer.
+//! `tortie probe`: both ends of a connection, for testing a network from inside its pods. One end answers; the other
+//! tries a list of targets repeatedly and prints the outcome of each, so that its log always has the newest results.
 //!
-//! A target counts as reached when a greeting and then more than any packet holds has arrived: a network that loses full packets
-//! lets connections begin.
+//! A target counts as reached when a greeting and then more than fits into one packet has arrived: a network that drops
+//! full packets still lets connections begin.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -14,16 +14,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What is sent to whoever connects: a connection that something else answers does not count.
+/// Sent to every client: a connection that another program answers does not count.
 const GREETING: &[u8] = b"tortie\n";
-/// How much follows: dozens of full packets, also where a packet has 9,000 bytes.
+/// The number of bytes that follow: dozens of full packets, even at an MTU of 9,000 bytes.
 const REST: usize = 256 * 1024;
-/// How long a target may take.
+/// How long an attempt may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two rounds.
+/// The pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Which end.
+/// The end to run.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ProbeCommand {
     /// Answer at a port.
@@ -32,39 +32,40 @@ pub enum ProbeCommand {
         #[arg(long, default_value_t = 8080)]
         port: u16,
     },
-    /// Try targets over and over, and print a line for each: the round, the target, and `reached`, `failed`, or `stuck` where a connection
-    /// begins and full packets do not arrive.
+    /// Try targets repeatedly, and print a line for each: the round, the target, and `reached`, `failed`, or `stuck` if
+    /// a connection begins but full packets do not arrive.
     Watch(Targets),
 }
 
-/// What is tried.
+/// The targets.
 #[derive(Clone, Debug, Args)]
 pub struct Targets {
     /// Hosts with ports at which `probe serve` answers.
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
-    /// A host and port at which it is enough that somebody takes the connection; may be repeated.
+    /// A host and port that only has to accept the connection; may be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     connect: Vec<String>,
-    /// An interface of this machine, which is reached when packets left by it since the last round; may be repeated.
+    /// An interface of this machine; it is reached if packets have left through it since the last round. May be
+    /// repeated.
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
 }
 
-/// How an interface stands in the log.
+/// The name of an interface in the log.
 #[must_use]
 pub fn interface_target(name: &str) -> String {
     format!("interface={name}")
 }
 
-/// Runs one end, for ever.
+/// Runs one end until it is stopped.
 ///
 /// # Errors
-/// When a port cannot be had, or nothing can be printed.
+/// When a port cannot be bound, or nothing can be printed.
 pub fn run(command: &ProbeCommand) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // As the first process of a container it would not end by a signal that it does not ask for.
+        // The first process of a container does not end by signals that it does not handle.
         let shutdown = daemon::signals::shutdown()?;
         tokio::select! {
             outcome = one_end(command) => outcome,
@@ -76,7 +77,7 @@ pub fn run(command: &ProbeCommand) -> Result<ExitCode> {
 async fn one_end(command: &ProbeCommand) -> Result<ExitCode> {
     match command {
         ProbeCommand::Serve { port } => {
-            // One socket for both versions where the machine has both.
+            // One socket for both IP versions, if the machine has both.
             let listener = match TcpListener::bind(("::", *port)).await {
                 Ok(listener) => listener,
                 Err(_) => TcpListener::bind(("0.0.0.0", *port)).await?,
@@ -100,7 +101,7 @@ async fn one_end(command: &ProbeCommand) -> Result<ExitCode> {
     }
 }
 
-/// Whether packets left by an interface since this was asked the last time.
+/// Whether packets left through an interface since the last call.
 fn has_sent(name: &str, counters: &mut BTreeMap<String, u64>) -> bool {
     let path = Path::new("/sys/class/net").join(name).join("statistics/tx_packets");
     let count = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -110,9 +111,9 @@ fn has_sent(name: &str, counters: &mut BTreeMap<String, u64>) -> bool {
 
 async fn serve(listener: &TcpListener) -> Result<ExitCode> {
     loop {
-        // A client that went away before it was greeted is no concern of ours.
+        // A client that left before it was greeted needs no handling.
         if let Ok((mut stream, _)) = listener.accept().await {
-            // Each on its own: who reads nothing keeps nobody waiting.
+            // Each in its own task: a client that does not read delays no other.
             tokio::spawn(async move {
                 let sent = async {
                     stream.write_all(GREETING).await?;
@@ -124,7 +125,7 @@ async fn serve(listener: &TcpListener) -> Result<ExitCode> {
     }
 }
 
-/// Tries all targets at once; their lines come in the order in which they were given.
+/// Tries all targets at once; the lines are in the order in which the targets were given.
 async fn try_all(round: u64, targets: &Targets) -> Vec<String> {
     let greeted = futures::future::join_all(targets.targets.iter().map(|target| greeting(target)));
     let connected = futures::future::join_all(targets.connect.iter().map(|target| connection(target)));
@@ -133,7 +134,7 @@ async fn try_all(round: u64, targets: &Targets) -> Vec<String> {
     all.map(|(target, word)| format!("{round} {target} {word}")).collect()
 }
 
-/// What became of a connection that is to bring a greeting and the rest.
+/// The outcome of a connection that must deliver a greeting and the rest.
 async fn greeting(target: &str) -> &'static str {
     let mut is_greeted = false;
     let whole = async {
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_greeting_and_all_the_rest_is_what_counts() {
+    async fn only_a_greeting_and_all_the_rest_counts() {
         let ours = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let short = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -182,7 +183,7 @@ mod tests {
                 let _ = stream.write_all(b"hello there\n").await;
             }
         });
-        // As a network does that loses full packets: the beginning arrives, and then nothing.
+        // Like a network that drops full packets: the beginning arrives, and then nothing.
         let narrow = tokio::spawn(async move {
             let mut kept = Vec::new();
             while let Ok((mut stream, _)) = short.accept().await {
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_interface_counts_where_packets_leave_by_it() {
+    async fn an_interface_counts_when_packets_leave_through_it() {
         let mut counters = BTreeMap::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,18 +1,18 @@
-//! How far a daemon set or a deployment is, in words for people: a function of the object and its pods.
+//! Describes the progress of a daemon set or deployment: a function of the object and its pods.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// How far.
+/// The progress of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Whether all that should run does.
+    /// Whether everything that should run is running.
     pub is_done: bool,
-    /// What there is to say.
+    /// The description.
     pub text: String,
 }
 
-/// How far a workload is; `pods` are those that its selector finds.
+/// The progress of a workload; `pods` are those that its selector matches.
 #[must_use]
 pub(crate) fn progress(workload: &Value, pods: &[Value]) -> Progress {
     let is_daemon_set = workload["kind"] == "DaemonSet";
@@ -37,7 +37,7 @@ pub(crate) fn progress(workload: &Value, pods: &[Value]) -> Progress {
             "pods",
         ),
     };
-    // A daemon set that is updated on deletion says nothing about the pods that were not replaced yet.
+    // A daemon set with updates on deletion does not count the pods that were not replaced yet.
     let is_on_delete = workload.pointer("/spec/updateStrategy/type").is_some_and(|kind| kind == "OnDelete");
     let is_done = ready >= wanted && (updated >= wanted || is_on_delete);
     if is_done {
@@ -64,7 +64,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     pod.pointer("/metadata/deletionTimestamp").is_none() && conditions.into_iter().flatten().any(is_true)
 }
 
-/// What keeps a pod from being ready.
+/// The reason why a pod is not ready; `None` if there is none.
 #[must_use]
 pub(crate) fn trouble(pod: &Value) -> Option<String> {
     if is_ready(pod) || pod.pointer("/metadata/deletionTimestamp").is_some() {
@@ -92,7 +92,7 @@ pub(crate) fn trouble(pod: &Value) -> Option<String> {
             break;
         }
         if status["started"] == true && status["ready"] == false {
-            reason = format!("{container} runs and is not ready");
+            reason = format!("{container} is running but not ready");
         }
     }
     if reason.is_empty() {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_with_what_is_waited_for() {
+    fn progress_includes_the_reason_for_waiting() {
         let pod = json!({
             "spec": {"nodeName": "n2"},
             "status": {"phase": "Pending", "initContainerStatuses": [
@@ -155,7 +155,7 @@ mod tests {
         let pod = |state: Value| json!({"spec": {"nodeName": "n1"}, "status": {"phase": "Running", "containerStatuses": [state]}});
         let running =
             pod(json!({"name": "calico-node", "started": true, "ready": false, "state": {"running": {}}}));
-        assert_eq!(trouble(&running).unwrap(), "n1: calico-node runs and is not ready");
+        assert_eq!(trouble(&running).unwrap(), "n1: calico-node is running but not ready");
         let ended =
             pod(json!({"name": "calico-node", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}));
         assert_eq!(trouble(&ended).unwrap(), "n1: calico-node ended with 1: Error");

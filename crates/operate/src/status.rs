@@ -1,5 +1,5 @@
-//! `tortie status`: what runs, in which version, how packets are filtered and why, and what is wrong. A report is a function of
-//! [`Facts`]; the shell reads them.
+//! `tortie status`: what is running, in which version, how packets are filtered and why, and what is wrong. A report is
+//! a function of [`Facts`]; the shell reads them.
 
 mod gather;
 mod report;
@@ -11,7 +11,7 @@ pub use report::report;
 
 use serde_json::Value;
 
-/// What was read of a cluster. Lists are empty where a kind does not exist.
+/// The facts about a cluster. Lists are empty if a kind does not exist.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The address of the API.

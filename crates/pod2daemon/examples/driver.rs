@@ -1,4 +1,4 @@
-//! The CSI driver as a process of its own, for tests that kill it: its socket, and the folder of all volumes.
+//! The CSI driver as a separate process, for tests that kill it. Arguments: its socket, and the folder of all volumes.
 
 use pod2daemon::for_tests::{Homes, serve_driver};
 use std::path::Path;

@@ -1,10 +1,11 @@
 //! The CSI driver `csi.tigera.io`: `calico component csi`, `csi-driver`.
 //!
 //! - [`serve`]: the services Identity and Node on a Unix socket.
-//! - `configuration`: what a file on the node says; `request`: what a kubelet asks for, as values, or the code of the refusal;
-//!   `node`: the services.
+//! - `configuration`: the driver's file on the node; `request`: a kubelet's requests as values, or the code of the
+//!   refusal; `node`: the services.
 //!
-//! It has no service Controller: a volume comes and goes with its pod, and the kubelet of the pod's node is the only one who asks.
+//! There is no service Controller: a volume is created and removed with its pod, and only the kubelet of the pod's node
+//! calls the driver.
 
 mod configuration;
 mod node;
@@ -22,26 +23,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tonic::transport::Server;
 
-/// Where the kubelet is waited for.
+/// The default socket for the kubelet.
 const ENDPOINT: &str = "/csi/csi.sock";
-/// Only the kubelet and its helpers, which are root's, may ask.
+/// Only the kubelet and its helpers, which run as root, may connect.
 const MODE: u32 = 0o600;
 
-/// Run Calico's CSI driver: pods get a folder in which Felix opens a socket that is theirs alone.
+/// Run Calico's CSI driver: pods get a folder in which Felix opens a socket for this pod only.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// The name of this node, as Kubernetes has it. `node_id` of /etc/calico/csi/nodeagent.json if it is not given.
+    /// The name of this node in Kubernetes [default: `node_id` of /etc/calico/csi/nodeagent.json].
     #[arg(long, value_name = "NAME")]
     nodeid: Option<String>,
-    /// The least severe message that is logged: error, warn, info, debug. `log_level` of the file if it is not given, else warn.
+    /// The log level: error, warn, info or debug [default: `log_level` of the file, else warn].
     #[arg(long, value_name = "LEVEL")]
     loglevel: Option<String>,
-    /// The socket for the kubelet. `endpoint` of the file if it is not given, else /csi/csi.sock.
+    /// The socket for the kubelet [default: `endpoint` of the file, else /csi/csi.sock].
     #[arg(long, value_name = "PATH")]
     endpoint: Option<String>,
 }
 
-/// What the driver runs with.
+/// The driver's settings.
 #[derive(Debug, PartialEq, Eq)]
 struct Settings {
     node: String,
@@ -53,7 +54,7 @@ struct Settings {
 /// Runs until a signal ends it.
 ///
 /// # Errors
-/// When a flag or the file cannot be used, or the socket cannot be served.
+/// When a flag or the file is invalid, or the socket cannot be served.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let log = Log::start(LevelFilter::WARN);
     let settings = settings(arguments, Configuration::read(&SystemEnvironment)?)?;
@@ -66,13 +67,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Flags come before the file, and the file before what is usual.
+/// Combines flags, the file and the defaults, in this order of precedence.
 fn settings(arguments: &Arguments, file: Configuration) -> Result<Settings> {
     let given = |flag: &Option<String>, field: String| {
         flag.clone().filter(|text| !text.is_empty()).or(Some(field).filter(|text| !text.is_empty()))
     };
     let node = given(&arguments.nodeid, file.node)
-        .context("the node has no name: --nodeid is needed, or a kubelet does not take the driver")?;
+        .context("the node has no name: --nodeid is needed for the kubelet to accept the driver")?;
     let level = given(&arguments.loglevel, file.level).unwrap_or_else(|| "warn".to_owned());
     let level =
         daemon::log::level(&level).with_context(|| format!("--loglevel: {level:?} is not a level"))?;
@@ -84,11 +85,11 @@ fn settings(arguments: &Arguments, file: Configuration) -> Result<Settings> {
 /// Serves the driver at a socket until it is asked to end.
 ///
 /// # Errors
-/// When it cannot.
+/// When the socket cannot be served.
 pub async fn serve(endpoint: &Path, node: String, homes: Homes, shutdown: Shutdown) -> Result<()> {
     let listening = grpc_socket::listen(endpoint, MODE)
         .with_context(|| format!("listening for the kubelet at {}", endpoint.display()))?;
-    tracing::info!(endpoint = %endpoint.display(), node, "the driver is there");
+    tracing::info!(endpoint = %endpoint.display(), node, "the driver is listening");
     Server::builder()
         .add_service(IdentityServer::new(node::Identity))
         .add_service(NodeServer::new(node::Node::new(node, homes)))
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_come_before_the_file() {
+    fn flags_override_the_file() {
         let usual = check(["node1", "-", "-"], "{}").unwrap();
         assert_eq!((usual.level, usual.endpoint.as_path()), (LevelFilter::WARN, Path::new(ENDPOINT)));
         let file = r#"{"node_id": "n", "log_level": "INFO", "endpoint": "/a.sock", "nodeagent_management_home": "/run/x"}"#;

@@ -1,10 +1,10 @@
 //! The FlexVolume driver `nodeagent/uds`: `calico component flexvol`, and `uds` as the kubelet calls it.
 //!
-//! - [`answer`]: one call of the kubelet, answered in JSON on standard output. Standard error stays empty, as the kubelet reads
-//!   both as one; what is to be said otherwise goes to syslog.
-//! - `install`: the driver put in place on the host; `script`: the same by the flags of the script that older images have.
+//! - [`answer`]: one call of the kubelet, answered in JSON on standard output. Standard error stays empty, because the
+//!   kubelet reads both as one stream; other messages are sent to syslog.
+//! - `install`: installs the driver on the host; `script`: the same with the flags of the script in older images.
 //!
-//! FlexVolume is deprecated in Kubernetes, and the CSI driver does the same; clusters of old still have it.
+//! FlexVolume is deprecated in Kubernetes, and the CSI driver replaces it; older clusters still use it.
 
 mod calls;
 mod install;
@@ -20,10 +20,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Who speaks in syslog.
+/// The program's name in syslog.
 const SYSLOG: &str = "FlexVolNodeAgent";
 
-/// Be the FlexVolume driver nodeagent/uds for one call of the kubelet, or install it.
+/// Act as the FlexVolume driver nodeagent/uds for one call of the kubelet, or install it.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -32,33 +32,33 @@ pub struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    /// Say what the driver can do.
+    /// Print the driver's capabilities.
     Init,
-    /// Make a volume.
+    /// Create a volume.
     Mount {
-        /// Where the pod finds it.
+        /// The path of the volume in the pod's folder.
         #[arg(value_name = "DIR")]
         target: PathBuf,
-        /// What the kubelet says about the pod, in JSON.
+        /// The kubelet's information about the pod, in JSON.
         options: String,
-        /// What newer kubelets may add.
+        /// Further arguments of newer kubelets.
         #[arg(hide = true, num_args = 0..)]
         more: Vec<String>,
     },
-    /// Take a volume away.
+    /// Remove a volume.
     Unmount {
-        /// Where the pod found it.
+        /// The path of the volume in the pod's folder.
         #[arg(value_name = "DIR")]
         target: PathBuf,
-        /// What newer kubelets may add.
+        /// Further arguments of newer kubelets.
         #[arg(hide = true, num_args = 0..)]
         more: Vec<String>,
     },
     /// Print the version of the driver.
     Version,
-    /// Copy this program to the host as the driver.
+    /// Install this program on the host as the driver.
     Install {
-        /// The file, in the folder in which the kubelet looks; its name must be uds.
+        /// The file, in the folder where the kubelet looks for drivers; its name must be uds.
         #[arg(long, value_name = "FILE")]
         target: PathBuf,
     },
@@ -66,7 +66,7 @@ enum Command {
     Other(Vec<OsString>),
 }
 
-/// The command line of the driver alone.
+/// The command line of the driver itself.
 #[derive(Debug, Parser)]
 #[command(name = "uds", disable_help_flag = true, disable_help_subcommand = true)]
 struct Line {
@@ -77,16 +77,16 @@ struct Line {
 /// Runs one command.
 ///
 /// # Errors
-/// When the driver cannot be installed. The kubelet gets its errors in JSON.
+/// When the driver cannot be installed. Errors for the kubelet are printed as JSON.
 pub fn main(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     run(&arguments.command)
 }
 
-/// Answers the kubelet, which calls the driver by its name: with these words, of which the first is that name.
+/// Answers the kubelet, which calls the driver by its name. The first of the words is that name.
 pub fn answer_kubelet(words: &[OsString]) -> ExitCode {
     let outcome = match Line::try_parse_from(words) {
         Ok(line) => run(&line.command),
-        // A call that was not foreseen, or not like this.
+        // An unknown call, or one with unexpected arguments.
         Err(error) => {
             let reason = error.to_string();
             print(&Answer::not_supported(reason.lines().next().unwrap_or_default()))
@@ -114,11 +114,11 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// One call, with the host's configuration and syslog.
+/// Answers one call, with the host's configuration and syslog.
 fn on_the_host(words: &[String]) -> anyhow::Result<ExitCode> {
     let log = Log::start(LevelFilter::OFF);
     let configuration = Configuration::read(&SystemEnvironment as &dyn Environment);
-    // Without a syslog it is silent: the answer says what went wrong.
+    // Without a syslog nothing is logged: the answer contains the error.
     let outlets =
         Outlets { screen: LevelFilter::OFF, file: None, syslog: Some((configuration.level, SYSLOG)) };
     let _ = log.set(&outlets);

@@ -1,4 +1,4 @@
-//! What leads from pods to daemons of their node: a folder in the pod, in which Felix opens a socket that is this pod's alone.
+//! Connects pods to daemons of their node: a folder in the pod, in which Felix opens a socket for this pod only.
 //!
 //! ```text
 //! kubelet ─► registrar (who the driver is) ─► csi ──┐
@@ -6,12 +6,13 @@
 //! ```
 //!
 //! - [`csi`]: the CSI driver `csi.tigera.io`, for ephemeral volumes of pods.
-//! - [`registrar`]: makes a CSI driver known to the kubelet.
+//! - [`registrar`]: registers a CSI driver with the kubelet.
 //! - [`flexvol`]: the older FlexVolume driver `nodeagent/uds`, and its installer.
-//! - `volume`: what both drivers do on the node. Every step may be the last one of a process that is killed: the next call
-//!   goes on from what is there.
+//! - `volume`: the work of both drivers on the node. A process may be killed after any step: the next call continues
+//!   from the existing state.
 //!
-//! It refuses volumes that are to outlive their pod, names that could lead anywhere else, and to unmount what is not its own.
+//! It refuses volumes that are to outlive their pod and names that could lead elsewhere, and unmounts only what it has
+//! mounted.
 
 pub mod csi;
 pub mod flexvol;
@@ -19,7 +20,7 @@ mod proto;
 pub mod registrar;
 mod volume;
 
-/// What tests reach into, and nothing else may.
+/// Internals for tests; not for other use.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::csi::serve as serve_driver;

@@ -12,7 +12,7 @@ pub mod csi {
     tonic::include_proto!("csi.v1");
 }
 
-/// How a kubelet learns of plugins.
+/// How a kubelet discovers plugins.
 #[expect(
     missing_docs,
     unused_qualifications,

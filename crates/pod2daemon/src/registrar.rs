@@ -1,12 +1,12 @@
-//! The sidecar that makes a CSI driver known to the kubelet: `csi-node-driver-registrar`, with the flags of Kubernetes' program of that
-//! name, for any driver.
+//! The sidecar that registers a CSI driver with the kubelet: `csi-node-driver-registrar`, with the flags of Kubernetes'
+//! program of that name, for any driver.
 //!
 //! ```text
-//! driver's socket ─► its name ─► <folder>/<name>-reg.sock ─► kubelet asks who is there, and says whether it takes the driver
+//! driver's socket ─► its name ─► <folder>/<name>-reg.sock ─► kubelet queries the driver, and accepts or rejects it
 //! ```
 //!
-//! It waits for the driver for as long as it takes, and ends with an error where the kubelet does not take it: its pod is then started
-//! again, as with Kubernetes' program.
+//! It waits for the driver for as long as it takes, and ends with an error if the kubelet rejects it: its pod is then
+//! restarted, as with Kubernetes' program.
 
 mod driver;
 mod flags;
@@ -26,18 +26,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::transport::Server;
 
-/// Only the kubelet, which is root's, may ask.
+/// Only the kubelet, which runs as root, may connect.
 const MODE: u32 = 0o600;
-/// The mode of older manifests' probes.
+/// The mode for probes of older manifests.
 const PROBE: &str = "kubelet-registration-probe";
 
-/// Make a CSI driver known to the kubelet.
+/// Register a CSI driver with the kubelet.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
     /// The driver's socket.
     #[arg(long, value_name = "PATH", default_value = "/run/csi/socket")]
     csi_address: String,
-    /// The driver's socket as the kubelet sees it.
+    /// The driver's socket as seen by the kubelet.
     #[arg(long, value_name = "PATH")]
     kubelet_registration_path: Option<String>,
     /// The folder in which the kubelet looks for plugins.
@@ -46,16 +46,16 @@ pub struct Arguments {
     /// How long a call to the driver may take.
     #[arg(long, default_value = "1s", value_parser = settings::kinds::go_duration)]
     timeout: Duration,
-    /// Where to serve /healthz, such as :8080; nowhere if empty.
+    /// The address to serve /healthz on, such as :8080; none if empty.
     #[arg(long, value_name = "ADDRESS", default_value = "")]
     http_endpoint: String,
-    /// The port to serve /healthz at; none if 0 or less. The older form of --http-endpoint.
+    /// The port to serve /healthz on; none if 0 or less. The older form of --http-endpoint.
     #[arg(long, value_name = "PORT", default_value_t = 0, allow_negative_numbers = true)]
     health_port: i32,
-    /// `kubelet-registration-probe` only says that all is well, for older manifests; anything else registers.
+    /// `kubelet-registration-probe` only reports success, for older manifests; any other value registers.
     #[arg(long, default_value = "")]
     mode: String,
-    /// How much is logged: from 4 on every call.
+    /// The verbosity of the log: from 4 on every call is logged.
     #[arg(long = "v", value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
     verbosity: i32,
     /// Print the version.
@@ -65,25 +65,25 @@ pub struct Arguments {
     ignored: Ignored,
 }
 
-/// What it does.
+/// The registrar's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The driver's socket.
     pub driver: PathBuf,
-    /// The same as the kubelet sees it.
+    /// The driver's socket as seen by the kubelet.
     pub seen: String,
-    /// Where the kubelet looks.
+    /// The folder where the kubelet looks for plugins.
     pub folder: PathBuf,
     /// How long a call may take.
     pub patience: Duration,
-    /// Where health is served.
+    /// The address of the health server.
     pub health: Option<String>,
 }
 
 /// Runs until a signal ends it.
 ///
 /// # Errors
-/// When a flag cannot be used, or the kubelet does not take the driver.
+/// When a flag is invalid, or the kubelet rejects the driver.
 pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
     if arguments.version == Some(true) {
         return Ok(daemon::exit::print(&format!("{version}\n"))?);
@@ -92,7 +92,7 @@ pub fn main(arguments: &Arguments, version: &str) -> Result<ExitCode> {
     let settings = settings(arguments)?;
     arguments.ignored.warn();
     if arguments.mode == PROBE {
-        tracing::warn!("--mode={PROBE} looks at nothing; a probe of /healthz (--http-endpoint) does");
+        tracing::warn!("--mode={PROBE} checks nothing; a probe of /healthz (--http-endpoint) does");
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -127,7 +127,7 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
 /// Waits for the driver, and registers it until it is asked to end.
 ///
 /// # Errors
-/// When the kubelet does not take the driver, or nothing can be served.
+/// When the kubelet rejects the driver, or a socket cannot be served.
 pub async fn serve(settings: &Settings, shutdown: Shutdown) -> Result<()> {
     let Some(name) = driver::name(settings, &shutdown).await? else { return Ok(()) };
     let socket = settings.folder.join(format!("{name}-reg.sock"));
@@ -150,11 +150,11 @@ pub async fn serve(settings: &Settings, shutdown: Shutdown) -> Result<()> {
     };
     let watched = async {
         let outcome = tokio::select! {
-            Some(reason) = refused.recv() => Err(anyhow::anyhow!("the kubelet does not take driver {name}: {reason}")),
+            Some(reason) = refused.recv() => Err(anyhow::anyhow!("the kubelet rejected driver {name}: {reason}")),
             () = shutdown.requested() => Ok(()),
             outcome = health => outcome,
         };
-        // What is being answered is answered.
+        // Requests in progress are still answered.
         drop(end);
         outcome
     };
@@ -163,10 +163,10 @@ pub async fn serve(settings: &Settings, shutdown: Shutdown) -> Result<()> {
     served.context("serving the kubelet")
 }
 
-/// Whether a driver of this name is registered at a socket.
+/// Checks that a driver of this name is registered at a socket.
 pub(crate) async fn check(socket: &Path, name: &str, patience: Duration) -> Result<()> {
     let found = driver::registered(socket, patience).await?;
-    ensure!(found == name, "it registers {found:?} and not {name:?}");
+    ensure!(found == name, "it registers {found:?} instead of {name:?}");
     Ok(())
 }
 
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_cannot_be_used() {
+    fn invalid_flags() {
         for (line, reason) in [
             ("", "--kubelet-registration-path is needed"),
             ("--kubelet-registration-path=/k --health-port=1 --http-endpoint=:2", "only one of"),

@@ -1,4 +1,4 @@
-//! A volume on its node: made, and taken away again.
+//! Creates and removes volumes on their node.
 //!
 //! ```text
 //! <home>/mount/<name>          the folder, in which Felix opens a socket
@@ -7,8 +7,8 @@
 //! <home>/creds/<name>.json     whose it is; Felix opens the socket when this appears
 //! ```
 //!
-//! What has to be done follows from what is there ([`plan`]), so that calls may come twice, and may go on where a process that was
-//! killed stopped. It refuses to follow links that a pod may have put into its volume.
+//! The steps follow from the existing state ([`plan`]), so that calls may be repeated, and may continue where a killed
+//! process stopped. Links that a pod may have put into its volume are never followed.
 
 mod credentials;
 mod homes;
@@ -32,51 +32,51 @@ use std::path::{Component, Path, PathBuf};
 
 /// The folder inside the volume.
 const INNER: &str = "nodeagent";
-/// What the volume's own file system is made with. Whatever is in the folder does not count.
+/// The options of the volume's own file system. The contents of the inner folder do not count towards its size.
 const TMPFS: &std::ffi::CStr = c"size=8k,mode=0755";
-/// What nothing in a volume needs.
+/// Disables what no volume needs.
 const HARMLESS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 
-/// Why a volume cannot be made or taken away.
+/// Why a volume cannot be created or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The target cannot be a volume's.
+    /// The target is not valid for a volume.
     #[error("the target {} {reason}", path.display())]
     Target {
         /// The target.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Something is mounted there that this program did not mount.
+    /// A file system that this program did not mount is mounted there.
     #[error("{} has a file system of type {kind}, which is not this driver's", path.display())]
     Foreign {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// What kind of file system.
+        /// The type of file system.
         kind: String,
     },
-    /// The name is taken by another pod.
-    #[error("volume {name} is of pod {owner} already")]
+    /// Another pod has a volume of this name.
+    #[error("volume {name} already belongs to pod {owner}")]
     Taken {
         /// The volume.
         name: String,
-        /// Whose it is.
+        /// The pod that has it.
         owner: String,
     },
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     Kernel {
-        /// What was attempted.
+        /// The operation.
         what: &'static str,
-        /// On what.
+        /// The path it was applied to.
         path: PathBuf,
-        /// Its answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// What a pod is to get.
+/// The volume of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
     pub(crate) name: VolumeName,
@@ -85,7 +85,7 @@ pub(crate) struct Volume {
     pub(crate) owner: Credentials,
 }
 
-/// Makes a volume, or what is missing of it.
+/// Creates a volume, or its missing parts.
 pub(crate) fn publish(homes: &Homes, volume: &Volume) -> Result<(), Error> {
     let Volume { name, target, is_read_only, owner } = volume;
     check_target(target)?;
@@ -98,11 +98,11 @@ pub(crate) fn publish(homes: &Homes, volume: &Volume) -> Result<(), Error> {
     let steps = plan::steps(&seen, *is_read_only);
     for step in &steps {
         if let Err(error) = take(*step, &target, &home, *is_read_only) {
-            // A pod that is not started does not come back for what was begun. One that runs keeps what it has.
+            // A pod that is not started will not return to clean up what was begun. A running pod keeps what it has.
             if !seen.leads_home
                 && let Err(second) = unpublish(homes, name, &target)
             {
-                tracing::warn!(error = %second, volume = %name, "what was begun of a volume stays");
+                tracing::warn!(error = %second, volume = %name, "an incomplete volume could not be removed");
             }
             return Err(error);
         }
@@ -112,17 +112,17 @@ pub(crate) fn publish(homes: &Homes, volume: &Volume) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes a volume away, or what is left of it.
+/// Removes a volume, or its remaining parts.
 pub(crate) fn unpublish(homes: &Homes, name: &VolumeName, target: &Path) -> Result<(), Error> {
     check_target(target)?;
-    // Nobody new is served.
+    // First, so that Felix serves no new clients.
     credentials::remove_file(homes, name)?;
     let is_there = std::fs::symlink_metadata(target).is_ok();
     if is_there {
         let target = resolved(target)?;
         let seen = look(&target, &homes.folder(name))?;
         let inner = target.join(INNER);
-        // One over the other: what is inside the lower ones can only be reached when the upper ones are gone.
+        // The layers are stacked: the contents of lower ones are accessible only when the upper ones are gone.
         for _ in 0..seen.layers.max(1) {
             for _ in 0..seen.inner {
                 unmount(&inner)?;
@@ -137,14 +137,14 @@ pub(crate) fn unpublish(homes: &Homes, name: &VolumeName, target: &Path) -> Resu
     Ok(())
 }
 
-/// A path that can only be what it says.
+/// Checks that a path leads nowhere unexpected.
 fn check_target(target: &Path) -> Result<(), Error> {
     let wrong = |reason| Err(Error::Target { path: target.to_owned(), reason });
     if !target.is_absolute() {
         return wrong("is not an absolute path");
     }
     if target.components().any(|part| matches!(part, Component::ParentDir)) {
-        return wrong("has steps upwards (..)");
+        return wrong("has steps to parent folders (..)");
     }
     if target.components().count() < 3 {
         return wrong("is a folder of the system");
@@ -156,12 +156,12 @@ fn check_target(target: &Path) -> Result<(), Error> {
     }
 }
 
-/// The target as the kernel names it: folders above it may be links of the node's administrator.
+/// The target with links resolved: folders above it may be links of the node's administrator.
 fn resolved(target: &Path) -> Result<PathBuf, Error> {
     std::fs::canonicalize(target).map_err(|source| kernel("look at", target, source))
 }
 
-/// What is there of a volume.
+/// Inspects the existing parts of a volume.
 fn look(target: &Path, home: &Path) -> Result<Seen, Error> {
     let mounts = mounts::read().map_err(|source| kernel("read", Path::new(mounts::TABLE), source))?;
     let at = |path: &Path| mounts.iter().filter(|mount| mount.point == path).cloned().collect::<Vec<Mount>>();
@@ -218,32 +218,32 @@ fn remount(path: &Path, place: &OwnedFd, flags: MountFlags) -> Result<(), Error>
         .map_err(|source| kernel("restrict", path, source))
 }
 
-/// A folder that is not reached through a link in its place.
+/// Opens a folder without following a link in its place.
 fn open(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|source| kernel("open", path, source))
 }
 
-/// The name by which system calls that take no descriptors find it.
+/// A path to the descriptor, for system calls that take no descriptors.
 fn path_of(place: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", place.as_raw_fd())
 }
 
 fn unmount(path: &Path) -> Result<(), Error> {
     match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
-        // Nothing is mounted there any more: somebody else was faster.
+        // Nothing is mounted there any more: another process was faster.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(source) => Err(kernel("unmount", path, source)),
     }
 }
 
-/// Makes a folder and those above it, as far as they are missing.
+/// Creates a folder and its missing parents.
 fn make_folder(path: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
-    made.map_err(|source| kernel("make the folder", path, source))
+    made.map_err(|source| kernel("create the folder", path, source))
 }
 
-/// What is gone already is as good as removed.
+/// Removes a file or folder. It is not an error if it is already gone.
 fn remove(what: &'static str, path: &Path, outcome: io::Result<()>) -> Result<(), Error> {
     match outcome {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(kernel(what, path, source)),

@@ -1,9 +1,9 @@
-//! The driver of limits of bandwidth: token buckets on workloads' interfaces and on the devices that their packets are
-//! sent through.
+//! The driver of bandwidth limits: token buckets on workloads' interfaces and on the devices that their packets are
+//! redirected to.
 //!
-//! Ours are the buckets and filters on interfaces of endpoints, as in Calico, and devices whose names begin with
-//! `bwcali`. Everything is read only when a limit changed; hosts without limits are read once, at the start. It refuses to
-//! touch interfaces that no endpoint has.
+//! As in Calico, we own the buckets and filters on interfaces of endpoints, and devices whose names begin with
+//! `bwcali`. The kernel is read only when a limit changed; hosts without limits are read once, at the start. Interfaces
+//! without an endpoint are not touched.
 
 use crate::limits::{Bandwidth, DEVICE_PREFIX, Limit, device_name};
 use messages::InterfaceName;
@@ -11,7 +11,7 @@ use netlink::tc::{Bucket, INGRESS, Operation, Queue, ROOT, TrafficControl};
 use netlink::{DeviceKind, Error, Kernel, Link, LinkRef, NewLink, first_failure};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was seen in the kernel.
+/// The state found in the kernel.
 struct Seen {
     links: BTreeMap<String, Link>,
     queues: Vec<Queue>,
@@ -29,19 +29,19 @@ impl Seen {
     }
 }
 
-/// Brings limits into the kernel.
+/// Brings bandwidth limits into the kernel.
 #[derive(Debug)]
 pub struct BandwidthDriver<T> {
     control: T,
     ticks_in_microsecond: f64,
     is_swept: bool,
     is_unsupported: bool,
-    /// What the kernel does not tell about buckets that we made.
+    /// Properties of our buckets that the kernel does not report.
     minimum_bursts: BTreeMap<u32, (Bucket, u32)>,
 }
 
 impl<T: TrafficControl> BandwidthDriver<T> {
-    /// A driver that has not looked yet.
+    /// A driver that has not read the kernel yet.
     pub fn new(control: T, ticks_in_microsecond: f64) -> Self {
         Self {
             control,
@@ -52,12 +52,12 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         }
     }
 
-    /// What is underneath.
+    /// The underlying traffic control.
     pub fn control(&mut self) -> &mut T {
         &mut self.control
     }
 
-    /// Does what has to be done; returns what failed. `endpoints` are the interfaces that have an endpoint.
+    /// Applies pending changes; returns the failures. `endpoints` are the interfaces that have an endpoint.
     pub fn apply(
         &mut self,
         kernel: &mut dyn Kernel,
@@ -86,7 +86,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         for interface in bandwidth.take_dirty() {
             match self.limit(kernel, &interface, bandwidth, &seen) {
                 Ok(()) => {}
-                // It went away meanwhile; its event comes.
+                // The interface was removed in the meantime; its event will follow.
                 Err(error) if error.is_missing() => {
                     tracing::debug!(%error, %interface, "an interface has disappeared");
                 }
@@ -107,7 +107,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
     fn look(&mut self, kernel: &mut dyn Kernel) -> Result<Seen, Error> {
         let links = kernel.links()?.into_iter().map(|link| (link.name.clone(), link)).collect();
         let queues = match self.control.queues() {
-            // A kernel without traffic control has nothing of ours in it.
+            // A kernel without traffic control has none of our objects.
             Err(error) if error.is_unsupported() => Vec::new(),
             queues => queues?,
         };
@@ -124,7 +124,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         let limits = bandwidth.limits(interface);
         let device = device_name(interface);
         let Some(link) = seen.links.get(interface) else {
-            // What was made for it goes with it.
+            // The device created for the interface is removed with it.
             return match seen.links.contains_key(&device) {
                 true => delete_link(kernel, &device),
                 false => Ok(()),
@@ -137,7 +137,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         }
         match limits.egress {
             None if seen.links.contains_key(&device) => {
-                // Packets pass again before the device goes.
+                // Packets must pass directly again before the device is deleted.
                 if seen.has_ingress(link.index) {
                     self.control.apply(&Operation::DeleteIngress(link.index))?;
                 }
@@ -169,7 +169,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         if !found.up {
             first_failure(kernel.apply(&[netlink::Operation::up(found.index)]))?;
         }
-        // Limited before the first packet is sent there.
+        // The device is limited before the first packet is redirected to it.
         self.set_bucket(&found, limit, seen.bucket(found.index))?;
         if !seen.has_ingress(link.index) {
             self.control.apply(&Operation::AddIngress(link.index))?;
@@ -185,7 +185,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         for priority in others {
             self.control.apply(&Operation::DeleteFilters(link.index, priority))?;
         }
-        // What another plugin made for the same purpose, or we for an earlier interface of this name.
+        // A device for the same purpose, created by another plugin, or by us for an earlier interface of this name.
         let old = target.and_then(|old| seen.links.values().find(|link| link.index == old));
         if let Some(old) = old.filter(|old| {
             old.name != device && (old.name.starts_with("bwp") || old.name.starts_with(DEVICE_PREFIX))
@@ -200,7 +200,7 @@ impl<T: TrafficControl> BandwidthDriver<T> {
         let known = self.minimum_bursts.get(&link.index).copied();
         let is_there = found.is_some_and(|found| {
             let told = Bucket { minimum_burst: 0, ..wanted };
-            // What the kernel does not tell is what we set last, as long as the rest is as we set it.
+            // The kernel does not report the minimum burst; it is what we set last, as long as the rest is unchanged.
             found == told && (wanted.peak_rate == 0 || known == Some((told, wanted.minimum_burst)))
         });
         if !is_there {
@@ -216,14 +216,14 @@ impl<T: TrafficControl> BandwidthDriver<T> {
     }
 }
 
-/// Removes devices that no workload of ours has any more.
+/// Removes devices that no workload of ours uses any more.
 fn sweep(kernel: &mut dyn Kernel, bandwidth: &Bandwidth, seen: &Seen) -> Result<(), Error> {
     let wanted: BTreeSet<String> = bandwidth
         .limited()
         .filter(|interface| bandwidth.limits(interface).egress.is_some())
         .map(|interface| device_name(interface))
         .collect();
-    // Those of interfaces that are there go together with the filters that name them.
+    // Devices of existing interfaces are removed together with the filters that refer to them.
     let of_interfaces: BTreeSet<String> = seen.links.keys().map(|name| device_name(name)).collect();
     let stale = seen.links.values().filter(|link| {
         link.kind == "ifb"
@@ -344,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_come_change_and_go() {
+    fn both_directions_are_set_changed_and_removed() {
         let mut world = World::new();
         let device = device_name("cali1");
         world.bandwidth.set(&"cali1".into(), Limits { ingress: limit(1_000_000), egress: limit(2_000_000) });
         assert_eq!(world.apply().len(), 4);
         assert!(world.has(&device));
         assert_eq!(world.apply(), []);
-        // A new Felix finds everything and leaves it.
+        // A new Felix finds everything and changes nothing.
         world.driver.is_swept = false;
         assert_eq!(world.apply(), []);
         world.bandwidth.set(&"cali1".into(), Limits { ingress: limit(1_000_000), egress: limit(3_000_000) });
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_felix_left_goes() {
+    fn leftovers_of_an_earlier_felix_are_removed() {
         let mut world = World::new();
         world.kernel.with_link(&device_name("cali9"), "ifb");
         let own = world.kernel.with_link(&device_name("cali1"), "ifb");
@@ -415,7 +415,7 @@ mod tests {
         world.bandwidth.interface_changed(&"cali1".into());
         assert_eq!(world.apply(), []);
         assert_eq!(world.driver.minimum_bursts.len(), 1);
-        // Nothing is kept of an interface that is gone.
+        // Nothing is remembered of a removed interface.
         super::delete_link(&mut world.kernel, "cali1").expect("it was there");
         world.bandwidth.interface_changed(&"cali1".into());
         world.apply();
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_goes_with_its_interface() {
+    fn a_device_is_removed_with_its_interface() {
         let mut world = World::new();
         world.bandwidth.set(&"cali1".into(), Limits { ingress: None, egress: limit(1_000_000) });
         world.apply();

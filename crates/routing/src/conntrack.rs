@@ -1,15 +1,15 @@
-//! Forgetting connections of addresses that are gone or have moved, so that packets of an old connection do not take the
-//! way, or the verdict, of one that belonged to another workload.
+//! Removes the connections of addresses that are gone or have moved, so that packets of an old connection do not take
+//! the route, or get the verdict, of one that belonged to another workload.
 //!
-//! Addresses are collected and forgotten together: the connection table is read once for all of them.
+//! Addresses are collected first: the connection table is read once for all of them.
 
 use netlink::netfilter::{Error, conntrack};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What the cleaner needs of the kernel.
+/// The kernel operation that the cleaner needs.
 pub trait Connections {
-    /// Forgets all connections of these addresses; returns how many.
+    /// Removes all connections of these addresses; returns their number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -22,7 +22,7 @@ impl Connections for conntrack::Client {
     }
 }
 
-/// Addresses whose connections are to be forgotten.
+/// Addresses whose connections must be removed.
 #[derive(Debug)]
 pub struct Cleaner<C> {
     connections: C,
@@ -30,23 +30,23 @@ pub struct Cleaner<C> {
 }
 
 impl<C: Connections> Cleaner<C> {
-    /// A cleaner with nothing to do.
+    /// A cleaner without pending addresses.
     pub fn new(connections: C) -> Self {
         Self { connections, pending: BTreeSet::new() }
     }
 
-    /// Takes note of an address that is gone or has moved.
+    /// Adds an address that is gone or has moved.
     pub fn forget(&mut self, address: IpAddr) {
         self.pending.insert(address);
     }
 
-    /// Whether an address still waits for its connections to be forgotten, so that its route must not be used again.
+    /// Whether an address still waits for the removal of its connections, so that it must not get a route again yet.
     #[must_use]
     pub fn is_pending(&self, address: &IpAddr) -> bool {
         self.pending.contains(address)
     }
 
-    /// Forgets; returns how many connections there were. On a failure all addresses stay pending.
+    /// Removes the connections of all pending addresses; returns their number. On a failure all addresses stay pending.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn all_at_once_and_again_after_a_failure() {
+    fn all_addresses_at_once_and_again_after_a_failure() {
         let mut fake = Fake(Vec::new(), true);
         let mut cleaner = Cleaner::new(&mut fake);
         assert_eq!(cleaner.apply(), Ok(0));

@@ -1,9 +1,9 @@
-//! Whatever netlink calls fail, in whichever order: no packet for an address is sent to an interface that no state since the
-//! last complete one has it behind, connections of an address are forgotten before it is behind another interface, and when
-//! nothing fails any more, routes, neighbours, devices and addresses are what is wanted.
+//! Whatever netlink calls fail, in whichever order: packets for an address are never sent to an interface unless some
+//! state since the last complete one had the address behind it; connections of an address are removed before it moves
+//! behind another interface; and once nothing fails any more, routes, neighbours, devices and addresses are as desired.
 //!
-//! A scenario of changes runs against a kernel of plain maps of which every call, from each one on, fails once or for a
-//! while, in each of some ways.
+//! A scenario of changes runs against a kernel built from maps. From each call on, one or more calls are made to fail,
+//! in each of several ways.
 
 use crate::routes::device::{TunnelDevice, TunnelDevices, TunnelKind};
 use crate::routes::{
@@ -28,7 +28,7 @@ const VXLAN: &str = "vxlan.calico";
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Nothing of it is carried out: no memory.
+    /// Nothing is carried out: no memory.
     Refused,
     /// The first operation of a batch is refused, the others are carried out.
     FirstRefused,
@@ -36,7 +36,7 @@ enum How {
     AnswerLost,
 }
 
-/// What was carried out with routes to single addresses and their connections, in order.
+/// The operations carried out on routes to single addresses and on their connections, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Made(IpAddr, u32),
@@ -46,7 +46,7 @@ enum Event {
 
 type Log = Rc<RefCell<Vec<Event>>>;
 
-/// A kernel of which some calls fail.
+/// A kernel in which some calls fail.
 struct Faulty {
     kernel: FakeKernel,
     log: Log,
@@ -140,17 +140,17 @@ impl Kernel for Faulty {
     }
 }
 
-/// What is wanted at one moment.
+/// The desired state at one moment.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
-    /// The interface that each workload's address is behind.
+    /// The interface behind which each workload's address is.
     workloads: BTreeMap<&'static str, &'static str>,
     /// Other nodes' tunnel ends: address, hardware address, host.
     peers: BTreeMap<&'static str, (u8, u8, u8)>,
-    /// Blocks of other nodes, by which node's tunnel; none for the direct way.
+    /// Blocks of other nodes, by the node whose tunnel they use; `None` for direct routes.
     blocks: BTreeMap<&'static str, Option<u8>>,
     has_tunnel: bool,
-    /// The interface that has an address to speak BGP with.
+    /// The interface that has an address for BGP.
     peering: Option<&'static str>,
 }
 
@@ -167,7 +167,7 @@ fn scenario() -> Vec<Wanted> {
         now.peers.insert("n2", (2, 2, 2));
         now.blocks.insert("10.66.2.0/26", Some(2));
     });
-    // An address goes over to another workload.
+    // An address moves to another workload.
     moment(&mut |now| _ = now.workloads.insert("10.0.0.1/32", "cali2"));
     moment(&mut |now| {
         now.peers.insert("n2", (2, 7, 2));
@@ -175,7 +175,7 @@ fn scenario() -> Vec<Wanted> {
         now.blocks.insert("10.66.3.0/26", Some(3));
         now.peering = Some("cali2");
     });
-    // Two addresses change places, and a block is reached directly.
+    // Two addresses are swapped, and a block becomes directly reachable.
     moment(&mut |now| {
         now.workloads.insert("10.0.0.1/32", "cali1");
         now.workloads.insert("10.0.0.2/32", "cali2");
@@ -196,7 +196,7 @@ fn scenario() -> Vec<Wanted> {
     all
 }
 
-/// Takes note of whose connections are forgotten.
+/// Records the addresses whose connections are removed.
 struct Forgetful(Log);
 
 impl ConnectionCleanup for Forgetful {
@@ -255,7 +255,7 @@ impl World {
             addresses,
             forgetful: Forgetful(log),
             known: None,
-            // New interfaces are left alone for a while; that is over.
+            // The grace period of new interfaces has passed.
             now: now + Duration::from_secs(60),
         }
     }
@@ -310,7 +310,7 @@ impl World {
         }
     }
 
-    /// One round as the runner goes through it, and the events that come of it.
+    /// One round as the runner performs it, and the resulting events.
     fn round(&mut self) -> Outcome {
         let mut all = Outcome::default();
         let mut note = |outcome: Outcome| {
@@ -336,7 +336,7 @@ impl World {
         all
     }
 
-    /// What is in the kernel, with devices by name.
+    /// The state of the kernel, with devices by name.
     fn state(&mut self) -> BTreeSet<String> {
         let kernel = &mut self.kernel.kernel;
         let links = kernel.links().expect("links");
@@ -379,18 +379,18 @@ impl World {
     }
 }
 
-/// Neighbours of an interface that lost its address stay there, as with Calico: packets are not sent by them.
+/// Neighbours of an interface that lost its address remain, as in Calico: no packets are sent to them.
 fn without_old_neighbours(state: BTreeSet<String>) -> BTreeSet<String> {
     state.into_iter().filter(|line| !(line.starts_with("cali") && line.contains(" knows "))).collect()
 }
 
-/// Runs the scenario with these calls failing; how many calls there were, and what is in the kernel in the end.
+/// Runs the scenario with these calls failing; returns the number of calls and the final state of the kernel.
 fn run(failing: Range<usize>, how: How) -> (usize, BTreeSet<String>) {
     let what = format!("calls {failing:?} fail: {how:?}");
     let mut world = World::new(failing, how);
     let nothing = Wanted::default();
     let scenario = scenario();
-    // Behind which interfaces an address may be: by any state since the last complete one.
+    // The interfaces behind which an address may be: those of any state since the last complete one.
     let mut may_be: BTreeMap<IpNet, BTreeSet<&str>> = BTreeMap::new();
     for (place, next) in scenario.iter().enumerate() {
         let before = place.checked_sub(1).map_or(&nothing, |place| &scenario[place]);
@@ -415,7 +415,7 @@ fn run(failing: Range<usize>, how: How) -> (usize, BTreeSet<String>) {
         }
     }
     let calls = world.kernel.calls;
-    // Nothing fails any more.
+    // From here on nothing fails.
     world.kernel.failing = 0..0;
     for round in 0.. {
         let outcome = world.round();
@@ -429,7 +429,7 @@ fn run(failing: Range<usize>, how: How) -> (usize, BTreeSet<String>) {
     (calls, without_old_neighbours(world.state()))
 }
 
-/// Before an address is behind another interface, its old route is gone, and its connections are forgotten after that.
+/// Before an address is behind another interface, its old route is removed, and then its connections.
 fn check_connections(log: &[Event], what: &str) {
     let mut known: BTreeMap<IpAddr, (u32, bool, bool)> = BTreeMap::new();
     for event in log {
@@ -456,7 +456,7 @@ fn check_connections(log: &[Event], what: &str) {
 }
 
 #[test]
-fn routes_neighbours_and_devices_come_to_what_is_wanted() {
+fn routes_neighbours_and_devices_reach_the_desired_state() {
     let (calls, expected) = run(0..0, How::Refused);
     assert!(calls > 20, "{calls}");
     assert!(expected.iter().any(|line| line.starts_with("vxlan.calico forwards")), "{expected:#?}");

@@ -1,9 +1,9 @@
-//! Limits of bandwidth: what each workload's interface should be limited to.
+//! Bandwidth limits: the desired limits of each workload's interface.
 //!
-//! Packets to a workload leave the host by its interface and are limited there. Packets from it come in by that interface,
-//! where nothing can wait; they are sent through a device of their own, and limited as they leave for that one. Limits of
-//! packets in a second and of connections are rules, and none of this. What is to be done about a difference is
-//! [`crate::bandwidth`]'s matter.
+//! Packets to a workload leave the host by its interface and are limited there. Packets from it arrive on that
+//! interface, where they cannot be queued; they are redirected to a separate device, and limited as they leave through
+//! it. Limits of packet rates and connection counts are rules, and not handled here. [`crate::bandwidth`] applies the
+//! differences.
 
 use api::QoSControls;
 use delta::Changes;
@@ -13,29 +13,29 @@ use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// What the names of our devices begin with.
+/// The prefix of our devices' names.
 pub const DEVICE_PREFIX: &str = "bwcali";
-/// The longest name that a device can have.
+/// The longest device name.
 const NAME_LENGTH: usize = 15;
-/// How long a packet may wait, in microseconds.
+/// The longest time that a packet may be queued, in microseconds.
 const LATENCY: f64 = 25_000.0;
-/// What a frame has beside the packet.
+/// The length of the frame header, which the MTU does not include.
 const FRAME_HEADER: u32 = 14;
 
-/// One direction, as users ask for it.
+/// The limit of one direction, in the units that users configure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
-    /// Bits in a second.
+    /// Bits per second.
     pub rate: u64,
-    /// Bits at once.
+    /// The size of a burst, in bits.
     pub burst: u64,
-    /// Bits in a second during a burst; 0 for no limit.
+    /// Bits per second during a burst; 0 for no limit.
     pub peak_rate: u64,
-    /// Bytes at once under the peak rate.
+    /// Bytes that may pass at once under the peak rate.
     pub minimum_burst: u32,
 }
 
-/// Both directions, seen from the workload.
+/// The limits of both directions, as seen from the workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Packets to it.
@@ -45,7 +45,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What an endpoint's settings ask for.
+    /// The limits that an endpoint's settings specify.
     #[must_use]
     pub fn of(controls: Option<&QoSControls>) -> Self {
         let Some(controls) = controls else { return Self::default() };
@@ -80,9 +80,9 @@ impl Limits {
 }
 
 impl Limit {
-    /// The bucket on a device with this MTU; the scheduler's ticks in a microsecond are the kernel's.
+    /// The bucket for a device with this MTU; `ticks_in_microsecond` is a constant of the kernel's scheduler.
     ///
-    /// A limit that is too small to be one is made the smallest there is: packets are held back, never let through.
+    /// A limit that is too small is raised to the smallest possible one: packets are then held back, never unlimited.
     #[must_use]
     pub fn bucket(&self, mtu: u32, ticks_in_microsecond: f64) -> Bucket {
         let (rate, depth, mut limit) = shape(self.rate / 8, self.burst / 8, ticks_in_microsecond);
@@ -98,7 +98,7 @@ impl Limit {
     }
 }
 
-/// Rate in bytes, depth in ticks, and how much may wait.
+/// The rate in bytes per second, the depth in ticks, and how many bytes may wait.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -113,19 +113,19 @@ fn shape(rate: u64, burst: u64, ticks_in_microsecond: f64) -> (u64, u32, u32) {
     (rate, depth.max(1), limit)
 }
 
-/// The device that packets from a workload are sent through.
+/// The device that packets from a workload are redirected to.
 #[must_use]
 pub fn device_name(interface: &str) -> String {
     let mut name = DEVICE_PREFIX.to_owned();
     for byte in Sha512::digest(interface.as_bytes()) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(name, "{byte:02x}");
     }
     name.truncate(NAME_LENGTH);
     name
 }
 
-/// The limits of all workloads, and whose have to be looked at.
+/// The limits of all workloads, and the interfaces that have to be checked.
 #[derive(Clone, Debug, Default)]
 pub struct Bandwidth {
     wanted: BTreeMap<InterfaceName, Limits>,
@@ -133,7 +133,7 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// An endpoint with this interface is there.
+    /// Sets the limits of an interface that has an endpoint.
     pub fn set(&mut self, interface: &InterfaceName, limits: Limits) {
         let old = match limits.is_none() {
             true => self.wanted.remove(interface).unwrap_or_default(),
@@ -144,21 +144,21 @@ impl Bandwidth {
         }
     }
 
-    /// Takes over what is wanted, by interface; nothing is left.
+    /// Takes over the changes of desired limits by interface; `changes` is empty afterwards.
     pub fn take(&mut self, changes: &mut Changes<InterfaceName, Limits>) {
         for (interface, limits) in std::mem::take(changes) {
             self.set(&interface, limits.unwrap_or_default());
         }
     }
 
-    /// An interface came, went or changed.
+    /// Notes that an interface was added, removed or changed.
     pub fn interface_changed(&mut self, name: &InterfaceName) {
         if self.wanted.contains_key(name) {
             self.dirty.insert(name.clone());
         }
     }
 
-    /// What an interface should be limited to.
+    /// The desired limits of an interface.
     #[must_use]
     pub fn limits(&self, interface: &str) -> Limits {
         self.wanted.get(interface).copied().unwrap_or_default()
@@ -169,17 +169,17 @@ impl Bandwidth {
         self.wanted.keys()
     }
 
-    /// The interfaces that have to be looked at.
+    /// Takes the interfaces that have to be checked.
     pub fn take_dirty(&mut self) -> BTreeSet<InterfaceName> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// An interface has to be looked at again.
+    /// Marks an interface to be checked again.
     pub fn keep_dirty(&mut self, interface: InterfaceName) {
         self.dirty.insert(interface);
     }
 
-    /// Whether nothing has to be looked at.
+    /// Whether no interface has to be checked.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.dirty.is_empty()
@@ -195,33 +195,33 @@ mod tests {
     const TICKS: f64 = 15.625;
 
     #[test]
-    fn buckets_are_calicos() {
-        // 10 Mbit/s, 4 Gibit at once: the depth is cut off at the largest number, as is what may wait.
+    fn buckets_match_calicos() {
+        // 10 Mbit/s with a burst of 4 Gibit: the depth and the queue length are capped at the largest number.
         let limit = Limit { rate: 10_000_000, burst: 4 << 30, ..Limit::default() };
         let wanted = Bucket { rate: 1_250_000, depth: u32::MAX, limit: u32::MAX, ..Bucket::default() };
         assert_eq!(limit.bucket(1500, TICKS), wanted);
-        // 1 Mbit/s, 80 kbit at once: 80 ms are 1,250,000 ticks; 3,125 bytes more may wait.
+        // 1 Mbit/s with a burst of 80 kbit: 80 ms are 1,250,000 ticks; 3,125 bytes more may wait.
         let limit = Limit { rate: 1_000_000, burst: 80_000, ..Limit::default() };
         let wanted = Bucket { rate: 125_000, depth: 1_250_000, limit: 1_253_125, ..Bucket::default() };
         assert_eq!(limit.bucket(1500, TICKS), wanted);
-        // A peak rate: 2,000 bytes at 250,000 bytes/s are 8 ms, 125,000 ticks; the smaller limit counts.
+        // A peak rate: 2,000 bytes at 250,000 bytes/s are 8 ms, 125,000 ticks; the smaller limit applies.
         let limit = Limit { peak_rate: 2_000_000, minimum_burst: 2000, ..limit };
         let wanted = Bucket { limit: 131_250, peak_rate: 250_000, minimum_burst: 2000, ..wanted };
         assert_eq!(limit.bucket(1500, TICKS), wanted);
         assert_eq!(Limit { minimum_burst: 100, ..limit }.bucket(1500, TICKS).minimum_burst, 1514);
-        // Nothing becomes a bucket that the kernel would refuse.
+        // No limit becomes a bucket that the kernel would refuse.
         let least = Limit { rate: 1, ..Limit::default() }.bucket(1500, TICKS);
         assert_eq!(least, Bucket { rate: 1, depth: 1, limit: 1, ..Bucket::default() });
     }
 
     #[test]
     fn devices_are_named_as_calico_names_them() {
-        // The digits are the first of the SHA-512 of the interface's name.
+        // The digits are the beginning of the SHA-512 of the interface's name.
         assert_eq!(device_name("cali12345678901"), "bwcali16fffcf1d");
     }
 
     #[test]
-    fn only_changes_are_looked_at() {
+    fn only_changed_interfaces_are_checked() {
         let mut bandwidth = Bandwidth::default();
         let controls = QoSControls { ingress_bandwidth: 1000, ingress_burst: 1000, ..QoSControls::default() };
         bandwidth.set(&"cali1".into(), Limits::of(None));

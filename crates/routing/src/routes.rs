@@ -1,8 +1,9 @@
-//! Routes, neighbours, forwarding entries, tunnel devices and link addresses: what should be there, what is there, and the
-//! difference as one batch of netlink operations.
+//! Routes, neighbours, forwarding entries, tunnel devices and link addresses: the desired state, the actual state, and
+//! the difference as one batch of netlink operations.
 //!
-//! - [`RouteTable`]: the routes of one table; several parts of Felix may want one destination, and [`RouteClass`] decides.
-//! - [`Ownership`]: which of the routes that are found are ours.
+//! - [`RouteTable`]: the routes of one table; where several parts of Felix want one destination, [`RouteClass`]
+//!   decides.
+//! - [`Ownership`]: decides which of the routes found in the kernel are ours.
 //! - [`TunnelNeighbours`]: neighbours and forwarding entries of a VXLAN device.
 //! - [`device`]: the tunnel devices themselves.
 //! - [`LinkAddresses`]: addresses of workloads' interfaces, for BGP with the workload.
@@ -35,14 +36,14 @@ use netlink::MacAddress;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Who wants a route. Where several want the same destination, the first in this order has it.
+/// The purpose of a route. Where several routes want the same destination, the first in this order gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteClass {
     /// To a workload of this host.
     LocalWorkload,
-    /// To a service, for the host's own packets: to the device where eBPF programs give them a backend.
+    /// To a service, for the host's own packets: by the device where eBPF programs choose a backend.
     Service,
-    /// By the WireGuard device, or not by it; in a table of its own.
+    /// By the WireGuard device, or past it; in a table of its own.
     Wireguard,
     /// To a node of the same subnet, in a pool with VXLAN.
     VxlanSameSubnet,
@@ -54,16 +55,16 @@ pub enum RouteClass {
     IpipTunnel,
     /// To a node, in a pool without encapsulation.
     NoEncap,
-    /// A block of ours: what no workload has is dropped. Pools with VXLAN.
+    /// Drops packets to addresses of our blocks that no workload has. Pools with VXLAN.
     BlackholeVxlan,
-    /// The same for pools with IP in IP.
+    /// Drops packets to addresses of our blocks that no workload has. Pools with IP in IP.
     BlackholeIpip,
-    /// The same for pools without encapsulation.
+    /// Drops packets to addresses of our blocks that no workload has. Pools without encapsulation.
     BlackholeNoEncap,
 }
 
 impl RouteClass {
-    /// All of them, in order.
+    /// All classes, in order of preference.
     pub const ALL: [Self; 11] = [
         Self::LocalWorkload,
         Self::Service,
@@ -78,7 +79,7 @@ impl RouteClass {
         Self::BlackholeNoEncap,
     ];
 
-    /// Whether packets leave the host.
+    /// Whether packets on such a route leave the host.
     #[must_use]
     pub const fn is_remote(self) -> bool {
         use RouteClass::{IpipSameSubnet, IpipTunnel, NoEncap, VxlanSameSubnet, VxlanTunnel};
@@ -86,7 +87,7 @@ impl RouteClass {
     }
 }
 
-/// The device of a route, by name; none for routes that drop.
+/// The name of a route's device; `None` for routes that drop.
 pub type Device = Option<InterfaceName>;
 
 /// The identity of a route within its table.
@@ -111,13 +112,13 @@ impl RouteKey {
 pub struct Target {
     /// The way.
     pub way: Way,
-    /// Who is said to have made it; none for the table's default.
+    /// The protocol number; `None` for the table's default.
     pub protocol: Option<u8>,
-    /// The largest packet; none for the device's.
+    /// The largest packet; `None` for the device's MTU.
     pub mtu: Option<u32>,
     /// The hardware address of the neighbour, where it is known.
     pub mac: Option<MacAddress>,
-    /// The source address that it suggests; none for the table's.
+    /// The preferred source address; `None` for the table's.
     pub source: Option<IpAddr>,
 }
 
@@ -126,11 +127,11 @@ pub struct Target {
 pub enum Way {
     /// The destination is directly on the device.
     Direct,
-    /// By a neighbour that counts as reachable on the device whatever its address.
+    /// By a gateway that counts as reachable on the device whatever its address.
     Gateway(IpAddr),
     /// Nowhere: packets are dropped.
     Blackhole,
-    /// Not by this table: the search goes on in the next.
+    /// Not by this table: the lookup continues in the next.
     Throw,
 }
 
@@ -142,17 +143,17 @@ impl Target {
     }
 }
 
-/// What came of bringing the kernel to the desired state.
+/// The result of bringing the kernel to the desired state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What failed and will be tried again, in words.
+    /// What failed and will be retried, as text.
     pub failures: Vec<String>,
     /// When to call again even if nothing changes.
     pub again_in: Option<Duration>,
 }
 
 impl Outcome {
-    /// Whether everything is as it should be.
+    /// Whether everything is as desired.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.failures.is_empty()

@@ -1,17 +1,17 @@
-//! WireGuard in the kernel, for one IP version: device, keys, peers, a routing table of its own, and the rule that leads
-//! there.
+//! WireGuard in the kernel, for one IP version: device, keys, peers, a routing table of its own, and the rule that
+//! leads to it.
 //!
 //! ```text
 //!  every packet ─► rule 99: not marked as WireGuard's own? ─► table 1 ─► by wireguard.cali, or "throw": as if nothing
 //!                                                                       were here
 //! ```
 //!
-//! What is ours: the device of the configured name and of kind `wireguard`; the table whose number settings give to Felix;
-//! rules that lead to it. The device's private key is made here once and
-//! given to the kernel, which keeps it over restarts of Felix; the public one is the kernel's answer, and is reported.
+//! We own the device of the configured name and of kind `wireguard`, the table that settings reserve for Felix, and
+//! rules that lead to that table. The device's private key is generated here once and given to the kernel, which keeps
+//! it over restarts of Felix. The public key is read back from the kernel and reported.
 //!
-//! A kernel without WireGuard is not a failure: it is said once, loudly, is in the health report, and packets go
-//! unencrypted as before, because nodes publish no key then. It is tried again with every refresh.
+//! A kernel without WireGuard is not a failure: this is logged once, as an error, and appears in the health report.
+//! Packets go unencrypted as before, because nodes publish no key then. Every refresh tries again.
 
 mod device;
 mod peers;
@@ -28,48 +28,48 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// What does not change.
+/// The fixed settings of WireGuard for one IP version.
 #[derive(Clone, Debug)]
 pub struct KernelSettings {
     /// The IP version.
     pub version: IpVersion,
-    /// The device.
+    /// The name of the device.
     pub interface: InterfaceName,
     /// The UDP port.
     pub port: u16,
     /// Whether packets of the hosts themselves are encrypted too.
     pub encrypt_hosts: bool,
-    /// Whether it is to be there at all.
+    /// Whether WireGuard is enabled.
     pub enabled: bool,
     /// The mark of WireGuard's own packets.
     pub mark: u32,
-    /// The table.
+    /// The number of the routing table.
     pub table: u32,
-    /// The rule's place.
+    /// The priority of the rule.
     pub rule_priority: u32,
-    /// The largest packet; none to leave it.
+    /// The MTU of the device; `None` to leave it unchanged.
     pub mtu: Option<u32>,
     /// The protocol number of routes.
     pub protocol: u8,
-    /// Whether routes are ours to make.
+    /// Whether Felix programs routes.
     pub makes_routes: bool,
-    /// Whether each peer is worked on by a thread of the kernel's.
+    /// Whether each peer is processed by its own kernel thread.
     pub threaded: bool,
 }
 
-/// A peer as it should be.
+/// The desired state of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPeer {
-    /// Where it is reached.
+    /// The address at which it is reached.
     pub endpoint: SocketAddr,
-    /// How often it is sent something, in seconds.
+    /// The interval of keepalive packets, in seconds.
     pub keepalive: u16,
-    /// What is behind it.
+    /// The networks behind it.
     pub allowed: BTreeSet<IpNet>,
 }
 
 impl WantedPeer {
-    /// What the kernel has, in the same words; an endpoint that it lacks is one that nobody wants.
+    /// The state of a peer found in the kernel; a peer without endpoint gets one that is never wanted.
     #[must_use]
     pub fn found(peer: &Peer) -> Self {
         let nowhere = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
@@ -81,16 +81,16 @@ impl WantedPeer {
     }
 }
 
-/// What is wanted of WireGuard, as far as it changed since the driver took it.
+/// The changes of the desired WireGuard state since the driver took it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WireguardChanges {
-    /// The address of the device, if that changed.
+    /// The address of the device, if it changed.
     pub address: Option<Option<IpAddr>>,
     /// Peers by key.
     pub peers: Changes<PublicKey, WantedPeer>,
-    /// What the datastore says about our own key, if it said anything.
+    /// Our own key as the datastore has it, if the datastore reported it.
     pub published: Option<Option<PublicKey>>,
-    /// Routes of its own table.
+    /// Routes of the WireGuard table.
     pub routes: RouteChanges,
 }
 
@@ -102,7 +102,7 @@ pub struct Wireguard {
     settings: KernelSettings,
     /// The address that the device should have.
     address: Option<IpAddr>,
-    /// Peers as they should be and as they are.
+    /// The desired and the actual peers.
     peers: Delta<PublicKey, WantedPeer>,
     table: Option<RouteTable>,
     open: Open,
@@ -111,18 +111,18 @@ pub struct Wireguard {
     is_device_known: bool,
     is_rule_known: bool,
     is_threading_set: bool,
-    /// Whether there is nothing of it any more, where it is not enabled.
+    /// Whether nothing of it is left, where it is not enabled.
     is_gone: bool,
     programmed_address: Option<Option<IpAddr>>,
     key: Option<PublicKey>,
-    /// Whether the kernel's key is another one than peers were chosen by.
+    /// Whether the kernel's key differs from the one that peers were chosen for.
     is_key_new: bool,
-    /// The device as it was read when its key was found to be new.
+    /// The device as it was read when its new key was noticed.
     seen: Option<Device>,
-    /// What the datastore said about our key since it was reported last.
+    /// Our key as the datastore has it, received since it was last reported.
     published: Option<Option<PublicKey>>,
     reported: Option<Option<PublicKey>>,
-    /// Why the kernel cannot, where it cannot.
+    /// Why the kernel does not support it, if it does not.
     unsupported: Option<String>,
     was_told: bool,
 }
@@ -133,7 +133,7 @@ impl std::fmt::Debug for Wireguard {
     }
 }
 
-/// Nobody's connections are forgotten: a packet that goes by WireGuard is the same packet.
+/// Keeps all connections: a packet that goes through WireGuard is the same packet.
 struct KeepConnections;
 
 impl ConnectionCleanup for KeepConnections {
@@ -142,7 +142,7 @@ impl ConnectionCleanup for KeepConnections {
 }
 
 impl Wireguard {
-    /// Nothing is known yet.
+    /// WireGuard before anything is known.
     #[must_use]
     pub fn new(settings: KernelSettings, open: Open) -> Self {
         let family = family(settings.version);
@@ -183,7 +183,7 @@ impl Wireguard {
         }
     }
 
-    /// Takes over what is wanted; nothing is left.
+    /// Takes over the changes of the desired state; `changes` is empty afterwards.
     pub fn take(&mut self, changes: &mut WireguardChanges) {
         if let Some(address) = changes.address.take() {
             self.address = address;
@@ -203,24 +203,25 @@ impl Wireguard {
         }
     }
 
-    /// The peers that should be there, by key.
+    /// The desired peers, by key.
     pub fn wanted_peers(&self) -> impl Iterator<Item = (&PublicKey, &WantedPeer)> {
         self.peers.all_desired()
     }
 
-    /// The kernel's key, if it is another one than at the last call. A peer with our own key is none, and the kernel would
-    /// not take it: [`Wireguard::apply`] waits for those who choose peers to know the key, and is then called again.
+    /// The kernel's key, if it changed since the last call. A peer with our own key is ourselves, and the kernel would
+    /// not accept it. Therefore [`Wireguard::apply`] waits until the code that chooses peers knows the key, and is then
+    /// called again.
     pub fn take_new_key(&mut self) -> Option<Option<PublicKey>> {
         std::mem::take(&mut self.is_key_new).then_some(self.key)
     }
 
-    /// Whether it is to be there.
+    /// Whether WireGuard is enabled.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.settings.enabled
     }
 
-    /// The routes.
+    /// The routes of the WireGuard table.
     pub fn table(&mut self) -> Option<&mut RouteTable> {
         self.table.as_mut()
     }
@@ -231,7 +232,7 @@ impl Wireguard {
         self.settings.version
     }
 
-    /// The device.
+    /// The name of the device.
     #[must_use]
     pub fn interface(&self) -> &InterfaceName {
         &self.settings.interface
@@ -243,7 +244,7 @@ impl Wireguard {
         self.unsupported.as_deref()
     }
 
-    /// Says that somebody else may have changed anything.
+    /// Marks everything as possibly changed by other programs.
     pub fn invalidate(&mut self) {
         self.is_link_known = false;
         self.is_device_known = false;
@@ -256,9 +257,9 @@ impl Wireguard {
         self.table.iter_mut().for_each(RouteTable::invalidate);
     }
 
-    /// An interface is there, up or not, or gone.
+    /// Notes that an interface exists, up or down, or is gone.
     pub fn interface_is(&mut self, name: &InterfaceName, index: Option<u32>, up: bool, now: Instant) {
-        // The table has routes by no other device.
+        // The table has routes by this device only.
         if *name != self.settings.interface {
             return;
         }
@@ -276,7 +277,7 @@ impl Wireguard {
         self.seen = None;
     }
 
-    /// Brings the kernel there.
+    /// Brings the kernel to the desired state.
     pub fn apply(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Outcome {
         match self.settings.enabled {
             true => self.bring_about(kernel, now),
@@ -284,8 +285,8 @@ impl Wireguard {
         }
     }
 
-    /// The key to be reported, if another one was reported before or the datastore has another: empty for none. To be
-    /// asked after [`Wireguard::apply`].
+    /// The key to report, if another key was reported before or the datastore has another: empty for none. Call it
+    /// after [`Wireguard::apply`].
     pub fn take_report(&mut self) -> Option<String> {
         let is_known = match self.settings.enabled {
             true => self.is_device_known || self.unsupported.is_some(),
@@ -320,7 +321,7 @@ impl Wireguard {
                 self.cannot(&error.to_string());
                 return Outcome::default();
             }
-            // The next attempt begins with a socket and a look of its own.
+            // The next attempt starts with a new socket and reads everything again.
             self.is_device_known = false;
             self.devices = None;
             outcome.failures.push(error.to_string());
@@ -334,7 +335,7 @@ impl Wireguard {
             outcome.again_in = routes.again_in;
         }
         self.set_threading();
-        // Only when everything else is in place may packets look at the table.
+        // Packets may look at the table only once everything else is in place.
         if outcome.is_done() && !self.is_rule_known {
             let wanted = rule::wanted(self.family(), &self.settings);
             match rule::bring_about(kernel, self.family(), self.settings.table, Some(&wanted)) {
@@ -345,14 +346,14 @@ impl Wireguard {
         outcome
     }
 
-    /// The link and its address.
+    /// Creates and configures the link and its address.
     fn bring_up(&mut self, kernel: &mut dyn Kernel) -> Result<(), Trouble> {
         let address = self.address;
         if self.is_link_known && self.programmed_address == Some(address) {
             return Ok(());
         }
         if self.settings.encrypt_hosts && self.settings.version == IpVersion::V4 {
-            // Without it the reverse path check does not know that packets of the tunnel are marked.
+            // Without this the reverse path check ignores that packets of the tunnel are marked.
             sysctl::ensure("net/ipv4/conf/all/src_valid_mark", "1")?;
         }
         device::bring_about(kernel, &self.settings.interface, self.family(), self.settings.mtu, address)?;
@@ -361,7 +362,7 @@ impl Wireguard {
         Ok(())
     }
 
-    /// Key, port, mark and peers.
+    /// Sets key, port, mark and peers.
     fn set_peers(&mut self) -> netlink::Result<()> {
         let name = self.settings.interface.clone();
         let devices = match &mut self.devices {
@@ -380,8 +381,8 @@ impl Wireguard {
                     let private_key = Some(PrivateKey::generate().map_err(|error| no_randomness(&error))?);
                     let key = netlink::wireguard::DeviceChange { private_key, ..Default::default() };
                     devices.configure(&name, &key)?;
-                    tracing::info!(device = %name, "made a new WireGuard key");
-                    // The kernel works out the public half.
+                    tracing::info!(device = %name, "created a new WireGuard key");
+                    // The kernel derives the public half.
                     devices.device(&name)?.ok_or_else(|| gone(&name))?
                 }
             };
@@ -407,7 +408,7 @@ impl Wireguard {
         Ok(())
     }
 
-    /// The kernel takes this only from a device that has a peer.
+    /// The kernel accepts this setting only for a device that has a peer.
     fn set_threading(&mut self) {
         if self.is_threading_set || !self.is_device_known || self.peers.desired_count() == 0 {
             return;
@@ -424,15 +425,15 @@ impl Wireguard {
         if !std::mem::replace(&mut self.was_told, true) {
             tracing::error!(
                 reason, %device,
-                "WireGuard is enabled and this kernel has none: packets between this node and others are NOT encrypted"
+                "WireGuard is enabled but this kernel lacks it: packets between this node and others are NOT encrypted"
             );
         }
         self.key = None;
         self.devices = None;
-        self.unsupported = Some(format!("WireGuard is enabled and not supported by the kernel: {reason}"));
+        self.unsupported = Some(format!("WireGuard is enabled but not supported by the kernel: {reason}"));
     }
 
-    /// Removes what an earlier Felix made, where WireGuard is not enabled.
+    /// Removes what an earlier Felix created, where WireGuard is not enabled.
     fn remove(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Outcome {
         if self.is_gone {
             return Outcome::default();
@@ -452,7 +453,7 @@ impl Wireguard {
                 false
             }
         };
-        // Where there is no other trace of WireGuard, what is in the table is somebody else's.
+        // Without any other trace of WireGuard, the routes in the table belong to another program.
         if let Some(table) = self.table.as_mut().filter(|_| had_rule || had_device) {
             outcome.failures.extend(table.apply(kernel, &mut KeepConnections, now).failures);
         }
@@ -465,7 +466,7 @@ impl Wireguard {
     }
 }
 
-/// The IP version as the kernel's tables have it.
+/// The family of an IP version.
 #[must_use]
 pub fn family(version: IpVersion) -> Family {
     match version {
@@ -474,7 +475,7 @@ pub fn family(version: IpVersion) -> Family {
     }
 }
 
-/// Why the device is not there.
+/// Why the device could not be set up.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error(transparent)]
@@ -491,6 +492,6 @@ fn gone(name: &str) -> netlink::Error {
 }
 
 fn no_randomness(error: &std::io::Error) -> netlink::Error {
-    let what = format!("make a WireGuard key: {error}");
+    let what = format!("generate a WireGuard key: {error}");
     netlink::Error::Refused { what, errno: netlink::Errno::AGAIN, message: String::new() }
 }

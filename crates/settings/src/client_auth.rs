@@ -1,15 +1,15 @@
-//! What is asked of a client's certificate: one choice for Felix, Typha and the servers that carry it out.
+//! What is required of a client's certificate: one choice for Felix, Typha and the servers that enforce it.
 
 use api::PrometheusMetricsClientAuth as Word;
 use std::fmt;
 
-/// What is asked of a client's certificate. The words are Calico's (and Go's).
+/// What is required of a client's certificate. The words are Calico's (and Go's).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// There need be none: `NoClientCert`.
+    /// No certificate is needed: `NoClientCert`.
     #[default]
     None,
-    /// None, or any: `RequestClientCert`. Whoever serves looks at it. Not a word for users.
+    /// None, or any: `RequestClientCert`. The server itself inspects it. Not offered to users.
     RequestAny,
     /// Any: `RequireAnyClientCert`.
     RequireAny,
@@ -20,7 +20,7 @@ pub enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// The words that users write.
+    /// The words that users write for each choice.
     pub const WORDS: &'static [(&'static str, Self)] = &[
         (Word::RequireAndVerifyClientCert.as_str(), Self::RequireAndVerify),
         (Word::RequireAnyClientCert.as_str(), Self::RequireAny),

@@ -1,20 +1,20 @@
-//! Where the data lives: one choice for the client's configuration and for components with a parameter of their own.
+//! The type of datastore: one choice for the client's configuration and for components with a parameter of their own.
 
 use std::fmt;
 
-/// Which kind of store.
+/// A type of datastore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatastoreType {
     /// An etcd cluster, or anything that speaks etcd's v3 API.
     EtcdV3,
     /// The Kubernetes API.
     Kubernetes,
-    /// A file on this machine; Tortie's own.
+    /// A file on this machine. Tortie only.
     Embedded,
 }
 
 impl DatastoreType {
-    /// Every type, in the order they are offered.
+    /// Every type, in the order in which they are offered.
     pub const ALL: &'static [Self] = &[Self::EtcdV3, Self::Kubernetes, Self::Embedded];
 
     /// The type as users write it.
@@ -27,7 +27,7 @@ impl DatastoreType {
         }
     }
 
-    /// The type that users write so.
+    /// The type that users write this way; `None` if there is none.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == name)

@@ -1,4 +1,4 @@
-//! Settings that come as a document, such as a plugin's network configuration: types that are read by serde and describe
+//! Settings in a document, such as a plugin's network configuration: types that serde reads and that describe
 //! themselves for the reference.
 
 use std::collections::BTreeMap;
@@ -7,28 +7,28 @@ use std::fmt::Write as _;
 /// One field of a document.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// The name in the document.
+    /// Its name in the document.
     pub name: &'static str,
-    /// What it holds.
+    /// What it contains.
     pub content: Content,
     /// What it means.
     pub doc: &'static str,
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// A value, in the words of JSON.
+    /// A single value; its type in words, as the reference shows it.
     Value(&'static str),
-    /// An object with fields.
+    /// An object with these fields.
     Object(Vec<Field>),
-    /// A list of such objects.
+    /// A list of objects with these fields.
     Objects(Vec<Field>),
 }
 
 /// A type that a field can have.
 pub trait Described {
-    /// What a field of this type holds.
+    /// What a field of this type contains.
     fn content() -> Content;
 }
 
@@ -64,7 +64,7 @@ pub trait Document {
     fn fields() -> Vec<Field>;
 }
 
-/// The rows of a document's reference page: path, type, meaning. A dot leads into an object.
+/// The rows of a document's reference page: path, type, meaning. A dot separates an object from its field.
 #[must_use]
 pub fn document_page<T: Document>() -> String {
     let mut page = String::from("| Field | Type | Meaning |\n| --- | --- | --- |\n");
@@ -85,8 +85,8 @@ fn rows(page: &mut String, prefix: &str, fields: &[Field]) {
     }
 }
 
-/// Declares structs that serde reads, and that describe themselves. A field's sentence is its documentation and its line of
-/// the reference. `#[words = "..."]` says what a type holds that does not say so itself.
+/// Declares structs that serde reads and that describe themselves. A field's doc comment is also its line in the
+/// reference. `#[words = "..."]` describes the content of a type that does not describe itself.
 ///
 /// ```
 /// settings::document! {

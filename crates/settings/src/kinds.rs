@@ -8,33 +8,33 @@ use std::time::Duration;
 /// Why a text is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The component does not start with it.
+    /// The component does not start.
     Mistake(String),
-    /// The default takes its place, and the log says so: a node must not stay down for it.
+    /// The default is used instead, with a warning in the log: a node must not stay down because of this setting.
     Ignored(String),
 }
 
 /// A way to read a text.
 pub trait Kind {
-    /// What a setting of this kind holds.
+    /// The type of the value.
     type Value;
 
-    /// Reads a setting. `found` is its text where it is set, even to nothing.
+    /// Reads a setting. `found` is its text if it is set, even if empty.
     ///
     /// # Errors
     /// Why the text is not used.
     fn read(&self, found: Option<&str>, default: &str) -> Result<Self::Value, Trouble>;
 
-    /// The value where neither the text nor the default can be read.
+    /// The value to use when neither the text nor the default can be read.
     fn nothing(&self) -> Self::Value;
 }
 
-/// The text, or the default where it is empty.
+/// The text, or the default if it is empty.
 fn given<'a>(found: Option<&'a str>, default: &'a str) -> &'a str {
     found.filter(|text| !text.is_empty()).unwrap_or(default)
 }
 
-/// Go's spellings of a truth value, which scripts for Calico use.
+/// Reads Go's spellings of a truth value, which scripts for Calico use.
 ///
 /// # Errors
 /// For any other text.
@@ -46,7 +46,7 @@ pub fn go_bool(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Any text, as it is.
+/// Returns the text unchanged.
 ///
 /// # Errors
 /// Never.
@@ -54,27 +54,27 @@ pub fn plain<T: From<String>>(text: &str) -> Result<T, String> {
     Ok(text.to_owned().into())
 }
 
-/// A number of any type.
+/// Reads a number of any type.
 ///
 /// # Errors
-/// When the text is none, or out of range.
+/// When the text is not a number, or is out of range.
 pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("'{text}' is not a number in its range"))
 }
 
-/// A length of time as Go writes it, such as `1m30s`.
+/// Reads a duration as Go writes it, such as `1m30s`.
 ///
 /// # Errors
-/// When the text is none.
+/// When the text is not a duration.
 pub fn go_duration(text: &str) -> Result<Duration, String> {
     api::scalars::Duration::from(text).parse()
 }
 
-/// Any text; an empty one counts as not set. `From` turns it into the field's type.
+/// Any text; an empty one counts as unset. `From` turns it into the field's type.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Text<T = String>(PhantomData<T>);
 
-/// Any text.
+/// Creates the kind [`Text`].
 #[must_use]
 pub const fn text<T>() -> Text<T> {
     Text(PhantomData)
@@ -92,7 +92,7 @@ impl<T: From<String>> Kind for Text<T> {
     }
 }
 
-/// A text as a function understands it; an empty one counts as not set.
+/// A text that a function parses; an empty one counts as unset.
 #[derive(Clone, Copy, Debug)]
 pub struct Of<F>(pub F);
 
@@ -108,7 +108,7 @@ impl<T: Default, F: Fn(&str) -> Result<T, Trouble>> Kind for Of<F> {
     }
 }
 
-/// A value only where the setting is set, even to nothing, as a function understands it.
+/// A value only if the setting is set, even if empty, parsed by a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Optional<F>(pub F);
 
@@ -132,14 +132,14 @@ impl Number {
     /// Reads a whole number of any type.
     ///
     /// # Errors
-    /// When it is none, or out of range.
+    /// When the text is not a whole number, or is out of range.
     pub fn parse<T: FromStr>(text: &str) -> Result<T, Trouble> {
         let reason = "is not a number in its range: set a whole number, or unset it";
         text.trim().parse().map_err(|_| Trouble::Mistake(reason.to_owned()))
     }
 }
 
-/// On where the text is exactly this word.
+/// True if the text is exactly this word.
 #[derive(Clone, Copy, Debug)]
 pub struct OnlyIf(pub &'static str);
 
@@ -155,7 +155,7 @@ impl Kind for OnlyIf {
     }
 }
 
-/// On where the text is this word in any case.
+/// True if the text is this word in any case.
 #[derive(Clone, Copy, Debug)]
 pub struct OnlyIfAnyCase(pub &'static str);
 
@@ -171,7 +171,7 @@ impl Kind for OnlyIfAnyCase {
     }
 }
 
-/// Calico's reading of a switch: what is set and not a word for no means yes, even an empty text.
+/// Calico's reading of a switch: any text, even an empty one, means yes unless it is a word for no.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UnlessDenied;
 
@@ -188,10 +188,10 @@ impl Kind for UnlessDenied {
     }
 }
 
-/// A choice of words in any case; an unknown one is a mistake that lists them.
+/// Reads one of several words in any case; the error for an unknown word lists them.
 ///
 /// # Errors
-/// For a text that is none of the words.
+/// When the text is not one of the words.
 pub fn choice<T: Copy + Display>(text: &str, choices: &[T]) -> Result<T, String> {
     let found = choices.iter().find(|choice| choice.to_string().eq_ignore_ascii_case(text));
     found.copied().ok_or_else(|| {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_texts_count_as_not_set_except_where_calico_counts_them() {
+    fn empty_texts_count_as_unset_except_where_calico_counts_them() {
         assert_eq!(text::<String>().read(Some(""), "x"), Ok("x".to_owned()));
         assert_eq!(UnlessDenied.read(None, "false"), Ok(false));
         assert_eq!(UnlessDenied.read(Some(""), "false"), Ok(true));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_choice_lists_the_right_ones() {
+    fn the_error_for_a_wrong_choice_lists_the_valid_ones() {
         assert_eq!(choice("B", &["a", "b"]), Ok("b"));
         assert_eq!(choice("c", &["a", "b"]), Err("must be one of a, b".to_owned()));
     }

@@ -1,14 +1,14 @@
-//! Settings of a component, declared once: a row of [`settings!`] gives the field, how its text is read, its name, its
-//! default and its line of the reference page. Adding a setting is one row and its use.
+//! Settings of a component, declared once: a row of [`settings!`] holds the field, how its text is read, its name, its
+//! default and its line in the reference. Adding a setting takes one row and its use.
 //!
-//! - [`document!`]: settings that come as a JSON document.
-//! - [`parameters!`]: settings that a file or variables give, kept in structs that are there already.
-//! - [`kinds`]: how texts are read. A component may bring kinds of its own.
+//! - [`document!`]: settings in a JSON document.
+//! - [`parameters!`]: settings from a file or variables, kept in existing structs.
+//! - [`kinds`]: how texts are read. A component may add its own kinds.
 //! - [`ClientAuth`], [`DatastoreType`]: choices that several components offer.
-//! - [`Row`]: what a row says, for pages and checks.
-//! - [`Mistakes`]: everything that is wrong, at once, each with the setting's name and what to do.
+//! - [`Row`]: one setting, for reference pages and checks.
+//! - [`Mistakes`]: all mistakes at once, each with the setting's name and the remedy.
 //!
-//! It refuses IO: texts come from a function that looks names up.
+//! Does no IO: texts come from a function that looks names up.
 
 mod client_auth;
 mod datastore_type;
@@ -32,9 +32,9 @@ use std::fmt;
 pub struct Row {
     /// The name of the variable or field.
     pub name: &'static str,
-    /// What holds where nothing is set; empty for nothing.
+    /// The text that is read if nothing is set; empty for none.
     pub default: &'static str,
-    /// The field of a resource that the variable comes before; empty for none.
+    /// The field of a resource that the variable overrides; empty for none.
     pub beats: &'static str,
     /// What it means.
     pub doc: &'static str,
@@ -45,7 +45,7 @@ pub struct Row {
 pub struct Mistake {
     /// The setting's name.
     pub name: &'static str,
-    /// What it is set to.
+    /// The text it is set to.
     pub value: String,
     /// What is wrong, and what to do about it.
     pub reason: String,
@@ -75,17 +75,17 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Settings that were read, with what is to be reported about them.
+/// The problems found while reading settings.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// What cannot be used.
+    /// Settings that cannot be used.
     pub mistakes: Mistakes,
-    /// What was left out with a default in its place; for the log.
+    /// Settings whose text was replaced by their default; for the log.
     pub warnings: Vec<Mistake>,
 }
 
 impl Reading {
-    /// Reads one setting. `found` is its text where it is set, even to nothing; `Err` where it is not UTF-8.
+    /// Reads one setting. `found` is its text if it is set, even if empty; `Err` if it is not UTF-8.
     pub fn value<K: Kind>(&mut self, kind: &K, row: &Row, found: Option<Result<String, String>>) -> K::Value {
         let found = match found {
             Some(Err(value)) => {
@@ -105,12 +105,12 @@ impl Reading {
             Trouble::Mistake(reason) => self.mistakes.0.push(Mistake { name: row.name, value, reason }),
             Trouble::Ignored(reason) => self.warnings.push(Mistake { name: row.name, value, reason }),
         }
-        // The row's own default can be read; a test of every table makes sure of it.
+        // The row's own default can always be read; a test of every table ensures it.
         kind.read(None, row.default).unwrap_or_else(|_| kind.nothing())
     }
 }
 
-/// Looks a variable up in an environment of texts that may not be UTF-8.
+/// Converts an environment's value to a setting's text, which may not be UTF-8.
 #[must_use]
 pub fn utf8(value: Option<std::ffi::OsString>) -> Option<Result<String, String>> {
     value.map(|value| value.into_string().map_err(|bytes| bytes.to_string_lossy().into_owned()))

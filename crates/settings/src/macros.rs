@@ -1,4 +1,4 @@
-//! The form of a table.
+//! The macro that declares a table.
 
 /// Declares settings: a struct, the table of its rows, and its reader.
 ///
@@ -22,8 +22,8 @@
 /// assert_eq!((ROWS[1].beats, ROWS[1].doc), ("spec.workers", "How many workers there are."));
 /// ```
 ///
-/// A row is: the sentence of the reference, the field and its type, the kind, the name, the default, and perhaps the field
-/// of a resource that the setting comes before.
+/// A row consists of: the sentence for the reference, the field and its type, the kind, the name, the default and,
+/// optionally, the field of a resource that the setting overrides.
 #[macro_export]
 macro_rules! settings {
     (
@@ -46,7 +46,7 @@ macro_rules! settings {
         },)+];
 
         impl $struct {
-            /// Reads every setting. `find` gives the text of a name where it is set, even to nothing.
+            /// Reads every setting. `find` returns the text of a name if it is set, even if empty.
             $vis fn read_from(
                 find: impl Fn(&str) -> Option<Result<String, String>>,
             ) -> (Self, $crate::Reading) {

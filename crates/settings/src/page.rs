@@ -3,7 +3,7 @@
 use crate::Row;
 use std::fmt::Write as _;
 
-/// The table as Markdown, by name. The column of resources' fields is there where a row has one.
+/// The table as Markdown, sorted by name. The column of resource fields appears only if a row has one.
 #[must_use]
 pub fn page(rows: &[Row]) -> String {
     let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };

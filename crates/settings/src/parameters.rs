@@ -1,8 +1,9 @@
-//! Settings that a file or variables give, kept wherever they belong: a row per setting, for every reader and the reference.
+//! Settings from a file or variables that are kept in existing structs: one row per setting, for every reader and the
+//! reference.
 
 use std::fmt::Write as _;
 
-/// What a value is, for readers of files and for the reference.
+/// The type of a value, for readers of files and for the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
     /// Text.
@@ -31,17 +32,17 @@ impl Holds {
 pub struct Parameter<T> {
     /// The field in a file.
     pub field: &'static str,
-    /// The variable; none for what only a file may hold.
+    /// The variable; `None` if the setting may only be in a file.
     pub variable: Option<&'static str>,
-    /// What the value is.
+    /// The type of its value.
     pub holds: Holds,
     /// What it means.
     pub doc: &'static str,
-    /// Reads a text that is not empty and keeps it.
+    /// Parses a text, which is not empty, and stores it.
     pub set: fn(&mut T, &str) -> Result<(), String>,
 }
 
-/// The reference page of a table. `variables` gives the names that are looked up, the plainest first.
+/// The reference page of a table. `variables` returns the variable names that are looked up, the plainest first.
 #[must_use]
 pub fn parameters_page<T>(rows: &[Parameter<T>], variables: impl Fn(&Parameter<T>) -> Vec<String>) -> String {
     let mut page = String::from("| Field | Variable | Type | Meaning |\n| --- | --- | --- | --- |\n");
@@ -54,8 +55,8 @@ pub fn parameters_page<T>(rows: &[Parameter<T>], variables: impl Fn(&Parameter<T
     page
 }
 
-/// Declares a table of settings. A row is the sentence of the reference, the place of the value, what it holds, how its text
-/// is read, the field in files, and the variable where there is one.
+/// Declares a table of settings. A row consists of the sentence for the reference, the place of the value, its type,
+/// how its text is read, the field in files and, optionally, the variable.
 ///
 /// ```
 /// #[derive(Default)]

@@ -1,7 +1,7 @@
-//! What a component shows to those who watch over it, over HTTP: health probes and figures, listening again where a port is
-//! taken, and over TLS where there are files for it.
+//! Serves a component's health probes and figures over HTTP: retries if a port is taken, and uses TLS if files for it
+//! are configured.
 //!
-//! It refuses to run timers: answers are made when someone asks.
+//! There are no timers: answers are computed on request.
 
 mod listen;
 mod patience;
@@ -53,7 +53,7 @@ mod tests {
             Self { folder, authority, address, files }
         }
 
-        /// What a client gets, or why it does not.
+        /// The answer that a client gets, or why it gets none.
         async fn ask(&self, client: Option<&KeyAndCertificate>) -> Result<String, String> {
             let mut roots = RootCertStore::empty();
             for one in CertificateDer::pem_file_iter(&self.authority.certificate).unwrap() {
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_asked_of_clients() {
-        // Without a certificate, with one of the authority, with one of a stranger.
+    async fn client_certificates_are_checked() {
+        // Without a certificate, with one of the authority, with one of an unknown authority.
         for (auth, wanted) in [
             (ClientAuth::None, [true, true, true]),
             (ClientAuth::RequireAny, [false, true, true]),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn new_files_are_read_and_bad_ones_close_the_door() {
+    async fn new_files_are_read_and_bad_ones_stop_the_service() {
         let world = World::start(ClientAuth::None).await;
         assert!(world.ask(None).await.is_ok());
         let good = std::fs::read(&world.files.certificate).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         assert!(world.ask(None).await.is_ok());
     }
 
-    /// Writes a file with a time that certainly differs from the last one.
+    /// Writes a file with a modification time that certainly differs from the previous one.
     fn write(path: &Path, bytes: &[u8], later: u64) {
         std::fs::write(path, bytes).unwrap();
         let time = std::time::SystemTime::now() + std::time::Duration::from_secs(later);

@@ -1,5 +1,5 @@
-//! Listening where others look, whatever it takes: a port that is taken, or an address that is not there yet, is tried
-//! again for as long as the component runs. What the component is for must never wait for its pages.
+//! Listens at all costs: a port that is taken, or an address that does not exist yet, is retried for as long as the
+//! component runs. The component's actual work must never wait for its pages.
 
 use std::io;
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub(crate) async fn listen(address: &Address) -> TcpListener {
         match bind(host, *port).await {
             Ok(listener) => {
                 if attempts > 0 {
-                    tracing::info!(what, host, port, attempts, "the port is free now, and listened on");
+                    tracing::info!(what, host, port, attempts, "the port is free now; listening");
                 }
                 return listener;
             }
             Err(error) => {
                 attempts = attempts.saturating_add(1);
-                // Once, and then ever more rarely.
+                // Logged after 1, 2, 4, 8 ... attempts: less and less often.
                 if attempts.is_power_of_two() {
                     tracing::warn!(%error, host, "cannot listen on port {port} for {what}; trying again every second");
                 }
@@ -48,7 +48,7 @@ async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
         return TcpListener::bind((host, port)).await;
     }
     match TcpListener::bind(("::", port)).await {
-        // IPv4 alone would hide that somebody else has the port of IPv6.
+        // Listening on IPv4 alone would hide that another process has the IPv6 port.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
         Err(_) => TcpListener::bind(("0.0.0.0", port)).await,
         listener => listener,
@@ -61,18 +61,18 @@ mod tests {
     use std::net::Ipv6Addr;
     use tokio::net::TcpStream;
 
-    /// A port that is free for a moment.
+    /// A port that is currently free.
     async fn free_port() -> u16 {
         TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_is_waited_for() {
+    async fn a_taken_port_is_retried_until_it_is_free() {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let address = Address { what: "metrics", host: "127.0.0.1".into(), port };
         let task = tokio::spawn(async move { listen(&address).await });
-        // Longer than several attempts take, and it neither gives up nor succeeds.
+        // Longer than several attempts take: it neither gives up nor succeeds.
         let mut task = task;
         assert!(tokio::time::timeout(Duration::from_millis(2500), &mut task).await.is_err());
         drop(taken);

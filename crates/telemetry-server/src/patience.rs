@@ -1,7 +1,7 @@
-//! A connection that ends when the other side stops taking what is written to it.
+//! A connection that ends when the client stops reading.
 //!
-//! HTTP/1 servers time how long a request takes to arrive, not how long an answer takes to leave; a client that asks and
-//! never reads would keep its connection, and the answer in memory, for as long as it likes.
+//! HTTP/1 servers limit how long a request takes to arrive, not how long an answer takes to leave; a client that sends
+//! a request and never reads would keep its connection, and the answer in memory, for as long as it likes.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep};
 pub(crate) struct Patient<S> {
     stream: S,
     patience: Duration,
-    /// Runs while a write waits.
+    /// The timer that runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -23,7 +23,7 @@ impl<S> Patient<S> {
         Self { stream, patience, stalled: None }
     }
 
-    /// Passes an outcome on; one that is still to come only for as long as there is patience.
+    /// Passes an outcome on; a pending one only until the timer ends.
     fn watch<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.stalled = None;

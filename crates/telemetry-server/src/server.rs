@@ -1,8 +1,8 @@
-//! The pages `/liveness`, `/readiness` and `/metrics`. One small server for probes that come every few seconds: HTTP/1,
-//! no state, nothing that a request could change.
+//! The pages `/liveness`, `/readiness` and `/metrics`. A small server for probes every few seconds: HTTP/1, no state,
+//! nothing that a request could change.
 //!
-//! Nobody can keep others from being served. A client that does not ask, or does not read its answer, is cut off after a
-//! while; and when all places are taken the oldest connection makes room for the newest.
+//! No client can keep others from being served. A client that sends no request, or does not read its answer, is
+//! disconnected after a while; and when all places are taken, the oldest connection makes room for the newest.
 
 use crate::listen::{Address, listen};
 use crate::patience::Patient;
@@ -24,10 +24,10 @@ use tokio::task::AbortHandle;
 
 /// How many connections are served at once.
 const CONNECTIONS: usize = 64;
-/// How long a client may take to say what it wants, and how long it may take nothing of its answer.
+/// How long a client may take to send its request, and how long it may read nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server shows.
+/// What to serve.
 #[derive(Clone, Default)]
 pub struct Pages {
     /// `/liveness` and `/readiness`.
@@ -36,8 +36,8 @@ pub struct Pages {
     pub metrics: Option<Metrics>,
 }
 
-/// Serves the pages at an address for as long as it is polled, over TLS where there are files for it. Where nothing can
-/// listen there, it waits until something can.
+/// Serves the pages at an address for as long as it is polled, over TLS if there are files for it. If it cannot listen
+/// there, it waits until it can.
 pub async fn serve_at(address: Address, pages: Pages, files: Option<TlsFiles>) {
     let listener = listen(&address).await;
     match files {
@@ -52,8 +52,8 @@ pub async fn serve(listener: TcpListener, pages: Pages) {
         .await;
 }
 
-/// Serves the pages over TLS until the task is dropped. While the files cannot be used nobody is served: what was to be
-/// protected is not answered in the clear.
+/// Serves the pages over TLS until the task is dropped. While the files cannot be used, no client is served: protected
+/// content is never sent unencrypted.
 pub(crate) async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFiles) {
     let certificates = Renewing::new(TlsFiles { protocols: &["http/1.1"], ..files });
     accept(listener, CONNECTIONS, |stream| match certificates.current() {
@@ -62,8 +62,8 @@ pub(crate) async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFil
             let task = tokio::spawn(async move {
                 match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => answer(stream, pages).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "no connection over TLS came about"),
-                    Err(_) => tracing::debug!("a client does not say hello"),
+                    Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!("a client did not complete the TLS handshake in time"),
                 }
             });
             Some(task.abort_handle())
@@ -76,13 +76,13 @@ pub(crate) async fn serve_tls(listener: TcpListener, pages: Pages, files: TlsFil
     .await;
 }
 
-/// Takes connections for as long as it is polled, and hands each on to become a task; at most so many at once.
+/// Accepts connections for as long as it is polled, each in its own task; the number of tasks is limited.
 async fn accept(
     listener: TcpListener,
     places: usize,
     mut take: impl FnMut(TcpStream) -> Option<AbortHandle>,
 ) {
-    // The oldest first.
+    // Oldest first.
     let mut tasks: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         match listener.accept().await {
@@ -175,9 +175,9 @@ mod tests {
         assert_eq!(page(&Method::POST, "/readiness", &pages).status().as_u16(), 405);
     }
 
-    /// More clients than there are places ask for a page that is larger than all buffers, and read nothing of it.
+    /// More clients than there are places request a page that is larger than all buffers, and read none of it.
     #[tokio::test(flavor = "current_thread")]
-    async fn clients_that_do_not_read_do_not_keep_others_out() {
+    async fn clients_that_do_not_read_do_not_block_others() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let metrics = Metrics::default();
@@ -193,7 +193,7 @@ mod tests {
         for _ in 0..places + 1 {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(request).await.unwrap();
-            // The answer has begun, so this client has its place.
+            // The answer has begun, so this client has a place.
             stream.readable().await.unwrap();
             silent.push(stream);
         }
@@ -206,7 +206,7 @@ mod tests {
         assert!(answer.ends_with(b"felix_resync_state 3\n"));
     }
 
-    /// Whatever a connection is at, it is closed for another one when all places are taken.
+    /// When all places are taken, the oldest connection is closed for a new one, whatever its state.
     #[tokio::test(flavor = "current_thread")]
     async fn the_oldest_connection_makes_room() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,8 +1,8 @@
-//! Whether a component is alive and ready, and the table that says so.
+//! Whether a component is alive and ready, and the table that reports it.
 //!
-//! Parts that run a loop have a [`Pulse`]: it knows since when the loop has been busy with one piece of work. A loop that
-//! waits for work is alive; one that has been at the same piece for longer than its limit is not. So nobody has to report
-//! in by a timer, and an idle component stays idle.
+//! Parts that run a loop have a [`Pulse`]: it records since when the loop has been busy with one piece of work. A loop
+//! that waits for work is alive; a loop that has worked on the same piece for longer than its limit is not. So no part
+//! has to report periodically, and an idle component stays idle.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A part of the component that health looks at. Cheap to clone.
+/// The health of one part of the component. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     inner: Arc<PulseState>,
@@ -19,7 +19,7 @@ pub struct Pulse {
 #[derive(Debug)]
 struct PulseState {
     begin: Instant,
-    /// Milliseconds after `begin`, plus one, when the present piece of work began; 0 when there is none.
+    /// Milliseconds after `begin`, plus one, when the current piece of work began; 0 when idle.
     busy_since: AtomicU64,
     state: Mutex<Reported>,
 }
@@ -48,18 +48,18 @@ impl Pulse {
         Self { inner: Arc::new(state) }
     }
 
-    /// A piece of work begins.
+    /// Marks the start of a piece of work.
     pub fn busy(&self) {
         let passed = u64::try_from(self.inner.begin.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.inner.busy_since.store(passed + 1, Ordering::Relaxed);
     }
 
-    /// It is done.
+    /// Marks the end of a piece of work.
     pub fn idle(&self) {
         self.inner.busy_since.store(0, Ordering::Relaxed);
     }
 
-    /// Says whether the part does what it should, and what there is to say about that.
+    /// Reports whether the part is ready, with details.
     pub fn report(&self, ready: bool, detail: impl Into<String>) {
         *self.inner.state.lock().unwrap_or_else(PoisonError::into_inner) =
             Reported { ready, detail: detail.into() };
@@ -79,7 +79,7 @@ impl Pulse {
     }
 }
 
-/// What one part is asked for.
+/// What health checks of one part.
 #[derive(Clone, Debug)]
 struct Part {
     pulse: Pulse,
@@ -88,7 +88,7 @@ struct Part {
     timeout: Duration,
 }
 
-/// All parts. Cheap to clone.
+/// The health of all parts. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     parts: Arc<Mutex<BTreeMap<&'static str, Part>>>,
@@ -107,7 +107,7 @@ pub struct Summary {
 }
 
 impl Health {
-    /// Adds a part. A timeout of zero never ends.
+    /// Adds a part. With a timeout of zero, it never times out.
     pub fn register(
         &self,
         name: &'static str,
@@ -121,7 +121,7 @@ impl Health {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(name, part);
     }
 
-    /// Other timeouts for some parts, by name.
+    /// Sets other timeouts for some parts, by name.
     pub fn set_overrides(&self, overrides: BTreeMap<String, Duration>) {
         *self.overrides.lock().unwrap_or_else(PoisonError::into_inner) = overrides;
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_hangs_is_not_live() {
+    fn a_hanging_loop_is_not_live() {
         let health = Health::default();
         let (graph, startup) = (Pulse::new(), Pulse::new());
         health.register("CalculationGraph", &graph, true, true, Duration::from_secs(30));

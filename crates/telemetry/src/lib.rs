@@ -1,11 +1,11 @@
-//! What a component shows to those who watch over it: health probes, and figures for Prometheus.
+//! A component's health probes, and its figures for Prometheus.
 //!
 //! - [`health`]: which parts are alive and ready.
 //! - [`metrics`]: figures, with Calico's names.
-//! - [`process`]: figures that the kernel has of every process.
+//! - [`process`]: figures that the kernel provides for every process.
 //! - [`memory`]: how daemons keep their resident memory small.
 //!
-//! `telemetry-server` shows them. It refuses to run timers: answers are made when someone asks.
+//! `telemetry-server` serves them. There are no timers: answers are computed on request.
 
 pub mod health;
 pub mod memory;

@@ -1,14 +1,16 @@
 //! Settings of the C library and the kernel that keep resident memory small, because it counts on every node of a cluster.
 //!
-//! Left alone the allocator gives each thread a heap of its own, up to eight for each processor, and keeps in all of them
-//! what a burst of work has freed; and the kernel keeps every page of the program that ever ran among the process's pages. A
-//! daemon that reads a whole cluster once and then a change at a time would carry its first minute around for ever. This
-//! module does nothing but turn these knobs; where the C library is another one the first two do nothing at all.
+//! By default the allocator gives each thread its own heap, up to eight for each processor, and keeps the memory that a
+//! burst of work has freed in all of them; and the kernel keeps every page of the program that ever ran among the
+//! process's pages. A daemon that reads a whole cluster once and then one change at a time would keep the memory of its
+//! first minute forever. This module only changes these settings; with another C library the first two do nothing at
+//! all.
 //!
-//! Of the little unsafe code of the project a part is here: the functions are plain calls with numbers, give no pointer to
+//! Part of the project's little unsafe code is here: the functions are plain calls with numbers, pass no pointer to
 //! anything that Rust knows, and may be called by any thread at any time.
 
-/// All threads share one heap. For daemons whose threads take turns rather than compete; before they are started.
+/// Makes all threads share one heap. For daemons whose threads take turns rather than compete; call it before they
+/// start.
 #[cfg_attr(
     target_env = "gnu",
     expect(
@@ -26,9 +28,9 @@ pub fn share_one_heap() {
     }
 }
 
-/// Freed pieces are joined with their neighbours at once, whatever their size. Left alone the allocator keeps small ones apart
-/// and joins all of them for every larger piece that is asked for: while a cluster is read that is a tenth of the work. For
-/// daemons that free as many small pieces as they allocate, on several threads; before these are started.
+/// Makes the allocator merge freed chunks with their neighbours at once, whatever their size. By default it keeps small
+/// ones separate and merges all of them for every larger allocation: while a cluster is read, that is a tenth of the
+/// work. For daemons that free as many small chunks as they allocate, on several threads; call it before these start.
 #[cfg_attr(
     target_env = "gnu",
     expect(
@@ -46,7 +48,7 @@ pub fn join_small_pieces() {
     }
 }
 
-/// Gives free memory back to the kernel, from within the heaps too. It looks at every heap: for the end of a burst.
+/// Returns free memory to the kernel, also from the middle of the heaps. It scans every heap: for the end of a burst.
 #[cfg_attr(
     target_env = "gnu",
     expect(
@@ -60,16 +62,16 @@ pub fn give_back() {
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-/// Lets go of the program's code: what is needed again comes back page by page from the kernel's cache of the file, and what
-/// only the start needed does not count as this process's memory any more. For the end of a start.
+/// Releases the pages of the program's code: those needed again return one by one from the kernel's page cache, and
+/// those that only the start needed no longer count as this process's memory. For the end of a start.
 #[expect(unsafe_code, reason = "the kernel's advice has no safe wrapper; see the module's text")]
 pub fn let_go_of_code() {
     let here = let_go_of_code as *const () as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let Some((start, length)) = maps.lines().find_map(|line| code_around(line, here)) else { return };
     let start = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the pages are of a file, private, executable and not writable, so nobody has changed them, and whoever runs or
-    // reads them next gets the same from the file.
+    // SAFETY: the pages are of a file, private, executable and not writable, so they are unmodified, and whoever runs
+    // or reads them next gets the same contents from the file.
     let given = unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
     if given != 0 {
         let error = std::io::Error::last_os_error();
@@ -77,7 +79,8 @@ pub fn let_go_of_code() {
     }
 }
 
-/// Start and length of the mapping on this line of `/proc/self/maps`, if it is code from a file and `address` is in it.
+/// The start and length of the mapping on this line of `/proc/self/maps`, if it is code from a file and contains
+/// `address`.
 fn code_around(line: &str, address: usize) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, rights) = (words.next()?, words.next()?);
@@ -94,7 +97,7 @@ mod tests {
     use super::code_around;
 
     #[test]
-    fn the_line_with_the_code() {
+    fn the_mapping_of_the_code_is_found() {
         let code = "00809000-02f34000 r-xp 00608000 fe:00 131 /usr/bin/tortie";
         assert_eq!(code_around(code, 0x0080_9000), Some((0x0080_9000, 0x0272_b000)));
         assert_eq!(code_around(code, 0x02f3_4000), None);

@@ -1,40 +1,40 @@
-//! A component's figures with the names that dashboards know.
+//! A component's figures with the names that existing dashboards use.
 //!
-//! Written by hand: the crate of the field gives every counter a name that ends in `_total`, and these have been without
-//! it for ten years. Figures are read when somebody asks; nothing is counted in advance but what cannot be read later.
+//! Written by hand: the usual crate adds `_total` to the name of every counter, and Calico's have been without it for
+//! ten years. Figures are read on request; only what cannot be read later is counted in advance.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What kind of figure it is.
+/// The kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureKind {
     /// It goes up and down.
     Gauge,
-    /// It only grows.
+    /// It only increases.
     Counter,
-    /// A sum and a count of something measured; no quantiles.
+    /// A sum and a count of measurements; no quantiles.
     Summary,
 }
 
-/// A figure: name, kind, what it means, and its values by labels.
+/// A figure: name, kind, meaning, and its values by labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// The name, with the component's prefix.
     pub name: &'static str,
     /// The kind.
     pub kind: FigureKind,
-    /// What it means.
+    /// Its meaning.
     pub help: &'static str,
-    /// Labels as they stand in braces (empty for none), and the value.
+    /// Labels as they appear in braces (empty for none), and the value.
     pub values: Vec<(String, f64)>,
 }
 
-/// Who can be asked for figures.
+/// A function that adds figures on request.
 type Source = Box<dyn Fn(&mut Vec<Figure>) + Send + Sync>;
 
-/// A figure that is counted: its kind, what it means, its value or sum, and how often something was measured.
+/// A counted figure: its kind, its meaning, its value or sum, and the number of measurements.
 type Event = (FigureKind, &'static str, f64, u64);
 
 /// All figures of this process. Cheap to clone.
@@ -45,7 +45,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Adds somebody who can be asked.
+    /// Adds a source of figures.
     pub fn source(&self, source: impl Fn(&mut Vec<Figure>) + Send + Sync + 'static) {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(source));
     }
@@ -62,7 +62,7 @@ impl Metrics {
         events.insert(name, (FigureKind::Gauge, help, value, 0));
     }
 
-    /// Adds something measured to a summary.
+    /// Adds a measurement to a summary.
     pub fn observe(&self, name: &'static str, help: &'static str, value: f64) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = events.entry(name).or_insert((FigureKind::Summary, help, 0.0, 0));
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_the_names_of_old() {
+    fn the_page_has_the_established_names() {
         let metrics = Metrics::default();
         metrics.count("felix_resyncs_started", "Resyncs.", 1.0);
         metrics.count("felix_resyncs_started", "Resyncs.", 1.0);

@@ -1,13 +1,13 @@
-//! What the kernel says about this process, under the names that Prometheus' client libraries use
+//! Figures of the kernel about this process, with the names that Prometheus' client libraries use
 //! (`PrometheusProcessMetricsEnabled`).
 
 use crate::{Figure, FigureKind, Metrics};
 use std::path::Path;
 
-/// Units of time in `/proc`: the same on every architecture that Linux runs us on.
+/// The unit of time in `/proc`: the same on every architecture that we support on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Shows the figures with others.
+/// Adds the figures to the component's.
 pub fn watch(metrics: &Metrics) {
     metrics.source(|figures| figures.extend(of_process(Path::new("/proc")).unwrap_or_default()));
 }
@@ -16,7 +16,7 @@ fn of_process(proc: &Path) -> Option<Vec<Figure>> {
     let read = |name: &str| std::fs::read_to_string(proc.join(name)).ok();
     let figure = |name, kind, help, value| Figure { name, kind, help, values: vec![(String::new(), value)] };
     let stat = read("self/stat")?;
-    // The name may hold anything but ends with the last parenthesis.
+    // The name may contain anything but ends with the last parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<f64> = rest.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect();
     let (user, system, start) = (fields.get(11)?, fields.get(12)?, fields.get(19)?);
@@ -66,7 +66,7 @@ fn of_process(proc: &Path) -> Option<Vec<Figure>> {
     ])
 }
 
-/// The number after a word at the beginning of a line.
+/// The number after a word at the start of a line.
 fn line(text: &str, word: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(word))?;
     rest.split_whitespace().next()?.parse().ok()
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_knows_this_process() {
+    fn figures_of_this_process_are_read() {
         let figures = of_process(Path::new("/proc")).expect("Linux");
         let value = |name: &str| figures.iter().find(|figure| figure.name == name).expect(name).values[0].1;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();

@@ -1,4 +1,4 @@
-//! Memory of a whole process: one test in a program of its own, so that no neighbour changes what it measures.
+//! Memory of a whole process: one test in its own program, so that no other test affects the measurement.
 
 use telemetry::memory::{give_back, let_go_of_code, share_one_heap};
 
@@ -9,9 +9,9 @@ fn resident(line: &str) -> u64 {
 }
 
 #[test]
-fn memory_and_code_that_are_not_needed_go_back() {
+fn unneeded_memory_and_code_are_released() {
     share_one_heap();
-    // Small pieces with one that stays behind them, so that the heap cannot shrink from its end.
+    // Small allocations with one that remains after them, so that the heap cannot shrink from its end.
     let pieces: Vec<Box<[u8; 512]>> = (0..100_000).map(|_| Box::new([1; 512])).collect();
     let last = Box::new([2_u8; 512]);
     let full = resident("RssAnon");

@@ -8,17 +8,17 @@ use std::process::Command;
 /// The programs of one BIRD.
 #[derive(Clone, Debug)]
 pub struct Bird {
-    /// The daemon for IPv4; of BIRD 2, for both families.
+    /// The daemon for IPv4; for BIRD 2, for both families.
     pub v4: PathBuf,
     /// The daemon for IPv6.
     pub v6: PathBuf,
 }
 
 impl Bird {
-    /// BIRD 1.6, whose grammar Calico's files have. `scripts/bird1.sh` unpacks it.
+    /// BIRD 1.6, whose grammar Calico's files use. `scripts/bird1.sh` unpacks it.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it is not installed.
     pub fn one() -> Result<Self> {
         let folder = match std::env::var_os("TORTIE_BIRD1") {
             Some(folder) => PathBuf::from(folder),
@@ -34,16 +34,16 @@ impl Bird {
     /// BIRD 2.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it is not installed.
     pub fn two() -> Result<Self> {
         let bird = program("bird", "install Debian's bird2")?;
         Ok(Self { v4: bird.clone(), v6: bird })
     }
 
-    /// Has a file checked. `is_v6` says which daemon it is for.
+    /// Has BIRD check a file. `is_v6` selects the daemon.
     ///
     /// # Errors
-    /// What BIRD says, if it refuses the file.
+    /// BIRD's error message, if it rejects the file.
     pub fn check(&self, file: &Path, is_v6: bool) -> Result<()> {
         let program = if is_v6 { &self.v6 } else { &self.v4 };
         let output = Command::new(program)
@@ -60,7 +60,7 @@ impl Bird {
     }
 }
 
-/// Where scripts put what tests need.
+/// The folder where scripts put the dependencies of tests.
 fn cache() -> Result<PathBuf> {
     if let Some(cache) = std::env::var_os("TORTIE_CACHE") {
         return Ok(cache.into());

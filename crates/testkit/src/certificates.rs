@@ -41,7 +41,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(parameters, key), folder: folder.to_owned(), certificate })
     }
 
-    /// A certificate for a server on loopback, good for clients too.
+    /// Signs a certificate for a server on loopback, which clients can use, too.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -54,7 +54,7 @@ impl Authority {
         self.sign_for(file_name, common_name, organisations, &[])
     }
 
-    /// A certificate for a server on loopback and under these names and addresses, good for clients too.
+    /// Signs a certificate for a server on loopback and under these names and addresses, which clients can use, too.
     ///
     /// # Errors
     /// When the files cannot be written.

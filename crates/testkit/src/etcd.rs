@@ -13,13 +13,13 @@ const REMEDY: &str = "install Debian's etcd-server and etcd-client (`make setup`
 pub struct EtcdOptions {
     /// Serve TLS and require a client certificate.
     pub tls: bool,
-    /// Further flags, as they stand on the command line.
+    /// Additional flags, as on the command line.
     pub flags: Vec<String>,
-    /// The network namespace that it is in, by name; this process's own without one.
+    /// The name of the network namespace to run in; this process's own if `None`.
     pub namespace: Option<String>,
 }
 
-/// A running etcd. It keeps its folder and port over [`Etcd::restart`].
+/// A running etcd. Its folder and port survive [`Etcd::restart`].
 #[derive(Debug)]
 pub struct Etcd {
     process: Option<Process>,
@@ -34,7 +34,7 @@ impl Etcd {
     /// Starts a plain server and waits until it answers.
     ///
     /// # Errors
-    /// When etcd is not installed or does not come up.
+    /// When etcd is not installed or does not start.
     pub fn start() -> Result<Self> {
         Self::start_with(EtcdOptions::default())
     }
@@ -42,11 +42,11 @@ impl Etcd {
     /// Starts a server with options and waits until it answers.
     ///
     /// # Errors
-    /// When etcd is not installed or does not come up.
+    /// When etcd is not installed or does not start.
     pub fn start_with(options: EtcdOptions) -> Result<Self> {
         let folder = Folder::new("etcd")?;
         let port = free_port()?;
-        // A port that is free again may be the next one that is given.
+        // A port that has just been released may be assigned again.
         let peer_port = loop {
             let other = free_port()?;
             if other != port {
@@ -84,10 +84,10 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Starts it (again) on the same data and port, and waits until it answers.
+    /// Starts it (again) with the same data and port, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         let (binary, mut arguments) = self.inside("etcd")?;
@@ -111,10 +111,10 @@ impl Etcd {
         format!("{}://127.0.0.1:{}", if self.tls.is_some() { "https" } else { "http" }, self.port)
     }
 
-    /// The process, to pause, kill or measure. None after [`Etcd::kill`].
+    /// The process, to pause, kill or measure.
     ///
     /// # Errors
-    /// When it was killed.
+    /// After [`Etcd::kill`].
     pub fn process(&mut self) -> Result<&mut Process> {
         self.process.as_mut().context("etcd was killed and not restarted")
     }
@@ -130,7 +130,7 @@ impl Etcd {
         self.tls.as_ref().map(|(authority, _)| authority.certificate.clone())
     }
 
-    /// The authority, to sign more certificates.
+    /// The authority, which can sign further certificates.
     #[must_use]
     pub fn authority(&self) -> Option<&Authority> {
         self.tls.as_ref().map(|(authority, _)| authority)
@@ -157,7 +157,7 @@ impl Etcd {
         Ok(command.args(arguments).output()?)
     }
 
-    /// The program that starts this one where the server is, and its first words.
+    /// The program, with its first arguments, that starts etcd's programs in the server's namespace.
     fn inside(&self, name: &str) -> Result<(PathBuf, Vec<String>)> {
         let binary = program(name, REMEDY)?;
         let Some(namespace) = &self.namespace else { return Ok((binary, Vec::new())) };

@@ -1,20 +1,20 @@
-//! Waiting for something that happens by itself: look, and look again. The deadline only ends a test that would never end.
+//! Waits for conditions by polling. The deadline only ends a test that would never end.
 
 use anyhow::{Error, Result, anyhow};
 use std::time::{Duration, Instant};
 
-/// No test waits longer for one thing, however busy the machine is.
+/// The longest time that a test waits for one condition, however busy the machine is.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// The pause between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What one look finds: what is waited for, or why it is not there yet.
+/// The result of one poll: the awaited value, or the reason why it is not available yet.
 pub trait Look {
-    /// What is waited for.
+    /// The awaited value.
     type Found;
 
     /// # Errors
-    /// Why it is not there yet.
+    /// The reason why it is not available yet.
     fn found(self) -> Result<Self::Found>;
 }
 
@@ -34,7 +34,7 @@ impl<T> Look for Option<T> {
     }
 }
 
-/// A failure to look may be over the next time.
+/// A poll that failed may succeed the next time.
 impl<L: Look> Look for Result<L> {
     type Found = L::Found;
 
@@ -43,10 +43,10 @@ impl<L: Look> Look for Result<L> {
     }
 }
 
-/// Looks until it is there.
+/// Polls until there is a value.
 ///
 /// # Errors
-/// What the last look found, after [`PATIENCE`].
+/// The result of the last poll, after [`PATIENCE`].
 pub fn eventually<L: Look>(what: &str, mut look: impl FnMut() -> L) -> Result<L::Found> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -57,10 +57,10 @@ pub fn eventually<L: Look>(what: &str, mut look: impl FnMut() -> L) -> Result<L:
     }
 }
 
-/// Looks until it is there.
+/// Polls an async function until there is a value.
 ///
 /// # Errors
-/// What the last look found, after [`PATIENCE`].
+/// The result of the last poll, after [`PATIENCE`].
 pub async fn eventually_async<L: Look>(what: &str, mut look: impl AsyncFnMut() -> L) -> Result<L::Found> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_again_and_reports_the_last_reason() -> Result<()> {
+    fn it_polls_again_and_reports_the_last_reason() -> Result<()> {
         let mut looks = 0;
         let found = eventually("three looks", || {
             looks += 1;

@@ -1,4 +1,4 @@
-//! Temporary folders that are removed when dropped, or by the next run when their maker was killed.
+//! Temporary folders that are removed when dropped, or by the next run if their creator was killed.
 
 use anyhow::{Context, Result};
 use std::fs::DirBuilder;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Once};
 
-/// A folder that lives as long as this value.
+/// A folder that exists as long as this value.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -20,7 +20,7 @@ impl Folder {
     /// A new, empty folder that only its owner can enter.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new(purpose: &str) -> Result<Self> {
         static SWEEP: Once = Once::new();
         SWEEP.call_once(sweep);
@@ -34,7 +34,7 @@ impl Folder {
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -43,12 +43,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next run's sweep.
+        // What cannot be removed now is removed by the sweep of the next run.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes folders whose maker is gone. Names start with the maker's process id.
+/// Removes folders whose creator is gone. Names start with the creator's process id.
 fn sweep() {
     let Ok(entries) = std::fs::read_dir(&*ROOT) else { return };
     for entry in entries.flatten() {

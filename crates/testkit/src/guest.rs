@@ -1,8 +1,9 @@
-//! A whole machine for tests that need a kernel which this machine's is not: one with IP in IP, WireGuard, dummy devices.
+//! A whole machine for tests that need a kernel with features that this machine's may lack: IP in IP, WireGuard, dummy
+//! devices.
 //!
-//! QEMU boots one of Debian's kernels, unpacked in a cache outside the checkout by `scripts/guest-kernel.sh`, with a file system in
-//! memory: busybox, the kernel's network modules, the programs that a test names with their libraries, and the test program
-//! itself. Inside it runs the very test that asked for the machine:
+//! QEMU boots one of Debian's kernels, unpacked in a cache outside the checkout by `scripts/guest-kernel.sh`, with an
+//! in-memory file system: busybox, the kernel's network modules, the programs that a test names with their libraries,
+//! and the test program itself. Inside, the guest runs the very test that requested the machine:
 //!
 //! ```no_run
 //! testkit::guest::Guest::new("guest::ipip").program("ip").run(|| {
@@ -10,9 +11,9 @@
 //! });
 //! ```
 //!
-//! The emulated processor needs no rights and no hardware; it is some twenty times slower than the real one, so tests in a
-//! guest wait for what should be and never for a time. Nothing is left behind: everything is in one temporary folder, and
-//! QEMU ends with the test. It refuses to give the guest a network or a disk.
+//! The emulated processor needs no rights and no hardware; it is some twenty times slower than the real one, so tests
+//! in a guest wait for conditions and never for a fixed time. Nothing is left behind: everything is in one temporary
+//! folder, and QEMU ends with the test. A guest has no network and no disk.
 
 mod archive;
 mod kernel;
@@ -25,12 +26,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The variable that tells a test that it is inside.
+/// The variable that is set for a test inside the guest.
 const INSIDE: &str = "TORTIE_GUEST_INSIDE";
-/// No test is this long, even beside others; one that hangs ends here.
+/// No test takes this long, even among others; a test that hangs ends here.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 const MEMORY_MIB: u32 = 3072;
-/// The kernel of a guest that names none.
+/// The default kernel.
 const USUAL: &str = "6.1";
 
 /// A machine to run a test in.
@@ -56,39 +57,39 @@ impl Guest {
         }
     }
 
-    /// Boots Linux of this series (`5.10`) in the place of the usual one. Where set-up could not get one, the test says so in
-    /// its output and goes on with nothing: a suite of Debian may be gone from a mirror.
+    /// Boots Linux of this series (`5.10`) instead of the default. If set-up could not get one, the test prints that
+    /// and is skipped: a suite of Debian may have disappeared from a mirror.
     #[must_use]
     pub fn kernel(mut self, series: &'static str) -> Self {
         self.kernel = series;
         self
     }
 
-    /// Also has this program of the host, by name, with its libraries.
+    /// Adds a program of the host, by name, with its libraries.
     #[must_use]
     pub fn program(mut self, name: &str) -> Self {
         self.programs.push(name.to_owned());
         self
     }
 
-    /// Also has this file, an executable, at the same place and without its debug information, with its libraries.
+    /// Adds an executable at the same path, stripped of debug information, with its libraries.
     #[must_use]
     pub fn binary(mut self, path: &str) -> Self {
         self.binaries.push(PathBuf::from(path));
         self
     }
 
-    /// Also has this folder of the host, with libraries that its files need.
+    /// Adds a folder of the host, with the libraries that its files need.
     #[must_use]
     pub fn folder(mut self, path: &str) -> Self {
         self.folders.push(PathBuf::from(path));
         self
     }
 
-    /// Inside: runs `test`. Outside: boots the machine, has it run the same test, and fails as it fails.
+    /// In the guest: runs `test`. Outside: boots the machine, has it run the same test, and fails if that fails.
     ///
     /// # Panics
-    /// When the test fails, or the machine cannot be had.
+    /// When the test fails, or the machine cannot be started.
     pub fn run(self, test: impl FnOnce()) {
         if std::env::var_os(INSIDE).is_some() {
             return test();
@@ -137,10 +138,10 @@ impl Guest {
                 _ => program(name, "install its Debian package (`make setup` does)")?,
             };
             libraries.extend(libraries_of(&path)?);
-            // Programs like `iptables` are links whose name says what they do.
+            // Programs like `iptables` are links whose name selects the function.
             archive.add_file(&Path::new("/usr/sbin").join(name), &path)?;
         }
-        // The shell of busybox would take its own programs before those that a test names.
+        // The shell of busybox would prefer its own programs to those that a test names.
         let shell = std::fs::canonicalize("/bin/sh").context("finding the shell")?;
         libraries.extend(libraries_of(&shell)?);
         archive.add_file(Path::new("/bin/sh"), &shell)?;
@@ -163,7 +164,7 @@ impl Guest {
     }
 }
 
-/// What the guest does: file systems, names of busybox, module loading, the test, the end.
+/// The guest's init script: mounts file systems, installs busybox, loads modules, runs the test, and ends.
 fn init(test_program: &Path, test: &str) -> Result<String> {
     let test_program = test_program.to_str().context("the test program's path is not text")?;
     if [test_program, test].iter().any(|text| text.contains('\'')) {
@@ -194,17 +195,17 @@ reboot -f
     ))
 }
 
-/// The file without what only debuggers read; the file itself where nobody can take it out.
+/// Strips the file of debug information; returns the file itself if that is impossible.
 fn strip(binary: &Path, to: &Path) -> Result<PathBuf> {
     let outcome = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(binary).status();
     match outcome {
         Ok(status) if status.success() => Ok(to.to_owned()),
-        // It is only larger.
+        // The file is merely larger.
         _ => Ok(binary.to_owned()),
     }
 }
 
-/// The shared libraries of an executable, and the loader; none for one without.
+/// The shared libraries of an executable, and the loader; empty if it is static.
 ///
 /// # Errors
 /// When one of them is missing on this machine.
@@ -234,7 +235,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn what_ldd_says() {
+    fn output_of_ldd() {
         let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\t\
                     /lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         let found: Vec<_> = read_ldd(text).into_iter().collect();
@@ -251,7 +252,7 @@ mod tests {
         assert!(init(Path::new("/a'"), "b").is_err());
     }
 
-    /// The guest is another machine: another kernel, as root, with what this test names and its own modules.
+    /// The guest is a different machine: another kernel, as root, with the programs of this test and its own modules.
     #[test]
     fn a_test_runs_in_a_machine_of_its_own() {
         Guest::new("guest::tests::a_test_runs_in_a_machine_of_its_own").program("ip").run(|| {

@@ -1,6 +1,6 @@
-//! Counts what is on the heap: now, at most, and how often something was put there.
+//! Measures the heap: its current and peak size, and the number of allocations.
 //!
-//! A benchmark or a test that wants these figures makes [`Counting`] its program's allocator. They are those of the whole
+//! A benchmark or a test that needs these figures makes [`Counting`] its program's allocator. They apply to the whole
 //! process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -60,21 +60,21 @@ pub fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
-/// Begins to look for the peak again.
+/// Restarts the measurement of the peak.
 pub fn reset_peak() {
     PEAK.store(now(), Ordering::Relaxed);
 }
 
-/// How often something was put on the heap or grown there so far, and how many bytes that was.
+/// How many allocations and reallocations there have been, and their total size in bytes.
 #[must_use]
 pub fn so_far() -> (usize, usize) {
     (ALLOCATIONS.load(Ordering::Relaxed), ALLOCATED.load(Ordering::Relaxed))
 }
 
-/// The most memory that this process ever had, in kilobytes.
+/// The peak resident memory of this process in kilobytes.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When the kernel does not report it.
 pub fn resident_peak() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

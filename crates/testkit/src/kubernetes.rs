@@ -14,11 +14,11 @@ const HELM_VERSION: &str = "v3.20.2";
 /// Finds a Kubernetes program in the cache that `scripts/kubernetes-binaries.sh` fills.
 ///
 /// # Errors
-/// When it is not there; the message says how to get it.
+/// When it is not found; the message contains instructions.
 pub fn kubernetes_program(name: &str) -> Result<PathBuf> {
     let version = |variable: &str, own: &str| std::env::var(variable).unwrap_or_else(|_| own.to_owned());
     let kubernetes = || format!("kubernetes-{}", version("KUBERNETES_VERSION", VERSION));
-    // The group that the script knows, and the folder that it makes for it.
+    // The group in the script, and the folder that it creates for it.
     let (group, made) = match name {
         "kube-apiserver" | "kubectl" => ("", kubernetes()),
         "agnhost" | "e2e.test" => ("suite", format!("{}-suite", kubernetes())),
@@ -52,7 +52,7 @@ pub(crate) fn cache_root() -> Result<PathBuf> {
     Ok(Path::new(&home).join(".cache/tortie"))
 }
 
-/// A running kube-apiserver. It keeps its folder and port over [`ApiServer::restart`].
+/// A running kube-apiserver. Its folder and port survive [`ApiServer::restart`].
 #[derive(Debug)]
 pub struct ApiServer {
     process: Option<Process>,
@@ -65,14 +65,15 @@ impl ApiServer {
     /// Starts a server on this etcd (`http://...` or `unix://...`) and waits until it is ready.
     ///
     /// # Errors
-    /// When the program is missing or does not come up.
+    /// When the program is missing or does not start.
     pub fn start(etcd_endpoint: &str) -> Result<Self> {
         let folder = Folder::new("apiserver")?;
         let path = folder.path();
         let authority = Authority::new(path)?;
         let server = authority.sign("server", "kube-apiserver", &[])?;
         let account = authority.sign("service-account", "service-account", &[])?;
-        // The proxy in front of aggregated APIs has an authority of its own, or every client could claim to be it.
+        // The proxy in front of aggregated APIs has an authority of its own; otherwise every client could claim to be
+        // it.
         let front = path.join("front-proxy");
         std::fs::create_dir(&front)?;
         let front_authority = Authority::new(&front)?;
@@ -100,7 +101,7 @@ impl ApiServer {
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
             format!("--proxy-client-cert-file={}", proxy.certificate.display()),
             format!("--proxy-client-key-file={}", proxy.key.display()),
-            // Without a controller-manager nobody makes the default service accounts that this one waits for.
+            // Without a controller-manager nothing creates the default service accounts that this plugin waits for.
             "--disable-admission-plugins=ServiceAccount".into(),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
             format!("--service-account-key-file={}", account.certificate.display()),
@@ -109,9 +110,9 @@ impl ApiServer {
             "--endpoint-reconciler-type=none".into(),
             "--enable-priority-and-fairness=false".into(),
             "--shutdown-delay-duration=0s".into(),
-            // As in every real cluster: agents of nodes are privileged pods.
+            // As in every real cluster: agents of nodes run as privileged pods.
             "--allow-privileged=true".into(),
-            // Tests clear ten thousand objects at a time.
+            // Tests delete ten thousand objects at a time.
             "--delete-collection-workers=16".into(),
         ];
         for (name, token) in [("kubeconfig", "admin-token"), ("kubeconfig-nobody", "nobody-token")] {
@@ -122,10 +123,10 @@ impl ApiServer {
         Ok(api_server)
     }
 
-    /// Starts it (again) on the same data and port, and waits until it is ready.
+    /// Starts it (again) with the same data and port, and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// When it does not start.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         let binary = kubernetes_program("kube-apiserver")?;
@@ -170,13 +171,13 @@ impl ApiServer {
         self.folder.path().join("kubeconfig")
     }
 
-    /// A kubeconfig of a user who may do nothing.
+    /// A kubeconfig of a user without any rights.
     #[must_use]
     pub fn kubeconfig_without_rights(&self) -> PathBuf {
         self.folder.path().join("kubeconfig-nobody")
     }
 
-    /// A kubeconfig beside the others for a user with this token.
+    /// An additional kubeconfig, for a user with this token.
     pub(crate) fn kubeconfig_with_token(&self, name: &str, token: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(format!("kubeconfig-{name}"));
         std::fs::write(&path, kubeconfig(&self.ca_certificate(), self.port, token))?;
@@ -197,10 +198,10 @@ impl ApiServer {
         Ok(self.kubectl_command()?.args(arguments).output()?)
     }
 
-    /// Runs `kubectl` as administrator with this text on its standard input, and wants it to succeed.
+    /// Runs `kubectl` as administrator with this text on its standard input; it must succeed.
     ///
     /// # Errors
-    /// When the command fails; the message has what it printed.
+    /// When the command fails; the message contains its output.
     pub fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> Result<String> {
         let mut child = self
             .kubectl_command()?
@@ -220,7 +221,7 @@ impl ApiServer {
     fn kubectl_command(&self) -> Result<Command> {
         let mut command = Command::new(kubernetes_program("kubectl")?);
         command.arg("--kubeconfig").arg(self.kubeconfig());
-        // The discovery cache belongs to this server alone, not to the user's home.
+        // The discovery cache belongs to this server alone, and is not kept in the user's home.
         command.arg("--cache-dir").arg(self.folder.path().join("kubectl-cache"));
         Ok(command)
     }

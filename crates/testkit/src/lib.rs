@@ -1,13 +1,13 @@
-//! Real servers for tests and benchmarks: etcd and kube-apiserver, started on loopback, ended with the test; hosts and pods
-//! from network namespaces ([`network`]); and whole machines with a kernel of their own ([`guest`]).
+//! Real servers for tests and benchmarks: etcd and kube-apiserver, started on loopback, ended with the test; hosts and
+//! pods as network namespaces ([`network`]); and whole machines with a kernel of their own ([`guest`]).
 //!
-//! A missing program is an error that says how to get it, never a skipped test. Every process is started with a
-//! parent-death signal, so that nothing outlives a test that was killed; every folder carries the process id of its
-//! maker, so that a later run removes what a killed one left. It refuses to touch processes and folders of anybody
-//! else.
+//! A missing program is an error with instructions to install it, never a skipped test. Every process is started with a
+//! parent-death signal, so that nothing outlives a test that was killed; every folder's name contains the process id of
+//! its creator, so that a later run removes what a killed one left. Other processes and folders are never touched.
 
 mod bird;
 mod certificates;
+mod dice;
 mod etcd;
 mod eventually;
 mod folder;
@@ -22,6 +22,7 @@ mod scripted_server;
 
 pub use bird::Bird;
 pub use certificates::{Authority, KeyAndCertificate};
+pub use dice::Dice;
 pub use etcd::{Etcd, EtcdOptions};
 pub use eventually::{Look, PATIENCE, eventually, eventually_async};
 pub use folder::Folder;

@@ -1,11 +1,11 @@
-//! Hosts and pods from network namespaces, and packets between them.
+//! Hosts and pods as network namespaces, and packets between them.
 //!
 //! - [`Namespace`]: one machine's network, removed when dropped.
-//! - [`Station`]: who answers and notes what arrives in a namespace.
-//! - [`Probe`] and [`probe`]: what becomes of packets, many at once.
+//! - [`Station`]: answers in a namespace and records what arrives.
+//! - [`Probe`] and [`probe`]: send many packets at once, and return their fates.
 //!
-//! Needs root and `ip`; says so when they are missing. It refuses to wire anything by itself: which interfaces, addresses
-//! and routes there are is the test's business, in the words of `ip -batch`.
+//! Needs root and `ip`; reports when they are missing. Wires nothing by itself: the test creates interfaces, addresses
+//! and routes, with commands of `ip -batch`.
 
 mod packets;
 mod probe;
@@ -21,7 +21,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 
-/// A network namespace with a name, for as long as this value lives.
+/// A named network namespace that exists as long as this value.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -29,11 +29,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new namespace with nothing but a loopback interface that is up. Addresses of IPv6 are usable at once: nobody else
-    /// is on these wires, so nobody is asked whether an address is taken.
+    /// A new namespace with only a loopback interface, which is up. IPv6 addresses are usable at once: addresses on
+    /// these wires are unique, so duplicate address detection is off.
     ///
     /// # Errors
-    /// When it cannot be made, most often for want of root or of the program `ip`.
+    /// When it cannot be created, mostly because root or the program `ip` is missing.
     pub fn new(name: &str) -> Result<Self> {
         let ip = program("ip", "install Debian's iproute2")?;
         let output = Command::new(ip).args(["netns", "add", name]).output()?;
@@ -50,20 +50,20 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name, as `ip netns` knows it.
+    /// Its name in `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Runs code in the namespace, in a thread that ends there. Sockets opened by it stay in the namespace, whoever uses
-    /// them later.
+    /// Runs code in the namespace, in a thread that ends there. Sockets opened by it stay in the namespace, even when
+    /// they are used elsewhere later.
     ///
     /// # Errors
     /// When the namespace cannot be entered.
     ///
     /// # Panics
-    /// When the code does.
+    /// When the code panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let outcome = std::thread::scope(|scope| {
             let thread = scope.spawn(|| -> Result<T> {
@@ -79,7 +79,7 @@ impl Namespace {
     /// Sets a kernel parameter of the namespace, such as `net/ipv4/ip_forward`.
     ///
     /// # Errors
-    /// When there is none of this name, or it does not take the value.
+    /// When there is no such parameter, or it rejects the value.
     pub fn set(&self, parameter: &str, value: &str) -> Result<()> {
         self.run(|| std::fs::write(format!("/proc/sys/{parameter}"), value))?
             .with_context(|| format!("setting {parameter} to {value}"))
@@ -88,7 +88,7 @@ impl Namespace {
     /// Runs lines of `ip` commands, stopping at the first that fails.
     ///
     /// # Errors
-    /// When one fails.
+    /// When a command fails.
     pub fn batch(&self, lines: &str) -> Result<()> {
         let ip = program("ip", "install Debian's iproute2")?;
         let mut command = Command::new(ip);
@@ -96,25 +96,25 @@ impl Namespace {
         printed(command, lines).map(drop)
     }
 
-    /// Runs a shell in the namespace; what it prints.
+    /// Runs a shell in the namespace; returns its output.
     ///
     /// # Errors
-    /// When it fails.
+    /// When the script fails.
     pub fn shell(&self, script: &str) -> Result<String> {
         self.feed(script, "")
     }
 
-    /// Runs a shell in the namespace with this input; what it prints.
+    /// Runs a shell in the namespace with this input; returns its output.
     ///
     /// # Errors
-    /// When it fails.
+    /// When the script fails.
     pub fn feed(&self, script: &str, input: &str) -> Result<String> {
         let mut command = self.command("sh");
         command.args(["-ec", script]);
         printed(command, input)
     }
 
-    /// A program, to be run in the namespace.
+    /// A command that runs a program in the namespace.
     #[must_use]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
@@ -125,12 +125,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Whatever it held goes with it; a name that is gone already is fine.
+        // Everything in it is removed with it. It is not an error if the namespace is already gone.
         let _ = Command::new("ip").args(["netns", "del", &self.name]).output();
     }
 }
 
-/// What a command prints that must succeed.
+/// The output of a command that must succeed.
 fn printed(command: Command, input: &str) -> Result<String> {
     let shown = format!("{command:?}");
     let output = finish(command, input)?;
@@ -150,7 +150,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(400);
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Two stations on one wire: everything arrives and is answered, until a rule says otherwise.
+    /// Two stations on one wire: everything arrives and is answered, until a rule prevents it.
     #[test]
     fn packets_arrive_and_are_answered_or_not() -> Result<()> {
         let id = std::process::id();
@@ -182,7 +182,7 @@ mod tests {
             probes.collect()
         };
         let open = all(None);
-        // A wire that has just been plugged in may need a moment, and on a busy machine a long one.
+        // A wire that has just been connected may need a moment, and on a busy machine a long one.
         let wanted = vec![true; open.len()];
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -198,7 +198,7 @@ mod tests {
         for (probe, fate) in open.iter().zip(probe(&open, &[], MOMENT)?) {
             assert_eq!(fate, Fate::Lost, "{probe:?}");
         }
-        // A request that arrives and whose answer is lost is neither one nor the other.
+        // A request that arrives but whose answer is lost has a fate of its own.
         two.shell("nft flush chain inet t i; nft 'add chain inet t o { type filter hook output priority 0; }'; nft 'add rule inet t o meta l4proto tcp drop'")?;
         let deadline = Instant::now() + PATIENCE;
         loop {

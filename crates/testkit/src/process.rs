@@ -1,4 +1,4 @@
-//! One child process: found, started, paused, killed and ended for certain.
+//! A child process: found, started, paused, killed and reliably ended.
 
 use anyhow::{Context, Result, bail};
 pub use rustix::process::Signal;
@@ -18,10 +18,10 @@ pub struct Process {
     log: PathBuf,
 }
 
-/// Sends a signal to a process that this test started, or that one of its processes did.
+/// Sends a signal to a process that this test, or one of its processes, has started.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn signal(process: u32, signal: Signal) -> Result<()> {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     kill_process(pid.context("not a process id")?, signal)
@@ -31,7 +31,7 @@ pub fn signal(process: u32, signal: Signal) -> Result<()> {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Process {
-    /// Starts `program` with `arguments`, its output going to `log`.
+    /// Starts `program` with `arguments` and writes its output to `log`.
     ///
     /// The parent-death signal is tied to the *thread* that forks, and test threads end early; so one thread that
     /// lives as long as this process does all the forking.
@@ -49,7 +49,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let (sender, receiver) = channel();
         spawner(Box::new(move || {
-            // The receiver waits below; it cannot be gone.
+            // The receiver waits below, so it still exists.
             let _ = sender.send(command.spawn());
         }));
         let child = receiver.recv()?.with_context(|| format!("starting {}", program.display()))?;
@@ -62,7 +62,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it has ended by itself; then an error with the end of its log.
+    /// Checks that it has not ended by itself. The error contains the end of its log.
     ///
     /// # Errors
     /// When it is no longer running.
@@ -73,7 +73,7 @@ impl Process {
         Ok(())
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
     /// When it cannot be waited for.
@@ -100,7 +100,7 @@ impl Process {
         Ok(line.split_whitespace().nth(1).context("no number in VmRSS")?.parse()?)
     }
 
-    /// Stops it where it stands (SIGSTOP).
+    /// Stops it (SIGSTOP).
     ///
     /// # Errors
     /// When the signal cannot be sent.
@@ -108,7 +108,7 @@ impl Process {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues it (SIGCONT).
     ///
     /// # Errors
     /// When the signal cannot be sent.
@@ -161,23 +161,23 @@ fn spawner(job: Job) {
     let _ = sender.lock().unwrap_or_else(PoisonError::into_inner).send(job);
 }
 
-/// Finds a program on `PATH` (or where Debian keeps programs for root).
+/// Finds a program on `PATH` (or where Debian installs programs for root).
 ///
 /// # Errors
-/// When it is not there; the message says how to get it.
+/// When it is not found; the message contains instructions.
 pub fn program(name: &str, remedy: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_file())
-        .with_context(|| format!("this test needs the program '{name}', and it is not on PATH: {remedy}"))
+        .with_context(|| format!("this test needs the program '{name}', which is not on PATH: {remedy}"))
 }
 
-/// Finds the example program of this name of the crate whose tests run: a process that tests start and kill.
+/// Finds the example program of this name in the crate under test: a process that tests start and kill.
 ///
 /// # Errors
-/// When it is not built.
+/// When it has not been built.
 pub fn example(name: &str) -> Result<PathBuf> {
     let test = std::env::current_exe().context("finding the test program")?;
     let path = test.parent().and_then(Path::parent).map(|folder| folder.join("examples").join(name));
@@ -186,11 +186,11 @@ pub fn example(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// Runs a command to its end with this input. A command that ends without reading its input is fine.
+/// Runs a command with this input to its end. A command that ends without reading its input is not an error.
 ///
 /// # Errors
-/// When the program does not exist, also behind `ip netns exec` or a shell: that is a missing install step, never an answer
-/// to what a test asks.
+/// When the program does not exist, even behind `ip netns exec` or a shell: that is a missing install step, and must
+/// not be mistaken for a result.
 pub fn finish(mut command: Command, input: &str) -> Result<Output> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -209,10 +209,10 @@ pub fn finish(mut command: Command, input: &str) -> Result<Output> {
     Ok(output)
 }
 
-/// A TCP port of loopback that was free a moment ago.
+/// A TCP port on loopback that was free a moment ago.
 ///
 /// # Errors
-/// When there is none.
+/// When there is no free port.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

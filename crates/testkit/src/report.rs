@@ -1,17 +1,18 @@
-//! A table of measured figures, printed for people and kept as Markdown for the record.
+//! A table of measured figures, printed for users and stored as Markdown.
 //!
-//! Every row has the figure that it is compared with, measured in the same run: a number alone says little on a shared
-//! machine. It refuses to judge: goals are printed, never asserted.
+//! Every row contains the figure that it is compared with, measured in the same run: a number alone says little on a
+//! shared machine. Goals are printed, never asserted.
 
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The program that a benchmark measures as a process of its own: the one that `TORTIE_BENCH_PROGRAM` names, which is the one
-/// that users run, as `make build` made it. Without it the benchmark's own, which has less in it but is linked otherwise.
+/// The program that a benchmark measures as a separate process: the one named by `TORTIE_BENCH_PROGRAM`, which is what
+/// users run, as built by `make build`. Otherwise the benchmark's own program, which contains less but is linked
+/// differently.
 ///
 /// # Errors
-/// When the own program cannot be found.
+/// When this process's own program cannot be found.
 pub fn measured_program() -> std::io::Result<PathBuf> {
     std::env::var_os("TORTIE_BENCH_PROGRAM").map_or_else(std::env::current_exe, std::path::absolute)
 }
@@ -31,7 +32,7 @@ impl Report {
         Self { name, rows: Vec::new(), notes: Vec::new() }
     }
 
-    /// Adds a figure: what was measured, ours, what it is compared with, the ratio, the goal.
+    /// Adds a row: the subject, our figure, the figure it is compared with, the ratio, the goal.
     pub fn row(&mut self, what: &str, ours: &str, compared_with: &str, ratio: &str, goal: &str) {
         self.rows.push([what, ours, compared_with, ratio, goal].map(str::to_owned));
     }
@@ -57,7 +58,7 @@ impl Report {
         text
     }
 
-    /// Writes the table into the folder that `TORTIE_BENCH_OUT` names, if it names one.
+    /// Writes the table into the folder named by `TORTIE_BENCH_OUT`, if it is set.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -69,7 +70,7 @@ impl Report {
     }
 }
 
-/// The middle value; 0 for an empty list.
+/// The median; 0 for an empty list.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
-//! The accounts of Calico's manifests on a real API server: what the roles of each release allow (`data/roles.txt`), and a
-//! kubeconfig for a program that has just that.
+//! The accounts of Calico's manifests on a real API server: the rights of each release's roles (`data/roles.txt`), and
+//! a kubeconfig for a program with exactly these rights.
 //!
-//! It refuses a release or role that the table does not have: a test of nothing would pass.
+//! A release or role that is not in the table is an error: a test of nothing would pass.
 
 use crate::ApiServer;
 use anyhow::{Context as _, Result, bail};
@@ -13,10 +13,10 @@ const TABLE: &str = include_str!("../data/roles.txt");
 /// The releases that the table covers.
 pub const RELEASES: [&str; 8] = ["3.26", "3.27", "3.28", "3.29", "3.30", "3.31", "3.32", "3.33"];
 
-/// The rules of a role in a manifest (`calico`, `canal`, `calico-policy-only`) of a release, as RBAC has them.
+/// The rules of a role in a manifest (`calico`, `canal`, `calico-policy-only`) of a release, as RBAC rules.
 ///
 /// # Errors
-/// When the table does not have it, or cannot be read.
+/// When the role is not in the table, or the table cannot be parsed.
 pub fn rules(manifest: &str, role: &str, release: &str) -> Result<Vec<Value>> {
     let place = |wanted: &str| {
         RELEASES.iter().position(|known| *known == wanted).with_context(|| format!("no release {wanted}"))
@@ -51,10 +51,10 @@ pub fn rules(manifest: &str, role: &str, release: &str) -> Result<Vec<Value>> {
 }
 
 impl ApiServer {
-    /// Makes a service account in `kube-system` that may do what these rules allow, and a kubeconfig for it.
+    /// Creates a service account in `kube-system` with these rules, and a kubeconfig for it.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// When the server reports an error.
     pub fn account(&self, name: &str, rules: &[Value]) -> Result<PathBuf> {
         let group = "rbac.authorization.k8s.io";
         let namespace = "kube-system";

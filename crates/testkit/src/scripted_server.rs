@@ -1,6 +1,6 @@
-//! A small HTTP server that gives the answers of a script, one per request, and remembers what it was asked.
+//! A small HTTP server that sends the answers of a script, one per request, and records the requests.
 //!
-//! For tests of what a client does with refusals. It refuses everything but HTTP/1.1 without encryption, on loopback.
+//! For tests of a client's reaction to errors. Supports only HTTP/1.1 without encryption, on loopback.
 
 use anyhow::{Context as _, Result};
 use std::io::{Read as _, Write as _};
@@ -8,10 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The longest request that is read.
+/// The maximum length of a request.
 const LONGEST: usize = 1 << 20;
 
-/// A server with a script. It ends with the value.
+/// A server with a script. It ends when it is dropped.
 #[derive(Debug)]
 pub struct ScriptedServer {
     address: SocketAddr,
@@ -20,12 +20,12 @@ pub struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Starts one. An answer is a status line without the version, and headers, each with its line end:
-    /// `429 Too Many Requests\r\nRetry-After: 1\r\n`; the body is `{}` unless one follows after an empty line. The last
-    /// answer is given to all further requests.
+    /// Starts a server. An answer is a status line without the version, and headers, each with its line end: `429 Too
+    /// Many Requests\r\nRetry-After: 1\r\n`; the body is `{}` unless one follows after an empty line. The last answer
+    /// is repeated for all further requests.
     ///
     /// # Errors
-    /// When there is no port to listen on.
+    /// When no port can be opened.
     pub fn start(answers: &[&str]) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listening on loopback")?;
         let address = listener.local_addr()?;
@@ -36,7 +36,7 @@ impl ScriptedServer {
             let mut given = 0;
             for stream in listener.incoming().flatten() {
                 let Some(request) = read_request(&stream) else { continue };
-                // The value is gone, and this is its last word.
+                // Sent when the value is dropped: the end.
                 if request.starts_with("END ") {
                     return;
                 }
@@ -56,13 +56,13 @@ impl ScriptedServer {
         Ok(Self { address, requests, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The server's address.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it was asked so far: method, path and body of each request.
+    /// The requests so far: method, path and body of each.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -79,7 +79,7 @@ impl Drop for ScriptedServer {
     }
 }
 
-/// `METHOD PATH BODY`, if a whole request arrives.
+/// Reads a request as `METHOD PATH BODY`, if it arrives completely.
 fn read_request(mut stream: &TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! A check that any certificate passes.
+//! A verifier that accepts any client certificate.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -7,11 +7,11 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// Asks for a certificate, and that the client has its key; who signed it does not matter here.
+/// Requests a certificate and checks that the client has its key; the signer does not matter here.
 #[derive(Debug)]
 pub(crate) struct AnyCertificate {
     pub(crate) provider: Arc<CryptoProvider>,
-    /// Whether a client without one is turned away.
+    /// Whether a client without a certificate is rejected.
     pub(crate) is_required: bool,
 }
 

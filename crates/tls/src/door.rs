@@ -1,10 +1,11 @@
-//! The door of a server: connections are taken until the end is asked for, each in a task of its own, over TLS with the newest
-//! certificate where there are files for it; then those that are open may finish.
+//! The door of a server: it accepts connections until the shutdown is requested, and serves each in its own task, over
+//! TLS with the newest certificate if files for it are configured. Open connections may then finish.
 //!
-//! It refuses to know what is spoken behind the door, and never serves in the clear because files cannot be used.
+//! Knows nothing of the protocol behind the door, and never falls back to clear text because files cannot be used.
 //!
-//! Three servers take connections themselves, each for a rule that is not this one's: `telemetry-server` lets the newest client
-//! take the place of the oldest, `kvstore` serves sockets of the file system too, and Typha has its clients wait their turn.
+//! Three servers accept connections themselves, each for a rule that this one lacks: `telemetry-server` lets the newest
+//! client replace the oldest, `kvstore` also serves sockets in the file system, and Typha makes clients wait in a
+//! queue.
 
 use crate::{Renewing, Stream};
 use daemon::Shutdown;
@@ -13,26 +14,26 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How long a client may take to say hello.
+/// How long the TLS handshake of a client may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause after a connection could not be taken: most often because there are no descriptors left.
+/// The pause after a connection could not be accepted, usually because the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where a server takes connections.
+/// How a server accepts connections.
 pub struct Door {
-    /// What connections come in by.
+    /// The listening socket.
     pub listener: TcpListener,
-    /// The certificates to show; without any, everything is in the clear.
+    /// The certificates to present; `None` means clear text.
     pub certificates: Option<Renewing>,
-    /// How many connections there may be at once; further ones wait.
+    /// How many connections may be open at once; further clients wait.
     pub most: usize,
     /// How long connections may take to finish when the server ends.
     pub farewell: Duration,
 }
 
 impl Door {
-    /// Has every connection answered until the end is asked for. Answers are to end soon after that, too. Says whether all did
-    /// in time; those that did not are cut off.
+    /// Serves every connection with `answer` until the shutdown is requested; `answer` should end soon after that, too.
+    /// Returns whether all of them ended in time; the rest are cut off.
     pub async fn serve<A, F>(self, shutdown: &Shutdown, answer: A) -> bool
     where
         A: Fn(Stream, SocketAddr) -> F + Clone + Send + 'static,
@@ -54,7 +55,7 @@ impl Door {
                     continue;
                 }
             };
-            // Small answers must not wait for the acknowledgement of the ones before.
+            // Small answers must not wait until earlier ones are acknowledged.
             let _ = stream.set_nodelay(true);
             let answer = answer.clone();
             match certificates.as_ref().map(Renewing::current_or_last) {
@@ -63,7 +64,7 @@ impl Door {
                 }
                 Some(Ok((acceptor, problem))) => {
                     if let Some(problem) = problem {
-                        tracing::warn!(error = %problem, "the new certificate cannot be used; the last one stays");
+                        tracing::warn!(error = %problem, "the new certificate cannot be used; the last one is kept");
                     }
                     connections.spawn(async move {
                         if let Some(stream) = greet(&acceptor, stream).await {
@@ -71,10 +72,10 @@ impl Door {
                         }
                     });
                 }
-                Some(Err(error)) => tracing::error!(%error, "nothing can be served"),
+                Some(Err(error)) => tracing::error!(%error, "no connection can be served"),
             }
         }
-        // Who comes now is refused, and does not wait in vain.
+        // New clients are refused at once instead of waiting in vain.
         drop(listener);
         let all = async { while connections.join_next().await.is_some() {} };
         tokio::time::timeout(farewell, all).await.is_ok()
@@ -84,8 +85,8 @@ impl Door {
 async fn greet(acceptor: &tokio_rustls::TlsAcceptor, stream: TcpStream) -> Option<Stream> {
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
-        Ok(Err(error)) => tracing::debug!(%error, "no connection over TLS came about"),
-        Err(_) => tracing::debug!("a client does not say hello"),
+        Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
+        Err(_) => tracing::debug!("a client did not finish the TLS handshake in time"),
     }
     None
 }
@@ -107,10 +108,10 @@ mod tests {
     use tokio::task::JoinHandle;
     use tokio_rustls::TlsConnector;
 
-    /// Long enough for whatever has to happen.
+    /// Long enough for anything that must happen.
     const SOON: Duration = Duration::from_secs(60);
 
-    /// Says how many certificates the client showed, and then what it sends, until it or the server ends.
+    /// Sends how many certificates the client presented, then echoes its input until the client or the server ends.
     async fn echo(mut stream: Stream, shutdown: Shutdown, heeds: bool) {
         let shown = stream.peer_certificates().len().to_string();
         stream.write_all(shown.as_bytes()).await.unwrap();
@@ -159,7 +160,7 @@ mod tests {
         tokio::time::timeout(SOON, stream.read_u8()).await.expect("an answer").unwrap()
     }
 
-    /// The certificate that the server shows, and how many of the client's it has seen.
+    /// Returns the certificate that the server presents, and how many of the client's it has seen.
     async fn greet(
         address: SocketAddr,
         authority: &Authority,
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewed_certificate_is_shown_to_the_next_client() {
+    async fn a_renewed_certificate_is_used_for_the_next_client() {
         let folder = Folder::new("door").unwrap();
         let authority = Authority::new(folder.path()).unwrap();
         let [first, second] = ["first", "second"].map(|name| authority.sign(name, "localhost", &[]).unwrap());
@@ -199,7 +200,7 @@ mod tests {
         let (old, shown) = greet(server.address, &authority, &client).await;
         assert_eq!(shown, b'1');
         std::fs::copy(&second.certificate, &first.certificate).unwrap();
-        // One file of the pair is new before the other: the last certificate stays.
+        // One file of the pair is replaced before the other: the last certificate is kept.
         assert_eq!(greet(server.address, &authority, &client).await.0, old);
         std::fs::copy(&second.key, &first.key).unwrap();
         let new = CertificateDer::from_pem_file(&second.certificate).unwrap();
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_said_in_the_clear_where_there_are_files() {
+    async fn configured_files_rule_out_clear_text() {
         let server = Server::start(Some(Renewing::new(TlsFiles::default())), SOON, true).await;
         let mut bytes = Vec::new();
         let reading = server.clear().await.read_to_end(&mut bytes).await;
@@ -217,12 +218,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_too_many_wait_for_a_place() {
+    async fn clients_above_the_limit_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, shutdown) = ShutdownHandle::new();
         let door = Door { listener, certificates: None, most: 2, farewell: SOON };
-        // How many are served now, and at most so far.
+        // How many are being served now, and the maximum so far.
         let served = Arc::new(Mutex::new((0, 0)));
         let counts = Arc::clone(&served);
         let task = tokio::spawn(async move {
@@ -254,14 +255,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_waits_for_those_who_finish_and_for_nobody_else() {
+    async fn the_end_waits_only_for_connections_that_finish() {
         for heeds in [true, false] {
             let farewell = if heeds { SOON } else { Duration::from_millis(10) };
             let server = Server::start(None, farewell, heeds).await;
             let mut client = server.clear().await;
             assert_eq!(read(&mut client).await, b'0');
             assert_eq!(server.finish().await, heeds);
-            // Those who did not finish are cut off.
+            // Connections that did not finish are cut off.
             assert!(!matches!(client.read(&mut [0]).await, Ok(1)));
         }
     }

@@ -1,4 +1,4 @@
-//! The files of a server, and the configuration that they make.
+//! The files of a server, and the TLS configuration built from them.
 
 use crate::any_certificate::AnyCertificate;
 use crate::limits::TlsLimits;
@@ -11,18 +11,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where certificates are.
+/// The certificate files of a server and its demands on clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// PEM file of the server's certificate chain.
     pub certificate: PathBuf,
     /// PEM file of its key.
     pub key: PathBuf,
-    /// PEM file of the authorities that sign clients' certificates; only read where those are verified.
+    /// PEM file of the authorities that sign clients' certificates; read only if those are verified.
     pub authorities: PathBuf,
-    /// What is asked of clients.
+    /// What is required of clients' certificates.
     pub client_auth: ClientAuth,
-    /// The protocols that are offered inside, the best first.
+    /// The application protocols offered (ALPN), the preferred one first.
     pub protocols: &'static [&'static str],
 }
 
@@ -34,10 +34,10 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: rustls::pki_types::pem::Error,
     },
-    /// Certificate, key or authorities do not fit.
+    /// Certificate, key or authorities do not fit together.
     #[error("cannot use the TLS files: {0}")]
     Unfit(String),
 }
@@ -48,11 +48,11 @@ impl From<rustls::Error> for TlsError {
     }
 }
 
-/// Identifies a version of a file: time, size and inode; nothing for a missing file.
+/// Identifies a version of a file by time, size and inode; `None` for a missing file.
 pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
 
 impl TlsFiles {
-    /// The files as a configuration of the server.
+    /// Reads the files into a server configuration.
     ///
     /// # Errors
     /// When they cannot be read or used.
@@ -60,7 +60,7 @@ impl TlsFiles {
         self.read_within(&TlsLimits::default())
     }
 
-    /// The same within limits.
+    /// Reads the files into a server configuration with these versions and suites.
     pub(crate) fn read_within(&self, limits: &TlsLimits) -> Result<ServerConfig, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
@@ -93,7 +93,7 @@ impl TlsFiles {
         Ok(config)
     }
 
-    /// The present state of each file; another one means that they must be read.
+    /// The present version of each file; if one differs, the files must be read again.
     pub(crate) fn stamps(&self) -> [Stamp; 3] {
         let verifies = matches!(self.client_auth, ClientAuth::VerifyIfGiven | ClientAuth::RequireAndVerify);
         let authorities = verifies.then_some(&self.authorities);

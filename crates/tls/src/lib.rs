@@ -1,9 +1,9 @@
-//! The certificate of a server and what it asks of clients, from PEM files that are read again when they change.
+//! The certificate of a server and its demands on clients, from PEM files that are read again when they change.
 //!
-//! [`Renewing`] gives the acceptor for the next handshake. Where the changed files cannot be used it says so; whether the
-//! door closes then, or the last usable certificate stays, is the server's choice; [`TlsLimits`] says which versions and suites
-//! are spoken. [`Door`] takes connections with them, for servers that speak HTTP/2 or HTTP/1 behind it. It refuses to serve in
-//! the clear where there are files.
+//! [`Renewing`] supplies the acceptor for the next handshake. It reports changed files that cannot be used; whether the
+//! server then rejects clients or keeps the last usable certificate is the server's choice. [`TlsLimits`] restricts
+//! versions and suites. [`Door`] accepts connections for servers that speak HTTP/2 or HTTP/1. It never serves in the
+//! clear if files are configured.
 
 mod any_certificate;
 mod door;

@@ -1,21 +1,21 @@
-//! Which versions and suites are spoken, by the names of Calico's variables (`TLS_MIN_VERSION`, `TLS_CIPHER_SUITES`).
+//! The TLS versions and suites in use, by the names of Calico's variables (`TLS_MIN_VERSION`, `TLS_CIPHER_SUITES`).
 //!
-//! Suites of TLS 1.3 cannot be chosen, as in Go. It refuses suites without forward secrecy and those of CBC, which Calico can be
-//! told to speak: they are named, and left out.
+//! Suites of TLS 1.3 cannot be chosen, as in Go. Suites without forward secrecy and those with CBC, which Calico can be
+//! configured to use, are reported and left out.
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
 
-/// The least that is spoken.
+/// The versions and suites that a server accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsLimits {
     only_newest: bool,
-    /// The suites of TLS 1.2; all of them where nothing is said.
+    /// The suites of TLS 1.2; `None` for all of them.
     suites: Option<Vec<CipherSuite>>,
 }
 
-/// Suites that Calico knows and this program does not speak.
+/// Suites that Calico knows but this program does not support.
 const REFUSED: [&str; 5] = [
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
@@ -24,20 +24,20 @@ const REFUSED: [&str; 5] = [
     "TLS_RSA_WITH_AES_128_GCM_SHA256",
 ];
 
-/// What was understood, and what people should know about it.
+/// The parsed limits, and warnings for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
     /// The limits.
     pub limits: TlsLimits,
-    /// What is not done as it was asked for.
+    /// Parts of the settings that are not followed.
     pub warnings: Vec<String>,
 }
 
 impl TlsLimits {
-    /// Reads the variables. A version that is not known counts as 1.2, as with Calico.
+    /// Reads the variables. An unknown version counts as 1.2, as in Calico.
     ///
     /// # Errors
-    /// For a suite that is not known.
+    /// When a suite is unknown.
     pub fn read(min_version: &str, suites: &str) -> Result<ReadLimits, String> {
         let mut warnings = Vec::new();
         let only_newest = match min_version {
@@ -54,7 +54,7 @@ impl TlsLimits {
             match known.find(|suite| go_name(*suite) == name) {
                 Some(suite) => chosen.push(suite),
                 None if REFUSED.contains(&name) => {
-                    warnings.push(format!("{name} of TLS_CIPHER_SUITES is not safe, and is not spoken"));
+                    warnings.push(format!("{name} of TLS_CIPHER_SUITES is not safe and is not used"));
                 }
                 None => return Err(format!("TLS_CIPHER_SUITES: unsupported cipher: {name}")),
             }
@@ -84,7 +84,7 @@ fn is_newest(suite: CipherSuite) -> bool {
     format!("{suite:?}").starts_with("TLS13_")
 }
 
-/// The name that Go has for a suite.
+/// Go's name for a suite.
 fn go_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replacen("TLS13_", "TLS_", 1)
 }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_and_suites_are_those_that_are_named() {
+    fn only_the_named_versions_and_suites_are_used() {
         let all = ring::ALL_CIPHER_SUITES.len();
         for (min_version, suites, expected) in [
             ("", "", (2, all, 0)),
@@ -110,7 +110,7 @@ mod tests {
             ("1.3", "", (1, all, 0)),
             ("VersionTLS13", "", (2, all, 1)),
             ("", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256", (2, 4, 0)),
-            // Nothing of TLS 1.2 is left, so it is not spoken.
+            // Nothing of TLS 1.2 is left, so it is not used.
             ("", "TLS_AES_256_GCM_SHA384", (1, 3, 0)),
             ("", "TLS_RSA_WITH_AES_256_GCM_SHA384", (1, 3, 1)),
         ] {
@@ -119,7 +119,7 @@ mod tests {
         assert!(TlsLimits::read("", "TLS_NULL").unwrap_err().contains("unsupported cipher: TLS_NULL"));
     }
 
-    /// Whether a client that speaks one version only comes to an understanding with a server within limits.
+    /// Whether a client with only this version can connect to a server within limits.
     fn understands(min_version: &str, suites: &str, client: &'static SupportedProtocolVersion) -> bool {
         let folder = testkit::Folder::new("tls-limits").unwrap();
         let authority = testkit::Authority::new(folder.path()).unwrap();
@@ -152,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn clients_below_the_limits_are_turned_away() {
-        // The test's authority has keys of elliptic curves.
+    fn clients_below_the_limits_are_rejected() {
+        // The test's authority has elliptic-curve keys.
         let (fits, unfit) =
             ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
         for (min_version, suites, older, newer) in [

@@ -1,11 +1,11 @@
-//! The acceptor of the newest files.
+//! The acceptor for the newest files.
 
 use crate::files::{Stamp, TlsError, TlsFiles};
 use crate::limits::TlsLimits;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_rustls::TlsAcceptor;
 
-/// A server's TLS, which follows its files.
+/// A server's TLS, which follows changes of its files.
 pub struct Renewing {
     files: TlsFiles,
     limits: TlsLimits,
@@ -14,20 +14,20 @@ pub struct Renewing {
 
 #[derive(Default)]
 struct State {
-    /// The files when they were last read, usable or not.
+    /// The versions of the files when they were last read, usable or not.
     seen: Option<[Stamp; 3]>,
-    /// Made from the last files that could be used.
+    /// Built from the last usable files.
     acceptor: Option<TlsAcceptor>,
 }
 
 impl Renewing {
-    /// Begins with these files, which are not read yet.
+    /// Prepares to use these files; does not read them yet.
     #[must_use]
     pub fn new(files: TlsFiles) -> Self {
         Self { files, limits: TlsLimits::default(), state: Mutex::default() }
     }
 
-    /// The same within limits.
+    /// Restricts versions and suites.
     #[must_use]
     pub fn within(mut self, limits: TlsLimits) -> Self {
         self.limits = limits;
@@ -44,7 +44,7 @@ impl Renewing {
         match &state.acceptor {
             Some(acceptor) if state.seen == Some(now) => Ok(acceptor.clone()),
             _ => {
-                // Until they can be used again, nothing is.
+                // No handshake succeeds until the files are usable again.
                 *state = State::default();
                 let acceptor = TlsAcceptor::from(Arc::new(self.files.read_within(&self.limits)?));
                 *state = State { seen: Some(now), acceptor: Some(acceptor.clone()) };
@@ -53,11 +53,11 @@ impl Renewing {
         }
     }
 
-    /// The acceptor of the last files that could be used: one file of a pair may be new before the other. Says why where
-    /// changed files cannot be used, once per change.
+    /// The acceptor for the last usable files, because one file of a pair may be replaced before the other. Also
+    /// returns why changed files cannot be used, once per change.
     ///
     /// # Errors
-    /// When no files could be used so far.
+    /// When no usable files have been read so far.
     pub fn current_or_last(&self) -> Result<(TlsAcceptor, Option<TlsError>), TlsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.files.stamps();
@@ -87,7 +87,7 @@ mod tests {
     use testkit::{Authority, Folder};
 
     #[test]
-    fn unusable_files_close_the_door_or_leave_the_last_certificate() {
+    fn unusable_files_close_the_door_or_keep_the_last_certificate() {
         let folder = Folder::new("tls").unwrap();
         let authority = Authority::new(folder.path()).unwrap();
         let server = authority.sign("server", "localhost", &[]).unwrap();

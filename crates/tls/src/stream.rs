@@ -1,4 +1,4 @@
-//! A connection that came in, over TLS or in the clear: one type, so that what answers is built once.
+//! An accepted connection, over TLS or in the clear: one type, so that the code that answers is compiled once.
 
 use rustls::pki_types::CertificateDer;
 use std::io::{self, IoSlice};
@@ -12,12 +12,12 @@ use tokio_rustls::server::TlsStream;
 pub enum Stream {
     /// In the clear.
     Clear(TcpStream),
-    /// After its handshake.
+    /// After its TLS handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// The certificates that the client showed, its own first.
+    /// The certificates that the client presented, its own first.
     #[must_use]
     pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         match self {

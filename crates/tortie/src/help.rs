@@ -1,5 +1,5 @@
-//! What the tree of commands says about itself: help that fits the terminal, scripts that complete words in shells, and
-//! manual pages.
+//! Documentation generated from the tree of commands: help that fits the terminal, shell completion scripts, and manual
+//! pages.
 
 use anyhow::{Result, anyhow};
 use calicoctl::Surroundings;
@@ -9,10 +9,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What becomes of arguments that are not a command: help, wrapped where it goes to a terminal, or a mistake.
+/// Answers arguments that are not a command: prints help, wrapped for a terminal, or reports the mistake.
 pub(crate) fn answer(error: &clap::Error) -> ExitCode {
     match shown(error, Surroundings::of_process().width) {
-        // When the stream is closed there is nowhere left to report it.
+        // When the stream is closed there is no way to report it.
         Some(text) if error.use_stderr() => _ = std::io::stderr().write_all(text.as_bytes()),
         Some(text) => _ = std::io::stdout().write_all(text.as_bytes()),
         None => _ = error.print(),
@@ -20,7 +20,7 @@ pub(crate) fn answer(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX))
 }
 
-/// Help as it fits a terminal; nothing for mistakes, and where there is no terminal.
+/// Help wrapped for a terminal; `None` for mistakes, and without a terminal.
 fn shown(error: &clap::Error, width: Option<usize>) -> Option<String> {
     let is_help =
         matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand);
@@ -28,21 +28,22 @@ fn shown(error: &clap::Error, width: Option<usize>) -> Option<String> {
     Some(calicoctl::wrap_help(&error.render().to_string(), width))
 }
 
-/// The script that completes this program's words in a shell.
+/// The script that completes this program's arguments in a shell.
 pub(crate) fn completion(tree: Command, shell: clap_complete::Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut whole(tree), "tortie", &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes the manual pages into a directory; without one only this program's own is made. What to print.
+/// Writes the manual pages into a directory, and returns the text to print; without a directory, that is this program's
+/// own page.
 pub(crate) fn manual(tree: Command, directory: Option<&Path>) -> Result<String> {
     calicoctl::manual(whole(tree), directory).map_err(|error| anyhow!(error))
 }
 
-/// The tree of commands with those of the tools that read their own arguments.
+/// The tree of commands, including those of the tools that parse their own arguments.
 fn whole(tree: Command) -> Command {
-    // By itself it would be completed as a program of that name.
+    // Otherwise it would be completed as a program of that name.
     let ctl = calicoctl::tree("ctl").bin_name("tortie ctl");
     let flows = ctl.find_subcommand("flows").cloned();
     tree.mut_subcommands(|command| match command.get_name() {
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn completion_knows_the_whole_tree() {
-        // Fish has flags without their dashes.
+        // Fish lists flags without their dashes.
         let words = ["dual-stack", "datastore", "kube-controllers", "allow-version-mismatch"];
         for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
             let script = completion(Arguments::command(), shell);

@@ -1,5 +1,5 @@
-//! What manifests start is something that this program is, with variables that it knows: checked for every container of every
-//! manifest, by the dispatch itself.
+//! Checks for every container of every manifest that this program provides what the manifest starts, and knows its
+//! variables. The check uses the dispatch itself.
 
 use crate::Arguments;
 use crate::names::{Entry, choose};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-/// What an image starts where a container does not say it.
+/// The program that an image starts if the container names none.
 fn image_default(image: &str) -> &'static str {
     let name = image.rsplit('/').next().and_then(|last| last.split(':').next());
     match name {
@@ -19,11 +19,11 @@ fn image_default(image: &str) -> &'static str {
         Some("typha") => "/usr/bin/calico-typha",
         Some("cni") => "/opt/cni/bin/install",
         Some("calico") => "/usr/bin/calico",
-        other => panic!("an image that nobody makes: {other:?}"),
+        other => panic!("an unknown image: {other:?}"),
     }
 }
 
-/// Every manifest, with everything in it that can be asked for.
+/// All manifests, with all options enabled.
 fn manifests() -> Vec<(Like, Vec<manifests::Object>)> {
     let manifest = |like| {
         let mut options = Options::new(like, REGISTRY, "v1");
@@ -105,7 +105,7 @@ fn every_command_of_every_container_is_one_of_ours() {
 
 #[test]
 fn every_variable_of_every_container_is_known_to_its_component() {
-    // Pages of the reference come from the tables that components read by.
+    // Pages of the reference are generated from the tables that components read.
     let words = |page: String| -> BTreeSet<String> { page.split('`').map(str::to_owned).collect() };
     let client = words(client::config::parameters::reference_page());
     let node = words(settings::page(::node::VARIABLES));
@@ -124,9 +124,9 @@ fn every_variable_of_every_container_is_known_to_its_component() {
                     "calico-kube-controllers" => controllers.contains(name) || client.contains(name),
                     "calico-apiserver" => client.contains(name),
                     "calico-typha" => typha.contains(name) || client.contains(name),
-                    // Calico's manifests have it, and Calico's program does not read it either.
+                    // Calico's manifests contain it, although Calico's program does not read it either.
                     "upgrade-ipam" if name == "CALICO_NETWORKING_BACKEND" => true,
-                    // The upgrade reads the node's name, as the installer does, and where the datastore is.
+                    // The upgrade reads the node's name, as the installer does, and the datastore's settings.
                     "install-cni" | "upgrade-ipam" => installer.contains(name) || client.contains(name),
                     "kube-flannel" => true,
                     other => panic!("a container {other}"),

@@ -1,7 +1,7 @@
-//! `tortie`: one program, many names. The name it is started by, or the first argument, selects the component.
+//! `tortie`: one program with many names. The name it is started by, or the first argument, selects the component.
 //!
-//! Only dispatch lives here: [`names`] decides, the components do. A name that belongs to a component which is not built
-//! yet is refused with a sentence that says so, never with silence or a stub that pretends.
+//! This file only dispatches: [`names`] decides, the components do the work. A name of a component that is not built
+//! yet is refused with an explanation; there are no stubs that pretend to work.
 
 mod help;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What `calico-ipam -h` prints.
+/// The output of `calico-ipam -h`.
 const IPAM_HELP: &str = "calico-ipam is Calico's IPAM plugin. The CNI plugin calls it with CNI_COMMAND and a network \
                          configuration on standard input.\n\nUsage: calico-ipam [FLAG]\n\n  -v         print the version\n  \
                          -upgrade   bring addresses of host-local into Calico's IPAM, if there are any\n  \
@@ -48,7 +48,7 @@ enum Command {
     },
     /// The command line tool, as `calicoctl`.
     Ctl,
-    /// Show who talked to whom, and which policy allowed or denied it, as `calicoctl flows`.
+    /// Show who talked to whom, and which policy allowed or denied it, like `calicoctl flows`.
     Flows,
     /// Start this machine's node and keep its parts running, or run one of its commands.
     Node {
@@ -68,7 +68,7 @@ enum Command {
     },
     /// The native BGP speaker: sessions, routes in the kernel, answers at BIRD's sockets.
     Bgp(BgpArguments),
-    /// BIRD as the BGP backend: its files, and its processes.
+    /// BIRD as the BGP backend: writes its configuration and runs its processes.
     Confd(confd::cli::Arguments),
     /// The Kubernetes controllers.
     KubeControllers(KubeControllersArguments),
@@ -84,19 +84,19 @@ enum Command {
     Webhooks(apiserver::webhooks::Arguments),
     /// A cluster of network namespaces on this machine.
     Lab(Box<lab::Arguments>),
-    /// Print the objects that install it on Kubernetes, like one of Calico's manifests.
+    /// Print the objects that install Tortie on Kubernetes, like one of Calico's manifests.
     Manifests(operate::cli::ManifestsArguments),
-    /// Install it on a cluster.
+    /// Install Tortie on a cluster.
     Install(Box<operate::cli::InstallArguments>),
-    /// Bring an installation up to this version.
+    /// Upgrade an installation to this version.
     Upgrade(operate::cli::UpgradeArguments),
-    /// Remove an installation; Calico's data stays unless asked for.
+    /// Remove an installation; Calico's data is kept unless requested otherwise.
     Uninstall(operate::cli::UninstallArguments),
-    /// Say what runs on a cluster and what is wrong with it.
+    /// Show what runs on a cluster and what is wrong with it.
     Status(operate::cli::StatusArguments),
-    /// Say what stands in the way, on a cluster or on this machine, and what to do about it.
+    /// Find problems, on a cluster or on this machine, and suggest remedies.
     Doctor(operate::cli::DoctorArguments),
-    /// Let pods talk to each other on a cluster, under policies, and judge what arrives.
+    /// Make pods connect to each other on a cluster, under policies, and check the results.
     Connectivity {
         #[command(subcommand)]
         command: operate::cli::ConnectivityCommand,
@@ -107,17 +107,17 @@ enum Command {
         #[command(subcommand)]
         command: operate::probe::ProbeCommand,
     },
-    /// Swap a running Calico for this, and back.
+    /// Replace a running Calico by Tortie, or the reverse.
     Migrate {
         #[command(subcommand)]
         command: Migration,
     },
-    /// Run one component, as manifests name them.
+    /// Run one component, by its name in manifests.
     Component {
         #[command(subcommand)]
         component: Component,
     },
-    /// Ask a component over HTTP whether it is healthy.
+    /// Query the health of a component over HTTP.
     Health(HealthArguments),
     /// Print the version.
     Version,
@@ -130,7 +130,7 @@ enum Command {
     },
     /// Write manual pages for every command.
     Man {
-        /// The directory to write the pages to; without one, the page of tortie itself is printed.
+        /// The directory to write the pages to [default: print the page of tortie itself].
         #[arg(value_name = "DIR")]
         directory: Option<PathBuf>,
     },
@@ -146,7 +146,7 @@ enum Command {
 enum Migration {
     #[command(flatten)]
     Operate(operate::cli::MigrateCommand),
-    /// Move Calico's objects between the two groups of custom resource definitions, there and back.
+    /// Move Calico's objects between the two groups of custom resource definitions, in either direction.
     Crds(apiserver::migration::Arguments),
 }
 
@@ -170,7 +170,7 @@ enum Component {
     },
     /// The native BGP speaker: sessions, routes in the kernel, answers at BIRD's sockets.
     Bgp(BgpArguments),
-    /// BIRD as the BGP backend: its files, and its processes.
+    /// BIRD as the BGP backend: writes its configuration and runs its processes.
     Confd(confd::cli::Arguments),
     /// The Kubernetes controllers.
     KubeControllers(KubeControllersArguments),
@@ -194,15 +194,15 @@ enum Component {
 
 #[derive(Subcommand)]
 enum CniCommand {
-    /// Put the plugins and their configuration in place on the host.
+    /// Install the plugins and their configuration on the host.
     Install,
-    /// Be the CNI plugin.
+    /// Run as the CNI plugin.
     Plugin {
         /// The plugin's own flags.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<OsString>,
     },
-    /// Be the IPAM plugin.
+    /// Run as the IPAM plugin.
     Ipam {
         /// The plugin's own flags.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -227,7 +227,7 @@ enum KubeControllersCommand {
 
 #[derive(Args)]
 struct BgpArguments {
-    /// The folder of the control sockets, as BIRD's
+    /// The folder of the control sockets, like BIRD's
     #[arg(long, value_name = "DIR", default_value = "/var/run/calico")]
     run_dir: PathBuf,
 }
@@ -240,10 +240,10 @@ struct HealthArguments {
     /// Port to check.
     #[arg(long, required_unless_present_any = ["ready", "live"])]
     port: Option<u16>,
-    /// Ask Goldmane whether it is ready, where HEALTH_PORT says, as images up to Calico v3.32 are asked.
+    /// Check whether Goldmane is ready, on the port in HEALTH_PORT, like probes of images up to Calico v3.32.
     #[arg(long, conflicts_with_all = ["port", "check", "live"])]
     ready: bool,
-    /// Ask Goldmane in the same way whether it lives.
+    /// Check in the same way whether Goldmane is alive.
     #[arg(long, conflicts_with_all = ["port", "check"])]
     live: bool,
     /// Check type: readiness or liveness.
@@ -304,7 +304,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode> {
             };
             print(&text)
         }
-        // Taken before the arguments are parsed; here for the help text.
+        // Handled before the arguments are parsed; listed here for the help text.
         Command::Ctl | Command::Flows => bail!("calicoctl was not started"),
         Command::Node { command } => node::run(command.unwrap_or(NodeCommand::Run)),
         Command::Component { component: Component::Node { command } } => node::run(command),
@@ -385,7 +385,7 @@ fn version() -> String {
 fn run_felix(flags: Vec<OsString>) -> ExitCode {
     // Under `tortie node` it ends with its supervisor.
     if let Err(error) = ::node::end_with_supervisor() {
-        // Nobody would end it, and it would stand in the way of the next one.
+        // It would never be ended, and would obstruct the next instance.
         let _ = writeln!(std::io::stderr(), "felix: cannot follow its supervisor: {error}");
         return ExitCode::FAILURE;
     }
@@ -405,7 +405,7 @@ fn run_bgp(arguments: &BgpArguments) -> Result<ExitCode> {
 }
 
 pub(crate) fn run_confd(arguments: &confd::cli::Arguments) -> Result<ExitCode> {
-    // Under `tortie node` it ends with its supervisor, and so does the BIRD that it started.
+    // Under `tortie node` it ends with its supervisor, and so does the BIRD that it has started.
     ::node::end_with_supervisor()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -425,7 +425,7 @@ fn cni(command: &CniCommand) -> Result<ExitCode> {
     let flags: Vec<String> = flags.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
     let stdin = || {
         let mut input = Vec::new();
-        // A broken standard input reads as an empty configuration, which is reported as such.
+        // A broken standard input counts as an empty configuration, which is reported as such.
         let _ = std::io::stdin().read_to_end(&mut input);
         input
     };
@@ -438,7 +438,7 @@ fn cni(command: &CniCommand) -> Result<ExitCode> {
     Ok(ExitCode::from(outcome.exit))
 }
 
-/// The variables that are text.
+/// The environment variables that are valid text.
 pub(crate) fn variables() -> cni::Environment {
     SystemEnvironment.texts().collect()
 }
@@ -469,7 +469,7 @@ fn health(arguments: &HealthArguments) -> Result<ExitCode> {
     }
 }
 
-/// Prints; a reader that went away does not fail the command.
+/// Prints text. A reader that went away does not fail the command.
 fn print(text: &str) -> Result<ExitCode> {
     Ok(daemon::exit::print(text)?)
 }

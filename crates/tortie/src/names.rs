@@ -1,4 +1,4 @@
-//! Which component a name and its arguments mean, decided without starting anything.
+//! Decides which component a name and its arguments select, without starting anything.
 //!
 //! Manifests of two generations are in the field: programs with names of their own (`calico-node -felix-live`,
 //! `/opt/cni/bin/install`), and one program with a tree of commands (`calico component node health --felix-live`). A
@@ -8,7 +8,7 @@ use cni_plugins::ReferencePlugin;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What to start.
+/// The component to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// The command line tool, with these arguments (the program's name first).
@@ -17,19 +17,19 @@ pub(crate) enum Entry {
     Plugin,
     /// The IPAM plugin.
     IpamPlugin,
-    /// A reference plugin that conflists chain.
+    /// A reference plugin that conflists use.
     ReferencePlugin(ReferencePlugin),
     /// The CNI installer.
     Installer,
-    /// The node: start it and keep it running.
+    /// The node: starts and supervises its parts.
     Node,
     /// The policy agent.
     Felix,
-    /// The probe of the Kubernetes controllers, by its old name.
+    /// The probe of the Kubernetes controllers, under its old name.
     CheckStatus,
-    /// The version, as Calico's programs print theirs.
+    /// The version, in the format of Calico's programs.
     Version,
-    /// What the IPAM plugin is for.
+    /// The help text of the IPAM plugin.
     IpamHelp,
     /// One call of the kubelet to the FlexVolume driver, with these arguments (the program's name first).
     FlexVolume(Vec<OsString>),
@@ -41,7 +41,7 @@ pub(crate) enum Entry {
     Tree(Vec<OsString>),
 }
 
-/// The first words of the tree. Where `CNI_COMMAND` is set, anything else means the plugin.
+/// The first words of the tree. If `CNI_COMMAND` is set, any other word means the plugin.
 const WORDS: [&str; 30] = [
     "apiserver",
     "bgp",
@@ -75,7 +75,7 @@ const WORDS: [&str; 30] = [
     "--help",
 ];
 
-/// Decides. `arguments` begin with the program's name; `cni_command` is the variable of that name.
+/// Selects the entry. `arguments` begin with the program's name; `cni_command` is the variable of that name.
 pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> Entry {
     let name = arguments
         .first()
@@ -102,7 +102,8 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         "check-status" => return Entry::CheckStatus,
         "uds" | "flexvol" => return Entry::FlexVolume(arguments.to_vec()),
         "flexvol.sh" => return Entry::FlexVolumeScript(arguments.to_vec()),
-        // Programs of the tree's components that have no command of their own beside it. Go takes one dash for two.
+        // Components that are also programs with names of their own, but have no top-level command. Go accepts one dash
+        // for two.
         "csi-driver" | "node-driver-registrar" | "csi-node-driver-registrar" | "key-cert-provisioner" => {
             let component = match name.as_str() {
                 "csi-driver" => "csi",
@@ -111,7 +112,7 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
             let words = ["tortie", "component", component].map(OsString::from).into_iter();
             return Entry::Tree(words.chain(rest.iter().map(doubled)).collect());
         }
-        // Components as programs of their own, as in the images of old, with their flags behind.
+        // Components that were separate programs in older images, followed by their flags.
         "calico-typha" | "calico-apiserver" | "apiserver" | "kube-controllers" | "goldmane"
         | "whisker-backend" | "webhook" | "health" => {
             let command = match name.as_str() {
@@ -120,13 +121,13 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
                 other => other.strip_prefix("calico-").unwrap_or(other),
             };
             let mut words = vec![OsString::from("tortie"), OsString::from(command)];
-            // Of these programs only the probe is called with one dash.
+            // Of these programs, only the probe is called with single dashes.
             let as_called = |word: &OsString| if name == "health" { doubled(word) } else { word.clone() };
             words.extend(rest.iter().map(as_called));
             return Entry::Tree(words);
         }
-        // Felix as the program that packages of hosts have, with its own flags. The node starts it by the same name, with words of
-        // the tree behind.
+        // Felix as the program in packages for hosts, with its own flags. The node starts it by the same name, followed
+        // by words of the tree.
         "calico-felix" if first != "component" => {
             let mut words = vec![OsString::from("tortie"), OsString::from("felix")];
             words.extend(rest.iter().cloned());
@@ -143,25 +144,25 @@ pub(crate) fn choose(arguments: &[OsString], cni_command: Option<&OsString>) -> 
         _ => {}
     }
     let is_called_as_plugin = cni_command.is_some_and(|command| !command.is_empty());
-    // The plugin's own flags need no command of a runtime.
+    // The plugin's own flags do not need a runtime's command.
     let is_plugin_flag =
         name == "calico" && matches!(first.trim_start_matches('-'), "v" | "t") && first.starts_with('-');
     if (is_called_as_plugin && !WORDS.contains(&first.as_str())) || is_plugin_flag {
         return Entry::Plugin;
     }
     if first == "ctl" {
-        // The tool sees itself as `ctl`, with its own arguments behind.
+        // The tool is called `ctl` here, followed by its own arguments.
         return Entry::Ctl(rest.to_vec());
     }
     if first == "flows" {
-        // A command of the tool, for those who have this program only by its own name.
+        // A command of the tool, for users who have only this program under its own name.
         let tool = std::iter::once(OsString::from("calicoctl"));
         return Entry::Ctl(tool.chain(rest.iter().cloned()).collect());
     }
     Entry::Tree(arguments.to_vec())
 }
 
-/// A flag with two dashes; Go takes one for two.
+/// A flag with two dashes; Go accepts one for two.
 fn doubled(word: &OsString) -> OsString {
     match word.to_str() {
         Some(text) if text.starts_with('-') && !text.starts_with("--") && !matches!(text, "-" | "-h") => {

@@ -1,4 +1,4 @@
-//! What the node's commands need of other components: which of them this program has, and the CNI agent as one of the
+//! The node's dependencies on other components: the list of available components, and the CNI agent as one of the
 //! node's services.
 
 use anyhow::{Result, anyhow, bail};
@@ -21,7 +21,7 @@ pub(crate) fn run(command: NodeCommand) -> Result<ExitCode> {
     node::cli::run(command, surroundings).map_err(|error| anyhow!(error))
 }
 
-/// Runs what the flags of older manifests ask for.
+/// Runs what the flags of older manifests request.
 pub(crate) fn run_old(flags: &[String]) -> Result<ExitCode> {
     match node::cli::parse_old(flags)? {
         OldCommand::Node(command) => run(command),
@@ -31,7 +31,7 @@ pub(crate) fn run_old(flags: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// confd by the flags of older manifests, which have been made into those of today.
+/// Runs confd with the flags of older manifests, converted to the current ones.
 fn run_old_confd(flags: &[String]) -> Result<ExitCode> {
     #[derive(clap::Parser)]
     struct Flags {
@@ -43,7 +43,7 @@ fn run_old_confd(flags: &[String]) -> Result<ExitCode> {
     crate::run_confd(&flags.arguments)
 }
 
-/// The socket by which plugins hand their calls to this process.
+/// The socket through which plugins pass their calls to this process.
 fn cni_agent(context: &node::Context) -> Service {
     let context = context.clone();
     Service::new("cni-agent", |shutdown| {

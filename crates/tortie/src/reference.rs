@@ -1,14 +1,13 @@
-//! Pages of the reference that only the whole program can write: every command with its flags, and the variables of
-//! components. Printed by the hidden `tortie reference`, kept in `docs/reference` by `cargo xtask generate`, and compared by
-//! a test.
+//! Pages of the reference that only the whole program can generate: every command with its flags, and the variables of
+//! components. The hidden command `tortie reference` prints them, `cargo xtask generate` writes them to
+//! `docs/reference`, and a test compares them.
 //!
-//! Everything comes from the declarations that the program itself uses; nothing is listed here a second time.
+//! Everything is derived from the declarations that the program itself uses; nothing is listed twice.
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Page {
     /// Every command.
@@ -33,7 +32,7 @@ pub(crate) enum Page {
     KeyCertProvisioner,
 }
 
-/// Writes a page. `tree` is this program's own tree of commands.
+/// Generates a page. `tree` is this program's own tree of commands.
 pub(crate) fn write(page: Page, tree: Command) -> String {
     match page {
         Page::Cli => cli(tree),
@@ -118,9 +117,9 @@ fn cli(tree: Command) -> String {
          `CNI_COMMAND` set it is the plugins, as `calico-node` the node. `calico component NAME` is accepted for each \
          component of `tortie`.\n",
     );
-    // What is in the tree for these is only a place: they read their own arguments.
+    // These are only placeholders in the tree: the tools parse their own arguments.
     let elsewhere = ["ctl", "felix", "flows", "component"];
-    // Commands that are nowhere else.
+    // Commands that exist only below `component`.
     let component = tree.find_subcommand("component").cloned();
     let alone = [
         ("csi", "calico component csi"),
@@ -150,7 +149,8 @@ fn cli(tree: Command) -> String {
     page
 }
 
-/// A command with its arguments, and those below it. `told` are flags of all commands that stand in a section above.
+/// A command with its arguments, followed by its subcommands. `told` are global flags that a previous section has
+/// listed.
 fn section(page: &mut String, command: &Command, depth: usize, told: &BTreeSet<String>) {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
     // Writing to a String cannot fail.
@@ -205,7 +205,7 @@ fn spelling(argument: &Arg) -> String {
     names.extend(argument.get_short().map(|short| format!("-{short}")));
     names.extend(argument.get_long().map(|long| format!("--{long}")));
     names.extend(argument.get_visible_aliases().into_iter().flatten().map(|alias| format!("--{alias}")));
-    // A flag whose place counts is an action with values, and has none.
+    // A positional flag is an action with values, but takes none.
     let is_empty = argument.get_num_args().is_some_and(|range| range.max_values() == 0);
     let takes_value = argument.get_action().takes_values() && !is_empty;
     let names = names.join(", ");
@@ -242,7 +242,7 @@ fn meaning(argument: &Arg) -> String {
     text.trim().to_owned()
 }
 
-/// A text of one paragraph, safe in a cell of a table, with its full stop.
+/// A text as one paragraph with a final full stop, escaped for a table cell.
 fn sentence(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
     match text.chars().last() {

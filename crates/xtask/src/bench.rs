@@ -1,9 +1,9 @@
 //! Runs every benchmark and records what they printed in `docs/benchmarks.md`.
 //!
 //! Each benchmark is a program that prints a table with its floor or its peer measured in the same run, and writes the
-//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. What is measured as a process of its own is the
-//! program that users run: `make build` makes it first, and `TORTIE_BENCH_PROGRAM` names it; who sets that variable measures
-//! another one. Nothing here judges a number.
+//! same rows, as Markdown, into the folder named by `TORTIE_BENCH_OUT`. Benchmarks that start a separate process
+//! measure the program that users run: `make build` builds it first, and `TORTIE_BENCH_PROGRAM` names it; set that
+//! variable to measure another program. No number is judged here.
 
 mod compare;
 mod figures;
@@ -40,7 +40,7 @@ const BENCHES: [(&str, &str, &str); 21] = [
     ("kube-controllers", "gc", "kube-controllers: addresses of a deleted node"),
 ];
 
-/// The variable with the program to measure.
+/// The variable that names the program to measure.
 const PROGRAM: &str = "TORTIE_BENCH_PROGRAM";
 
 /// Builds the program that users run.
@@ -53,11 +53,11 @@ fn release(root: &Path) -> Result<PathBuf> {
     Ok(root.join("dist/tortie"))
 }
 
-/// The section of the page that another command writes (`make e2e E2E=figures`, by hand): it stays.
+/// The section of the page that another command writes (`make e2e E2E=figures`, by hand): it is kept.
 const KEPT: &str = "\n## A real cluster\n";
 
-/// Runs all benchmarks and records them, or runs those of the crates named and records nothing. `compare BASE [CRATE...]` runs
-/// them in turns with those of another commit; `scale` writes the page about large clusters.
+/// Runs all benchmarks and records them, or runs those of the named crates without recording. `compare BASE [CRATE...]`
+/// runs them alternating with those of another commit; `scale` writes the page about large clusters.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     match arguments {
         ["compare", base, only @ ..] => {
@@ -81,10 +81,10 @@ fn known(only: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The line of `docs/scale.md` after which the measured tables stand.
+/// The line of `docs/scale.md` that the measured tables follow.
 const MEASURED: &str = "<!-- measured: written by make bench scale -->\n";
 
-/// Plays clusters of up to 5,000 nodes, and writes what they took into `docs/scale.md`.
+/// Simulates clusters of up to 5,000 nodes, and writes their cost into `docs/scale.md`.
 fn scale(root: &Path) -> Result<()> {
     let out = root.join("target/bench-results");
     std::fs::create_dir_all(&out)?;
@@ -120,7 +120,7 @@ fn measure(root: &Path, only: &[&str]) -> Result<()> {
         Some(program) => std::path::absolute(program)?,
         None => release(root)?,
     };
-    // One build for all: cargo would otherwise build the shared dependencies once per package and its features.
+    // One build for all: separate builds would compile the shared dependencies once per package and its features.
     let wanted = BENCHES.iter().filter(|(package, ..)| only.is_empty() || only.contains(package));
     let mut command = crate::cargo();
     command.args(["bench", "--locked"]);
@@ -159,7 +159,7 @@ fn measure(root: &Path, only: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Draws each section of the benchmarks page and puts the pictures below the headings.
+/// Draws each section of the benchmarks page and inserts the pictures below the headings.
 pub(crate) fn plots(root: &Path) -> Result<()> {
     let path = root.join("docs/benchmarks.md");
     let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -169,7 +169,7 @@ pub(crate) fn plots(root: &Path) -> Result<()> {
     let mut drawn = sections.next().unwrap_or_default().to_owned();
     for section in sections {
         let (heading, body) = section.split_once('\n').unwrap_or((section, ""));
-        // A picture from an earlier run goes before the new one comes.
+        // Remove the picture of an earlier run first.
         let body: String = body
             .lines()
             .filter(|line| !line.starts_with("!["))

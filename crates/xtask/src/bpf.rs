@@ -1,9 +1,9 @@
-//! The compiled programs under `bpf/objects`: built by `cargo xtask bpf`, checked in like other generated files, and held
-//! against the hash of their sources by tidy.
+//! The compiled programs under `bpf/objects`: built by `cargo xtask bpf`, checked in like other generated files, and
+//! compared by tidy with the hash of their sources.
 //!
-//! A build of the product needs no clang this way; a test recompiles and compares. Debug information is cut out here: clang
-//! writes it together with the type information that loaders need, and Debian's package of clang has no program that separates
-//! the two. It refuses to install a compiler.
+//! So a build of the product needs no clang; a test recompiles and compares. Debug information is removed here: clang
+//! writes it together with the type information that loaders need, and Debian's clang package has no program that
+//! separates the two. Does not install a compiler.
 
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
@@ -13,10 +13,11 @@ use std::process::Command;
 
 const FOLDER: &str = "bpf";
 const FACTS: &str = "objects/BUILT";
-/// The second version of the instructions is what every kernel since 4.14 takes. Paths in line information are relative.
+/// The second version of the instruction set is supported by every kernel since 4.14. Paths in line information are
+/// relative.
 const FLAGS: &str = "-target bpf -O2 -g -mcpu=v2 -nostdinc -fdebug-compilation-dir=. \
                      -Wall -Wextra -Werror -Wno-unused-parameter";
-/// Objects, and what each is compiled with.
+/// Objects, with the source and flags of each.
 const OBJECTS: [(&str, &str, &str); 6] = [
     ("tc_v4.o", "tc.c", "-DFAMILY=4"),
     ("tc_v6.o", "tc.c", "-DFAMILY=6"),
@@ -57,7 +58,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     crate::write_whole(&folder.join(FACTS), facts.as_bytes())
 }
 
-/// What does not fit together, one sentence each.
+/// Mismatches, one sentence each.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let folder = root.join(FOLDER);
     let facts =
@@ -79,7 +80,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// The first line of what the compiler says about itself.
+/// The first line of the compiler's version output.
 fn version() -> Result<String> {
     let answer = Command::new("clang")
         .arg("--version")
@@ -88,7 +89,7 @@ fn version() -> Result<String> {
     Ok(String::from_utf8_lossy(&answer.stdout).lines().next().unwrap_or_default().to_owned())
 }
 
-/// A hash over the names and contents of all sources.
+/// A hash of the names and contents of all sources.
 fn sources(root: &Path) -> Result<String> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(root.join(FOLDER)).with_context(|| format!("reading {FOLDER}"))? {
@@ -114,8 +115,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// An ELF file of 64 bits without the contents of sections for debuggers. Their entries stay, empty: numbers of sections that
-/// others refer to do not change.
+/// A 64-bit ELF file without the contents of debug sections. Their entries stay, empty, so that the section numbers
+/// that others refer to do not change.
 fn without_debug(file: &[u8]) -> Result<Vec<u8>> {
     let at = |place: usize, length: usize| -> Result<u64> {
         let bytes = file.get(place..place + length).context("the file is cut short")?;

@@ -1,8 +1,9 @@
-//! `cargo xtask deb`: a Debian package of the released program, its names, units and examples, without Debian's tools.
+//! `cargo xtask deb`: builds a Debian package of the released program, its names, units and examples, without Debian's
+//! tools.
 //!
-//! A package is an `ar` archive of three members: the format's version, what the package manager must know, and the files.
-//! The same program gives the same bytes. It refuses to start or enable anything: which part of Calico a host runs is the
-//! administrator's decision.
+//! A package is an `ar` archive of three members: the format's version, the metadata for the package manager, and the
+//! files. The same program gives the same bytes. The package starts and enables nothing: which part of Calico a host
+//! runs is the administrator's decision.
 
 use anyhow::{Context, Result, bail};
 use flate2::{Compression, GzBuilder};
@@ -16,7 +17,7 @@ use std::path::Path;
 const LINKS: [&str; 6] =
     ["calico-felix", "calico-node", "calico-typha", "calicoctl", "kubectl-calico", "kube-controllers"];
 
-/// Files of the checkout and where they go.
+/// Files of the checkout and their install paths.
 const FILES: [(&str, &str); 12] = [
     ("LICENSE", "usr/share/doc/tortie/copyright"),
     ("deploy/host/calico.env.example", "etc/calico/calico.env.example"),
@@ -35,8 +36,8 @@ const FILES: [(&str, &str); 12] = [
     ("deploy/systemd/tortie-typha.service", "usr/lib/systemd/system/tortie-typha.service"),
 ];
 
-/// After files are in place. A running part is started again on the new program: what it programmed stays in the kernel
-/// meanwhile.
+/// Runs after the files have been installed. A running part is restarted with the new program: what it programmed stays
+/// in the kernel in the meantime.
 const AFTER_INSTALL: &str = r#"#!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then
@@ -49,7 +50,7 @@ if [ -d /run/systemd/system ]; then
 fi
 "#;
 
-/// Before files go. Not on an upgrade: pods keep what they have.
+/// Runs before the files are removed. Not on an upgrade: pods keep what they have.
 const BEFORE_REMOVE: &str = r#"#!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
@@ -59,7 +60,8 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
 fi
 "#;
 
-/// After files are gone. Purging removes what was written here, but never the datastore and never what is in the kernel.
+/// Runs after the files have been removed. Purging removes what was written here, but never the datastore and never
+/// kernel state.
 const AFTER_REMOVE: &str = r#"#!/bin/sh
 set -e
 if [ "$1" = purge ]; then
@@ -70,8 +72,8 @@ fi
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 "#;
 
-/// Writes `dist/tortie_VERSION_amd64.deb`, of `dist/tortie` or of another program that is named, for the processors that it
-/// was built for.
+/// Writes `dist/tortie_VERSION_amd64.deb` from `dist/tortie` or from the program that is named, for the architecture
+/// that it was built for.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     let (mut program, mut out) = (root.join("dist/tortie"), None);
     for argument in arguments {
@@ -99,7 +101,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The package as bytes.
+/// Builds the package.
 fn package(
     program: &[u8],
     files: &[(&str, Vec<u8>)],
@@ -159,7 +161,7 @@ fn compressed(bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(gzip.finish()?)
 }
 
-/// An archive of `ar`: each member follows a header of sixty characters, at an even offset.
+/// An `ar` archive: each member follows a header of sixty characters, at an even offset.
 fn archive(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, content) in members {

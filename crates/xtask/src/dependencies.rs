@@ -1,15 +1,16 @@
-//! Licences and known faults of the crates we build from, judged without a network.
+//! Checks licences and known vulnerabilities of our dependencies without a network.
 //!
-//! Licences come from `cargo metadata` and must be on a short list that fits Apache-2.0. Known faults come from a copy of the
-//! RustSec advisory database, where `TORTIE_ADVISORY_DB` names one: it cannot be part of this repository, so without a
-//! copy the check says that it did not look. It refuses crates from anywhere but the registry and this workspace.
+//! Licences come from `cargo metadata` and must be on a short list that is compatible with Apache-2.0. Vulnerabilities
+//! come from a copy of the RustSec advisory database, if `TORTIE_ADVISORY_DB` names one: it cannot be part of this
+//! repository, so without a copy the check reports that they were not checked. Refuses crates from anywhere except the
+//! registry and this workspace.
 
 use anyhow::{Context, Result, bail};
 use semver::{Version, VersionReq};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Licences that may be linked into an Apache-2.0 program without further obligations than naming them.
+/// Licences that may be linked into an Apache-2.0 program without obligations beyond naming them.
 const LICENCES: [&str; 10] = [
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -23,7 +24,7 @@ const LICENCES: [&str; 10] = [
     "CDLA-Permissive-2.0",
 ];
 
-/// Advisories that were examined and do not concern this program, each with the reason.
+/// Advisories that were examined and do not affect this program, each with the reason.
 const EXAMINED: [(&str, &str); 1] = [(
     "RUSTSEC-2023-0071",
     "rsa: private operations can be timed over a network. key-cert-provisioner signs one request inside its pod, and asks nobody's questions",
@@ -52,7 +53,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packages under a licence that is not on the list, or from an unexpected place; one sentence each.
+/// Packages with a licence that is not on the list, or from an unexpected source; one sentence each.
 pub(crate) fn check_licences(root: &Path) -> Result<Vec<String>> {
     licences(&metadata(root)?)
 }
@@ -90,12 +91,12 @@ fn licences(metadata: &Value) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Whether a licence expression can be met by licences of the list. `/` is an old way to write OR.
+/// Whether licences of the list satisfy a licence expression. `/` is an old way to write OR.
 fn is_allowed(expression: &str) -> bool {
     let expression = expression.replace(['(', ')'], " ").replace('/', " OR ");
     let mut alternatives = expression.split(" OR ").map(str::trim);
     if expression.contains(" AND ") {
-        // "(A OR B) AND C": every part has to be met, and a part is met by any of its alternatives.
+        // "(A OR B) AND C": every part must be satisfied, each by any of its alternatives.
         return expression.split(" AND ").all(is_allowed);
     }
     alternatives.any(|licence| LICENCES.contains(&licence))
@@ -106,7 +107,7 @@ fn advisories(metadata: &Value, database: &Path) -> Result<Vec<String>> {
         bail!("{} is not a copy of the RustSec database: it has no folder crates", database.display());
     }
     let mut problems = Vec::new();
-    // Crates of this workspace share names with strangers in the registry.
+    // Crates of this workspace share names with unrelated crates in the registry.
     for package in packages(metadata)?.iter().filter(|package| package["source"].is_string()) {
         let name = package["name"].as_str().unwrap_or_default();
         let version: Version = package["version"].as_str().unwrap_or_default().parse()?;
@@ -123,7 +124,7 @@ fn advisories(metadata: &Value, database: &Path) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// What matters of an advisory.
+/// The relevant fields of an advisory.
 #[derive(Debug, Default)]
 struct Advisory {
     id: String,
@@ -133,11 +134,11 @@ struct Advisory {
 }
 
 impl Advisory {
-    /// Reads the head of an advisory: TOML in a fenced block, of which a few keys are wanted.
+    /// Reads the head of an advisory: TOML in a fenced block, of which a few keys are needed.
     fn read(text: &str) -> Result<Self> {
         let head = text.split("```").nth(1).context("no fenced block")?;
         let mut advisory = Self { kind: "vulnerability".to_owned(), ..Self::default() };
-        // Lists may go over several lines: join them first.
+        // Lists may span several lines: join them first.
         let mut lines: Vec<String> = Vec::new();
         for line in head.lines() {
             match lines.last_mut() {
@@ -173,7 +174,7 @@ mod tests {
     use super::{Advisory, is_allowed};
 
     #[test]
-    fn licence_expressions_are_judged() {
+    fn licence_expressions_are_evaluated() {
         for allowed in [
             "MIT",
             "MIT OR GPL-3.0",
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advisory_concerns_the_versions_outside_its_ranges() {
+    fn an_advisory_affects_versions_outside_its_ranges() {
         let text = "```toml\n[advisory]\nid = \"RUSTSEC-2020-0071\"\npackage = \"time\"\n[versions]\npatched = [\n  \">= 0.2.23\",\n]\nunaffected = [\"=0.2.0\"]\n```\n# Title\n";
         let advisory = Advisory::read(text).expect("readable");
         assert_eq!(advisory.id, "RUSTSEC-2020-0071");
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_advisory_concerns_no_version() {
+    fn a_withdrawn_advisory_affects_no_version() {
         let text =
             "```toml\n[advisory]\nid = \"R\"\nwithdrawn = \"2022-01-01\"\n[versions]\npatched = []\n```\n";
         assert!(!Advisory::read(text).expect("readable").concerns(&"1.0.0".parse().expect("a version")));

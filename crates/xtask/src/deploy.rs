@@ -1,5 +1,5 @@
-//! The files of `deploy/` beside the definitions: manifests, the base for kustomize, the Helm chart, monitoring; and the pages
-//! about settings and alerts. All of it comes from the crate `manifests`.
+//! The files of `deploy/` except the definitions: manifests, the base for kustomize, the Helm chart, monitoring; and
+//! the pages about settings and alerts. All of them come from the crate `manifests`.
 
 use manifests::monitoring::{self, Component};
 use manifests::options::{self, REGISTRY};
@@ -8,7 +8,7 @@ use manifests::{Like, Options, chart, objects, to_yaml};
 /// The tag of this version's images.
 const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// Path and contents of each.
+/// Path and contents of each file.
 pub(crate) fn files(components: &[Component]) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for like in Like::ALL {
@@ -52,7 +52,7 @@ pub(crate) fn files(components: &[Component]) -> Vec<(String, String)> {
     files
 }
 
-/// VXLAN by default: it needs nothing of the network between nodes.
+/// VXLAN by default: it needs no support from the network between nodes.
 const KUSTOMIZATION: &str = "# Made by `cargo xtask generate`. kubectl apply --server-side -k deploy\n\
                              # Another one of the manifests beside it: change the second line of resources in an overlay.\n\
                              apiVersion: kustomize.config.k8s.io/v1beta1\n\
@@ -67,7 +67,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn alerts_are_over_figures_that_somebody_offers() {
+    fn alerts_use_only_figures_that_a_component_offers() {
         let root = crate::repository_root().unwrap();
         let components = crate::metrics_page::components(&root).unwrap();
         let known: BTreeSet<&str> = components
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_of_the_manifests_is_made() {
+    fn every_image_of_the_manifests_is_built() {
         let mut needed = BTreeSet::new();
         for like in Like::ALL {
             needed.extend(objects::images(&objects::without_crds(&Options::new(like, "r", "t"))));

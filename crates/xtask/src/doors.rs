@@ -1,25 +1,25 @@
-//! Small doors: a component's library shows what the program needs of it, and nothing else. Behind them the compiler sees
-//! dead code.
+//! Checks that the public interface of a component's library is no larger than the program needs, so that the compiler
+//! can find dead code behind it.
 //!
-//! - A public module of a component is one that the program names: a command line, or the agent of a plugin.
-//! - What tests and benchmarks reach into is in a hidden `for_tests`, item by item, and no production code names that.
+//! - A public module of a component must be one that the program names: a command line, or the agent of a plugin.
+//! - What tests and benchmarks need is in a hidden `for_tests`, item by item, and production code never names that.
 
 use crate::words::{is_production, production};
 use std::path::Path;
 
-/// The line of a manifest that makes a crate a component.
+/// The line in a manifest that marks a crate as a component.
 const COMPONENT: &str = "layer = 4";
 
-/// The program that starts components.
+/// The sources of the program that starts components.
 const PROGRAM: &str = "crates/tortie/src/";
 
-/// What tests reach into.
+/// The module with the items for tests.
 const FOR_TESTS: &str = "for_tests";
 
-/// Counts the work of components, and nothing else.
+/// The crate that only measures the work of components.
 const MEASURES: &str = "crates/cost/";
 
-/// Doors that are too wide.
+/// Reports interfaces that are too wide.
 pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap_or_default();
     let program: String =

@@ -1,16 +1,17 @@
-//! The process's own variables are read at its edges: `daemon::SystemEnvironment`, and the places listed here.
+//! Checks that the process's variables are read at its edges only: `daemon::SystemEnvironment`, and the places listed
+//! here.
 
 use crate::words;
 use std::path::Path;
 
-/// Who may, and why.
+/// The places that may read variables, and why.
 const EDGES: [(&str, &str); 3] = [
     ("crates/daemon/src/", "it is the edge"),
     ("crates/cni-protocol/src/process.rs", "a plugin's whole input; its layer is below the daemon's"),
     ("crates/cni/src/fault.rs", "for tests: absent from a release"),
 ];
 
-/// Code that reads variables anywhere else.
+/// Finds code that reads variables anywhere else.
 pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
     let inner = files
         .iter()

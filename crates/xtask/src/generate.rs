@@ -1,8 +1,8 @@
-//! Files that are generated and committed, so that people can read them without building: written by
-//! `cargo xtask generate`, compared by `cargo xtask tidy`.
+//! Files that are generated and committed, so that they can be read without building: written by `cargo xtask
+//! generate`, compared by `cargo xtask tidy`.
 //!
-//! Pages that only the whole program can write come from `tortie reference`: building it would make tidy slow, so a test
-//! of `tortie` compares those.
+//! Pages that only the complete program can write come from `tortie reference`: building it would make tidy slow, so a
+//! test of `tortie` compares those.
 
 use crate::{deploy, metrics_page};
 use anyhow::{Context, Result, bail};
@@ -82,7 +82,7 @@ fn of_the_program(root: &Path, page: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Generated files that are not what the code says.
+/// Generated files that differ from what the code generates.
 pub(crate) fn stale(root: &Path) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for (name, text) in files(root)? {

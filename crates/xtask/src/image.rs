@@ -1,4 +1,5 @@
-//! `cargo xtask image`: container images without Docker, as one archive that containerd, kind, k3s, podman and registries take.
+//! `cargo xtask image`: builds container images without Docker, as one archive that containerd, kind, k3s, podman and
+//! registries accept.
 //!
 //! ```text
 //! dist/tortie ─► contents (one layer: the program, its names, empty folders) ─► oci (OCI layout and Docker's manifest in
@@ -6,12 +7,13 @@
 //!                bill (what it is made of) ─► dist/sbom.spdx.json                 ─► dist/SHA256SUMS
 //! ```
 //!
-//! The same program gives the same bytes. All images share the one layer and differ in a few hundred bytes of configuration,
-//! because manifests in the field rely on the entry point, the working directory and the user of each image. It refuses a name
-//! that this program cannot run, and a program that needs shared libraries, unless `--with-libraries` asks for an image that
-//! is good for a test on this machine: then they go into the layer. `--with-iptables` gives the node a second layer, with
-//! Debian's iptables, for hosts that need that mode. Which processors the images are for is what the program was built for;
-//! `--folder=dist/arm64` takes another one than that of `dist/`, and writes beside it.
+//! The same program gives the same bytes. All images share the one layer and differ in a few hundred bytes of
+//! configuration, because manifests in the field rely on the entry point, the working directory and the user of each
+//! image. Refuses a name that this program cannot run, and a program that needs shared libraries, unless
+//! `--with-libraries` requests an image for a test on this machine: then the libraries are added to the layer.
+//! `--with-iptables` gives the node a second layer, with Debian's iptables, for hosts that need that mode. The images'
+//! architecture is that of the program; `--folder=dist/arm64` uses the program in another folder than `dist/`, and
+//! writes there.
 
 mod bill;
 mod contents;
@@ -24,10 +26,10 @@ use oci::{Architecture, Effort, sum};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Where images are said to come from, unless `--registry` says otherwise.
+/// The registry in the images' references, unless `--registry` names another.
 const REGISTRY: &str = "quay.io/tortie";
 
-/// What this machine runs.
+/// The architecture of this machine.
 const HERE: Architecture =
     if cfg!(target_arch = "aarch64") { Architecture::Arm64 } else { Architecture::Amd64 };
 
@@ -36,12 +38,12 @@ const KNOWN: &str = "--registry=HOST/PATH, --tag=TAG, --folder=FOLDER, --out=FIL
 struct Options<'a> {
     registry: &'a str,
     tag: &'a str,
-    /// Where the program is, and where everything is written.
+    /// The folder of the program, and of everything that is written.
     folder: PathBuf,
     out: Option<PathBuf>,
     /// Whether the node gets a second layer with Debian's iptables.
     with_iptables: bool,
-    /// A program for tests, with the libraries that it needs.
+    /// A program for tests, packed with the libraries that it needs.
     with_libraries: Option<PathBuf>,
 }
 
@@ -72,7 +74,8 @@ fn options<'a>(arguments: &[&'a str]) -> Result<Options<'a>> {
     Ok(options)
 }
 
-/// Writes the archive, the bill of materials and the sums beside the program in `dist/`; or, for a test, the archive alone.
+/// Writes the archive, the bill of materials and the checksums beside the program in `dist/`; or, for a test, the
+/// archive alone.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     let options = options(arguments)?;
     let dist = root.join(&options.folder);
@@ -127,7 +130,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a program for Linux asks for a loader of shared libraries, which its path in the file shows.
+/// Whether a Linux program needs a loader of shared libraries: its path is then in the file.
 fn is_dynamic(program: &[u8]) -> bool {
     let head = program.get(..4096.min(program.len())).unwrap_or_default();
     head.windows(8).any(|window| window == b"ld-linux" || window == b"/ld-musl")
@@ -136,7 +139,7 @@ fn is_dynamic(program: &[u8]) -> bool {
 #[cfg(test)]
 mod tests;
 
-/// Whether an image of this name is made.
+/// Whether there is an image of this name.
 #[cfg(test)]
 pub(crate) fn has_name(name: &str) -> bool {
     names::IMAGES.iter().any(|image| image.name == name)

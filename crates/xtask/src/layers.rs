@@ -10,7 +10,7 @@ use std::path::Path;
 /// The layer of components: libraries with a `run`, started as processes, never linked to each other.
 const COMPONENTS: u64 = 4;
 
-/// Breaks of the layer rule, one sentence each.
+/// Violations of the layer rule, one sentence each.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let output = crate::cargo()
         .args(["metadata", "--format-version", "1", "--no-deps", "--locked"])

@@ -1,12 +1,12 @@
-//! Links between documents lead somewhere, and every plot is shown somewhere.
+//! Checks that links between documents lead somewhere, and that every plot is shown on some page.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Where plots are.
+/// The folder of plots.
 const PLOTS: &str = "docs/plots/";
 
-/// Relative links of Markdown files whose target does not exist, and plots that none of them shows.
+/// Finds relative links of Markdown files whose target does not exist, and plots that no page shows.
 pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut shown = BTreeSet::new();
@@ -33,7 +33,7 @@ fn unseen(root: &Path, files: &[String], shown: &BTreeSet<String>) -> Vec<String
         .collect()
 }
 
-/// The targets of links to files, with their lines. Addresses, and places within the same file, are left out.
+/// The targets of links to files, with their lines. URLs, and places within the same file, are left out.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut is_code = false;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_links_to_files_are_looked_at() {
+    fn only_links_to_files_are_checked() {
         let text = "See [a](docs/a.md#top) and [b](https://example.org/b).\n[c](#here)\n```\n[d](d.md)\n```\n[e](../e.md)";
         assert_eq!(links(text), [(1, "docs/a.md"), (6, "../e.md")]);
     }

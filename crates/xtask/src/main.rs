@@ -1,8 +1,9 @@
-//! Repository chores that are checked or done the same way by people and by CI.
+//! Repository chores that developers and CI run in the same way.
 //!
-//! `cargo xtask tidy` checks rules no compiler knows; `generate` writes the generated files; `bpf` compiles the programs
-//! of the eBPF dataplane; `test` runs all tests and prints one count; `bench` runs all benchmarks and records them; `plots`
-//! draws the recorded figures again; `dependencies` checks licences and advisories; `image` writes container images, `deb` a Debian package. It refuses to install anything: `make setup` does.
+//! `cargo xtask tidy` checks rules that no compiler knows; `generate` writes the generated files; `bpf` compiles the
+//! programs of the eBPF dataplane; `test` runs all tests and prints one count; `bench` runs all benchmarks and records
+//! them; `plots` redraws the recorded figures; `dependencies` checks licences and advisories; `image` writes container
+//! images, `deb` a Debian package. None of them installs anything: `make setup` does.
 
 #![expect(clippy::print_stdout, reason = "a command line program that talks to people")]
 
@@ -62,8 +63,8 @@ fn run() -> Result<()> {
     }
 }
 
-/// Cargo, to be run on the workspace. `cargo xtask` gives this program variables about its own package; the build scripts of
-/// dependencies that look at them would run again, and with them everything that stands on them would be built twice.
+/// Cargo, to be run on the workspace. `cargo xtask` sets variables about its own package; build scripts of dependencies
+/// that read them would run again, and everything that depends on them would be built twice.
 fn cargo() -> Command {
     let mut command = Command::new("cargo");
     for (name, _) in std::env::vars_os() {
@@ -75,7 +76,7 @@ fn cargo() -> Command {
     command
 }
 
-/// Writes a file whole: a reader sees the old one or the new one.
+/// Writes a file atomically: a reader sees either the old or the new one.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let beside = path.with_extension("new");
     let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));

@@ -1,13 +1,14 @@
-//! The page of `whisker` is bundled by tools that nothing else needs, and checked in: compared where the tools are there.
+//! The page of `whisker` is bundled by tools that nothing else needs, and checked in: it is compared if the tools are
+//! available.
 
 use anyhow::{Context as _, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// The script that bundles.
+/// The script that builds the bundle.
 const SCRIPT: &str = "scripts/page.sh";
 
-/// What is wrong with the bundle.
+/// The problems of the bundle.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let output = Command::new(root.join(SCRIPT))
         .arg("--check")

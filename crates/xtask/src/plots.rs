@@ -1,8 +1,8 @@
-//! Plots for the benchmarks page: one picture per section, made from its table.
+//! Plots for the benchmarks page: one picture per section, drawn from its table.
 //!
-//! Each row with a ratio becomes a bar on a logarithmic axis with a line at 1, where we are level with the floor or the peer,
-//! and the goal beside it in its own words. Plain SVG that follows the reader's light or dark mode. Refuses to judge:
-//! which side of 1 is the good one depends on the row, and the page says it.
+//! Each row with a ratio becomes a bar on a logarithmic axis with a line at 1, where we are level with the floor or the
+//! peer, and the goal beside it in its own words. Plain SVG that follows the reader's light or dark mode. Does not
+//! judge: which side of 1 is better depends on the row, and the page explains it.
 
 use std::fmt::Write as _;
 

@@ -1,17 +1,17 @@
-//! Programs that tests run, held against the list that the set-up installs.
+//! Checks that programs which tests run are on the list that the set-up installs.
 //!
-//! A machine that has been used hides a missing install step: the program is there, and nobody knows why. So every program
-//! that code starts by a literal name is in `scripts/programs.txt` with its package. It refuses to look into shell
-//! scripts inside tests: a bare root (`make fresh`) finds what those lack.
+//! A used machine hides a missing install step: the program happens to be installed. So every program that code starts
+//! by a literal name is in `scripts/programs.txt` with its package. Shell scripts inside tests are not checked: a bare
+//! root (`make fresh`) finds what those lack.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What comes before the name of a program in code.
+/// The code that precedes the name of a program.
 const CALLS: [&str; 3] = ["Command::new(\"", " program(\"", ".command(\""];
 
-/// Programs in these files that the set-up does not know, one sentence each.
+/// Programs in these files that are not on the list, one sentence each.
 pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let path = root.join("scripts/programs.txt");
     let list = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,7 +1,7 @@
-//! Messages that a page quotes are messages that a program prints.
+//! Checks that messages quoted on a page are messages that a program prints.
 //!
-//! Looked at are tables whose first heading is about messages or lines of a log: what their first cells have in code, and, in
-//! the text below, what stands in code before a colon at the start of a paragraph. A word in capitals stands for anything.
+//! Checked are tables whose first heading is about messages or log lines: the code in their first cells, and, in the
+//! text below, code before a colon at the start of a paragraph. A word in capitals stands for any text.
 
 use crate::words::{is_production, production};
 use std::path::Path;
@@ -21,13 +21,13 @@ pub(crate) fn check(root: &Path, files: &[String]) -> Vec<String> {
     for page in PAGES {
         let text = read(page);
         for (line, quote) in quotes(&text).into_iter().filter(|(_, quote)| !is_said(quote, &code)) {
-            problems.push(format!("{page}:{line}: no program says `{quote}`"));
+            problems.push(format!("{page}:{line}: no program prints `{quote}`"));
         }
     }
     problems
 }
 
-/// Whether each part of a quote, between its words in capitals, is somewhere in the code.
+/// Whether each part of a quote, between its words in capitals, appears in the code.
 fn is_said(quote: &str, code: &str) -> bool {
     let stands_for_anything = |word: &str| word.len() > 1 && word.chars().all(|one| one.is_ascii_uppercase());
     let words: Vec<&str> = quote.split(' ').collect();
@@ -35,7 +35,7 @@ fn is_said(quote: &str, code: &str) -> bool {
     parts.all(|part| code.contains(&part.join(" ")))
 }
 
-/// Production code, with texts that go on in the next line put together.
+/// Production code, with strings that continue on the next line joined.
 fn literals(text: &str) -> String {
     let mut found = String::new();
     for (_, line) in production(text) {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_found_over_lines_and_around_words_in_capitals() {
+    fn quotes_are_found_across_lines_and_around_words_in_capitals() {
         let code = literals(
             "fn a() {\n    let a = \"no store in {}: \\\n             look\";\n}\n#[cfg(test)]\nmod tests {\n    // it failed\n}\n",
         );

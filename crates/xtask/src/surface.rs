@@ -1,13 +1,13 @@
-//! Public items that nothing names: neither another crate, nor the crate itself, nor a test. The compiler cannot see them,
-//! because someone outside might.
+//! Finds public items that nothing names: neither another crate, nor the crate itself, nor a test. The compiler cannot
+//! report them, because code outside might use them.
 //!
-//! By words, not by types: an item whose name is also that of another item counts as used.
+//! The comparison is by word, not by type: an item that shares its name with another item counts as used.
 
 use crate::words::production;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// What a public item begins with.
+/// The keywords of public items.
 const ITEMS: [&str; 7] = ["fn", "struct", "enum", "const", "static", "trait", "type"];
 
 /// Crates whose public items are for tests, or for this repository.

@@ -1,18 +1,18 @@
 //! Runs every test of the workspace and prints one count at the end.
 //!
-//! Cargo builds everything first and runs one test binary after the other. Most of ours wait for servers and kernels rather
-//! than work, so several run at once here; what each prints comes out whole when it ends. Some tests start `tortie`
-//! itself: cargo builds it with the tests, because it has integration tests of its own. A build of its own first would build
-//! most dependencies twice, with other features.
+//! Cargo builds everything first and runs one test binary after another. Most of ours wait for servers and kernels
+//! rather than compute, so several run at once here; the output of each is printed whole when it ends. Some tests start
+//! `tortie` itself: cargo builds it with the tests, because it has integration tests of its own. A separate build
+//! beforehand would build most dependencies twice, with other features.
 //!
-//! A test that fails is run once more, alone, when all others have ended. If it passes then, it is reported as unsteady and the
-//! run goes on: a busy machine must not cost a change, and the name in the output is the reason to repair the test.
-//! Five of them are the most that a run forgives. Of a binary that stood still or died, every test that had not ended counts as
-//! failed.
+//! A failed test is run once more, alone, after all others have ended. If it passes then, it is reported as unsteady
+//! and the run continues: a busy machine must not block a change, and the name in the output is the reason to repair
+//! the test. A run forgives at most five of them. In a binary that hung or died, every test that had not ended counts
+//! as failed.
 //!
-//! Property tests try the same cases in every run ([`SEED`]): a rare counterexample is found by those who look for one
-//! (`PROPTEST_RNG_SEED=random`, more `PROPTEST_CASES`), not by a change that has nothing to do with it. Counterexamples that
-//! were found are kept in files and are tried first.
+//! Property tests try the same cases in every run ([`SEED`]): rare counterexamples are found by searching for them
+//! (`PROPTEST_RNG_SEED=random`, more `PROPTEST_CASES`), not by an unrelated change. Counterexamples that were found are
+//! kept in files and are tried first.
 
 mod examples;
 mod process;
@@ -30,7 +30,7 @@ use std::time::Instant;
 /// How many test binaries run at once. Each has as many threads as the machine has cores.
 const AT_ONCE: usize = 3;
 
-/// Crates whose tests take longest, longest first: what begins last should be short.
+/// The crates with the slowest tests, slowest first: the last ones to start should be short.
 const LONGEST: [&str; 14] = [
     "tortie",
     "datastore",
@@ -48,17 +48,17 @@ const LONGEST: [&str; 14] = [
     "operate",
 ];
 
-/// Crates whose tests wait for other processes most of the time: twice as many of them run at once as there are cores.
+/// Crates whose tests mostly wait for other processes: twice as many of them run at once as there are cores.
 const WAITING: [&str; 1] = ["tortie"];
 
-/// Tests with this word in their names run in a guest on an emulated processor. Beside other tests they take ten times as long
-/// as alone, and what runs in the guest loses its patience: they wait until all others have ended.
+/// Tests with this word in their names run in a guest on an emulated processor. Beside other tests they take ten times
+/// as long as alone, and programs in the guest time out: so they wait until all others have ended.
 const IN_A_GUEST: &str = "guest";
 
-/// What property tests draw their cases from, unless the variable says otherwise; `random` is a new one for each test.
+/// The seed of property tests, unless the variable sets another one; `random` is a new one for each test.
 const SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "20261117");
 
-/// How many tests may fail beside others and pass alone. More of them have a cause.
+/// How many tests may fail beside others and pass alone. More than that have a cause.
 const MOST_UNSTEADY: usize = 5;
 
 /// A test binary, ready to run.
@@ -75,11 +75,11 @@ struct Outcome {
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// Binaries that ended badly, by name.
+    /// Binaries that ended abnormally, by name.
     broken: Vec<String>,
     /// Tests that failed, with their binaries.
     suspects: Vec<(Binary, String)>,
-    /// Tests that failed beside others and passed alone.
+    /// Tests that failed beside others but passed alone.
     unsteady: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     binaries.sort_by_key(|binary| {
         LONGEST.iter().position(|name| *name == binary.package).unwrap_or(LONGEST.len())
     });
-    // Each on its own: a guest has one processor, and the next one begins as soon as a core is free.
+    // Each on its own: a guest has one processor, and the next one starts as soon as a core is free.
     let guests: Vec<(Binary, String)> = binaries.iter().flat_map(in_guests).collect();
     let outcome = Mutex::new(Outcome::default());
     let run = |binary: &Binary, arguments: &[&str]| {
@@ -119,7 +119,7 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Does all pieces of work in their order, so many of them at once.
+/// Runs `act` on all items in order, at most `at_once` of them at a time.
 fn each<T: Send>(at_once: usize, work: Vec<T>, act: impl Fn(T) + Sync) {
     let queue = Mutex::new(work.into_iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -138,7 +138,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Has cargo build all test binaries; which they are.
+/// Has cargo build all test binaries, and returns them.
 fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Binary>> {
     let scope: &[&str] = if arguments.is_empty() { &["--workspace"] } else { arguments };
     let mut child = crate::cargo()
@@ -159,7 +159,7 @@ fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// The test binary that a message of cargo is about, if it is about one.
+/// The test binary in a message of cargo, if it contains one.
 fn binary(message: &Value) -> Option<Binary> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -191,7 +191,7 @@ fn list(binary: &Binary, arguments: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Runs a test binary as cargo would; what it printed, and whether it succeeded.
+/// Runs a test binary like cargo; returns its output and whether it succeeded.
 fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
     let begin = Instant::now();
     let mut command = command(binary);
@@ -211,7 +211,7 @@ fn execute(binary: &Binary, arguments: &[&str]) -> (String, bool) {
     )
 }
 
-/// Runs one test of a binary and nothing beside it; what it printed, and whether it succeeded.
+/// Runs a single test of a binary; returns its output and whether it succeeded.
 fn execute_alone(binary: &Binary, test: &str) -> (String, bool) {
     let mut command = command(binary);
     command.args(["--exact", test]);
@@ -219,7 +219,7 @@ fn execute_alone(binary: &Binary, test: &str) -> (String, bool) {
     (format!("     Running {} {} {test} alone\n{text}", binary.package, binary.target), is_success)
 }
 
-/// A test binary's command, in the surroundings that cargo gives it.
+/// A test binary's command, in the environment that cargo provides.
 fn command(binary: &Binary) -> Command {
     let mut command = Command::new(&binary.executable);
     command
@@ -235,8 +235,8 @@ fn command(binary: &Binary) -> Command {
     command
 }
 
-/// Examples in documentation are tests, too, and only cargo can run them. It reads a crate's whole source once more for that,
-/// and few of ours have any: the others are not asked.
+/// Examples in documentation are tests, too, and only cargo can run them. It parses a crate's whole source again for
+/// that, and few of our crates have any: the others are skipped.
 fn documentation(root: &Path, outcome: &mut Outcome) -> Result<()> {
     let packages = examples::crates(&root.join("crates"))?;
     if packages.is_empty() {
@@ -259,7 +259,7 @@ fn documentation(root: &Path, outcome: &mut Outcome) -> Result<()> {
 
 impl Outcome {
     fn add(&mut self, binary: &Binary, text: &str, is_success: bool, selected: impl FnOnce() -> Vec<String>) {
-        // The last one counts: a test that runs in a guest shows what the harness printed there.
+        // The last line counts: a test that runs in a guest also prints the guest's result line.
         let result = result_lines(text).last();
         self.count(result);
         if is_success {
@@ -268,7 +268,7 @@ impl Outcome {
         let name = format!("{} {}", binary.package, binary.target);
         let mut failed: Vec<String> = ended_tests(text, "FAILED").map(str::to_owned).collect();
         if result.is_none() {
-            // It died, or stood still and was ended: there is no count of what had passed by then.
+            // It died, or hung and was killed: there is no count of the tests that had passed by then.
             let passed: BTreeSet<&str> = ended_tests(text, "ok").collect();
             failed = selected().into_iter().filter(|test| !passed.contains(test.as_str())).collect();
             self.passed += passed.len() as u64;
@@ -281,7 +281,7 @@ impl Outcome {
         self.suspects.extend(failed.into_iter().map(|test| (binary.clone(), test)));
     }
 
-    /// Runs tests that failed once more, alone.
+    /// Runs each failed test once more, alone.
     fn try_alone(&mut self, execute: impl Fn(&Binary, &str) -> (String, bool)) {
         let suspects = std::mem::take(&mut self.suspects);
         let are_too_many = suspects.len() > MOST_UNSTEADY;
@@ -311,12 +311,12 @@ impl Outcome {
     }
 }
 
-/// What the test harness says at its end, of each run in this output.
+/// The result lines of the test harness, one per run in this output.
 fn result_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix("test result: "))
 }
 
-/// The tests that ended so, by the lines that the test harness prints for them.
+/// The tests with this outcome, from the lines that the test harness prints for them.
 fn ended_tests<'text>(text: &'text str, how: &str) -> impl Iterator<Item = &'text str> {
     text.lines().filter_map(move |line| line.strip_prefix("test ")?.strip_suffix(how)?.strip_suffix(" ... "))
 }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_passes_alone_is_named_and_forgiven_and_one_that_fails_again_is_not() {
+    fn only_a_test_that_passes_alone_is_forgiven() {
         for (failures, passes_alone, expected) in
             [(1, true, (8, 0, 1, 0)), (1, false, (7, 1, 0, 1)), (MOST_UNSTEADY + 1, true, (7, 6, 0, 6))]
         {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_binary_that_dies_what_had_not_ended_is_tried_alone() {
+    fn unfinished_tests_of_a_dead_binary_are_tried_alone() {
         for (passes_alone, expected) in [(true, (3, 0, 2, 0)), (false, (1, 2, 0, 2))] {
             let mut outcome = Outcome::default();
             let text = "running 3 tests\ntest a::one ... ok\ntest two ... FAILED\nfatal runtime error";

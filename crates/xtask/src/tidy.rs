@@ -1,4 +1,4 @@
-//! Rules of the house that no compiler checks, over the files git knows.
+//! Rules of the project that no compiler checks, over the files in git.
 
 use crate::{
     bpf, dependencies, doors, environment, generate, layers, links, page, programs, quotes, surface, words,
@@ -7,14 +7,14 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;
 
-/// A file longer than this holds a second idea.
+/// A file longer than this probably contains a second idea.
 const LONGEST_FILE: usize = 900;
 
-/// Words that mean unfinished work, split so that this file does not contain them.
+/// Markers of unfinished work, split so that this file does not contain them.
 const UNFINISHED: [&str; 3] =
     [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("#[", "ignore")];
 
-/// The files with unsafe code.
+/// The files that may contain unsafe code.
 const UNSAFE: [&str; 5] = [
     "crates/bpf/src/system.rs",
     "crates/netlink/src/discovery/link_address.rs",
@@ -23,7 +23,7 @@ const UNSAFE: [&str; 5] = [
     "crates/testkit/src/heap.rs",
 ];
 
-/// The lint that keeps it out of all others, split so that this file does not contain it.
+/// The lint that forbids it everywhere else, split so that this file does not contain it.
 const UNSAFE_LINT: &str = concat!("unsafe", "_code");
 
 /// Checks everything and reports all problems at once.
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     bail!("tidy: {} problem(s)", problems.len());
 }
 
-/// A module of several files is `name.rs` beside `name/`: an editor's tabs then show names, not ten times `mod.rs`.
+/// A module of several files is `name.rs` beside `name/`: an editor's tabs then show names instead of many `mod.rs`.
 fn module_style(files: &[String]) -> Vec<String> {
     let old = files.iter().filter(|name| name.ends_with("/mod.rs") && name.starts_with("crates/"));
     old.map(|name| {
@@ -82,7 +82,7 @@ fn module_style(files: &[String]) -> Vec<String> {
     .collect()
 }
 
-/// Doubles for tests are behind the feature `testing`, and only dev-dependencies and fuzzing switch it on: a release has
+/// Test doubles are behind the feature `testing`, which only dev-dependencies and fuzzing enable: a release contains
 /// none of them.
 fn doubles(root: &Path, files: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
@@ -139,7 +139,7 @@ fn tracked_files(root: &Path) -> Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// Whether code keeps values whose type is found out when they are used.
+/// Whether code stores values whose type is only determined at run time.
 fn has_untyped_value(code: &str) -> bool {
     let mut ends = code.split(concat!("dyn ", "Any")).skip(1);
     ends.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_is_not_safe_is_found_outside_its_files() {
+    fn unsafe_code_is_found_outside_its_files() {
         let text = format!("//! Header.\n#[expect({UNSAFE_LINT}, reason = \"none\")]\n");
         assert_eq!(check_source("crates/api/src/lib.rs", &text).len(), 1);
         assert!(check_source(UNSAFE[0], &text).is_empty());

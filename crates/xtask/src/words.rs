@@ -1,20 +1,20 @@
 //! Calico's words are written once, in `api::words`: a literal of one of them in other production code is a problem.
 //!
-//! Tests write words out on purpose: they say what users see.
+//! Tests write words out on purpose: they document what users see.
 
 use anyhow::{Context as _, Result};
 use std::path::Path;
 
-/// Where the words are.
+/// The file that defines the words.
 const HOME: &str = "crates/api/src/words.rs";
 
-/// Words that are ordinary, too: they mean other things elsewhere.
+/// Words that are also ordinary: they have other meanings elsewhere.
 const ORDINARY: [&str; 1] = ["default"];
 
 /// Crates whose production code is for tests, or for this repository.
 const EXEMPT: [&str; 3] = ["crates/e2e/", "crates/testkit/", "crates/xtask/"];
 
-/// Literals of words outside their home.
+/// Finds literals of words outside the file that defines them.
 pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
     let home = std::fs::read_to_string(root.join(HOME)).with_context(|| format!("reading {HOME}"))?;
     let words = words(&home);
@@ -28,7 +28,7 @@ pub(crate) fn check(root: &Path, files: &[String]) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// Whether a file has production code that must take words from their home.
+/// Whether a file contains production code, which must use the constants.
 pub(crate) fn is_production(name: &str) -> bool {
     name.starts_with("crates/")
         && name.contains("/src/")
@@ -39,10 +39,10 @@ pub(crate) fn is_production(name: &str) -> bool {
         && !EXEMPT.iter().any(|exempt| name.starts_with(exempt))
 }
 
-/// The lines of a file that are not for tests only, with their numbers. As rustfmt writes it, an item ends where its
-/// indentation is met again.
+/// The lines of a file that are not only for tests, with their numbers. Relies on rustfmt: an item ends where its
+/// indentation recurs.
 pub(crate) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    // The indentation of the item that is passed over.
+    // The indentation of the item that is skipped.
     let mut skipped: Option<usize> = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let code = line.trim_start();
@@ -62,7 +62,7 @@ pub(crate) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The constants of the home, by their values.
+/// The constants in the defining file, by value.
 fn words(home: &str) -> Vec<(String, String)> {
     let constant = |line: &str| {
         let (name, value) = line.trim().strip_prefix("pub const ")?.split_once(": &str = \"")?;
@@ -81,7 +81,7 @@ fn literals<'a>(text: &str, words: &'a [(String, String)]) -> Vec<(usize, &'a st
             continue;
         }
         for (word, constant) in words {
-            // A prefix is a word at the beginning of a longer text, too.
+            // A prefix is also found at the start of a longer string.
             let end = if word.ends_with('.') { "" } else { "\"" };
             if is_literal(code, &format!("\"{word}{end}")) || is_within(code, word) {
                 found.push((number, word.as_str(), constant.as_str()));
@@ -91,15 +91,15 @@ fn literals<'a>(text: &str, words: &'a [(String, String)]) -> Vec<(usize, &'a st
     found
 }
 
-/// Whether a line of code has this beginning of a literal, which is not a member of a JSON document: those show what
-/// users write.
+/// Whether a line of code contains a literal with this beginning, except as a member of a JSON document: those show
+/// what users write.
 fn is_literal(code: &str, beginning: &str) -> bool {
     let Some(start) = code.find(beginning) else { return false };
     let rest = code[start + 1..].split_once('"').map_or("", |(_, rest)| rest);
     !code[..start].ends_with("\": ") && !rest.starts_with(':')
 }
 
-/// Whether a longer literal, which is not a member of a JSON document, has this name of a label or annotation in it.
+/// Whether a longer literal, except as a member of a JSON document, contains this name of a label or annotation.
 fn is_within(code: &str, word: &str) -> bool {
     let is_name = |next: char| next.is_ascii_alphanumeric() || "-_.".contains(next);
     word.split_once('/').is_some_and(|(_, name)| !name.is_empty())
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_items_of_tests_are_passed_over() {
+    fn only_the_items_of_tests_are_skipped() {
         let text = "//! Header.\n#[cfg(test)]\nmod tests;\nfn a() {}\n    #[cfg(test)]\n    #[must_use]\n    fn b(\n        c: u8,\n    ) \
                     -> u8 {\n        1\n    }\nfn d() {}\n#[cfg(test)]\nmod more {\n    fn e() {}\n}\nfn f() {}\n";
         let lines: Vec<_> = production(text).collect();

@@ -1,7 +1,7 @@
-//! Whose word counts about who asks: the authorities of proxies' and clients' certificates.
+//! The authorities that are trusted to identify users: those of proxies' and clients' certificates.
 //!
-//! Kubernetes keeps them in the config map `extension-apiserver-authentication`; files given by flags come before it. A proxy
-//! is believed only with a certificate of the request-header authority under one of the allowed names.
+//! Kubernetes keeps them in the config map `extension-apiserver-authentication`; files given by flags take precedence.
+//! A proxy is trusted only with a certificate of the request-header authority for one of the allowed names.
 
 use super::identity::{HeaderNames, from_certificate, from_headers};
 use kube_access::reviews::User;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 /// The namespace of the config map.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// Its name.
+/// The name of the config map.
 pub(crate) const NAME: &str = "extension-apiserver-authentication";
 
-/// The authorities.
+/// The trusted authorities.
 #[derive(Clone, Default)]
 pub struct Authorities {
     proxies: Option<Arc<dyn ClientCertVerifier>>,
@@ -39,10 +39,10 @@ impl fmt::Debug for Authorities {
 }
 
 impl Authorities {
-    /// What the config map says.
+    /// Reads the authorities from the data of the config map.
     ///
     /// # Errors
-    /// Which entry cannot be used.
+    /// When an entry cannot be used; the error names it.
     pub fn from_config_map(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let text = |name: &str| data.get(name).map(String::as_str).unwrap_or_default();
         let list = |name: &str| -> Result<Vec<String>, String> {
@@ -68,13 +68,13 @@ impl Authorities {
         })
     }
 
-    /// Whether a proxy's certificate can be recognised at all.
+    /// Whether the authority of proxies' certificates is known, so that a proxy can be recognised.
     #[must_use]
     pub fn knows_proxies(&self) -> bool {
         self.proxies.is_some()
     }
 
-    /// Who asks, by certificate; nothing if certificates do not say.
+    /// The user that the certificate chain, or a trusted proxy's headers, name; `None` if neither does.
     #[must_use]
     pub fn user(&self, chain: &[CertificateDer<'_>], headers: &[(String, String)]) -> Option<User> {
         let (first, rest) = chain.split_first()?;
@@ -98,7 +98,7 @@ impl Authorities {
     }
 }
 
-/// Everybody who is known is in this group.
+/// Adds the group of all authenticated users.
 #[must_use]
 pub(crate) fn with_authenticated(mut user: User) -> User {
     const GROUP: &str = "system:authenticated";
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_authority_counts() {
+    fn only_the_right_authority_is_trusted() {
         let folders: Vec<Folder> = (0..2).map(|_| Folder::new("authorities").unwrap()).collect();
         let [proxies, clients] = [0, 1].map(|place| Authority::new(folders[place].path()).unwrap());
         let read = |authority: &Authority| std::fs::read_to_string(&authority.certificate).unwrap();
@@ -149,7 +149,7 @@ mod tests {
         let name = |chain: &[CertificateDer<'_>]| authorities.user(chain, &headers).map(|user| user.name);
         assert_eq!(name(&proxy).as_deref(), Some("alice"));
         assert_eq!(name(&stranger), None);
-        // A client's own certificate does not make its headers true.
+        // A client's own certificate does not make its headers trustworthy.
         assert_eq!(name(&bob).as_deref(), Some("bob"));
         assert_eq!(name(&[]), None);
         assert_eq!(authorities.user(&proxy, &[]), None);

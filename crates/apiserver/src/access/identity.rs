@@ -1,7 +1,7 @@
-//! What a connection and its headers say about who asks.
+//! The user that a connection and its headers name.
 //!
-//! In this order, as Kubernetes' servers do: headers of a proxy that has a certificate of the request-header authority; the
-//! client's own certificate; a token; nobody (`system:anonymous`).
+//! The sources, in the order of Kubernetes' servers: headers of a proxy with a certificate of the request-header
+//! authority; the client's own certificate; a token; none (`system:anonymous`).
 
 use kube_access::reviews::User;
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 /// The names of the headers in which a proxy names users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderNames {
-    /// For the name.
+    /// Headers for the name.
     pub user: Vec<String>,
-    /// For the uid.
+    /// Headers for the uid.
     pub uid: Vec<String>,
-    /// For each group.
+    /// Headers for the groups, one header per group.
     pub group: Vec<String>,
-    /// The beginnings of those for everything else.
+    /// Prefixes of the headers for everything else.
     pub extra: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Default for HeaderNames {
     }
 }
 
-/// The user that a trusted proxy names; nothing if it names none.
+/// The user that a trusted proxy names; `None` if it names none.
 #[must_use]
 pub(crate) fn from_headers(names: &HeaderNames, headers: &[(String, String)]) -> Option<User> {
     let values = |wanted: &[String]| -> Vec<String> {
@@ -54,7 +54,7 @@ pub(crate) fn from_headers(names: &HeaderNames, headers: &[(String, String)]) ->
     Some(User { name, uid, groups: values(&names.group), extra })
 }
 
-/// Keys of extra values are percent-encoded in headers.
+/// Decodes the key of an extra value, which is percent-encoded in headers.
 fn unescaped(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, others @ ..] = rest {
@@ -73,14 +73,14 @@ fn unescaped(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The name and groups that a certificate is for: its common name and its organisations.
+/// The user of a certificate: its common name, and its organisations as groups.
 #[must_use]
 pub(crate) fn from_certificate(der: &[u8]) -> Option<User> {
     let (name, groups) = super::subject::names(der)?;
     Some(User { name, groups, ..User::default() })
 }
 
-/// The token of a request.
+/// The token in an `Authorization` header.
 #[must_use]
 pub(crate) fn bearer_token(authorization: &str) -> Option<&str> {
     let (scheme, token) = authorization.trim().split_once(' ')?;

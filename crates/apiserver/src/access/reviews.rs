@@ -1,4 +1,4 @@
-//! Questions to Kubernetes: whose token is this, and may this user do that?
+//! Asks Kubernetes who owns a token and what a user may do, and remembers the answers.
 
 use super::User;
 use super::authorities::with_authenticated;
@@ -14,18 +14,18 @@ use std::time::Duration;
 /// How many answers are remembered.
 const MOST: usize = 16_384;
 
-/// How long answers are good.
+/// How long answers are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// A token's user.
+    /// The user of a token.
     pub token: Duration,
-    /// A yes.
+    /// A granted permission.
     pub allowed: Duration,
-    /// A no.
+    /// A denied permission.
     pub refused: Duration,
 }
 
-/// What a question is about: an object, or a path of this server.
+/// The subject of a question: objects, or a path of this server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// Objects.
@@ -34,7 +34,7 @@ pub enum Subject {
     Path(String, String),
 }
 
-/// Asks, and remembers.
+/// Asks Kubernetes and remembers the answers.
 #[derive(Debug)]
 pub struct Reviews {
     tokens: Option<Cluster>,
@@ -45,17 +45,17 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Asks these APIs; without one for tokens no token is known, without one for permissions nothing is allowed but what
-    /// [`User::is_master`] may do.
+    /// Uses these APIs. Without one for tokens no token is valid; without one for permissions nothing is allowed,
+    /// except to users for whom [`User::is_master`] is true.
     #[must_use]
     pub fn new(tokens: Option<Cluster>, permissions: Option<Cluster>, times: Times) -> Self {
         Self { tokens, permissions, times, users: Remembered::new(MOST), answers: Remembered::new(MOST) }
     }
 
-    /// Whose token this is; nothing if it is nobody's.
+    /// The owner of a token; `None` if the token is invalid.
     ///
     /// # Errors
-    /// When Kubernetes cannot be asked.
+    /// When Kubernetes cannot be reached.
     pub async fn user(&self, token: &str) -> Outcome<Option<User>> {
         let Some(cluster) = &self.tokens else { return Ok(None) };
         if let Some(known) = self.users.get(&token.to_owned()) {
@@ -71,7 +71,7 @@ impl Reviews {
     /// Whether a user may do something.
     ///
     /// # Errors
-    /// When Kubernetes cannot be asked.
+    /// When Kubernetes cannot be reached.
     pub async fn may(&self, user: &User, subject: &Subject) -> Outcome<Permission> {
         if user.is_master() {
             return Ok(Permission::granted());
@@ -82,8 +82,9 @@ impl Reviews {
             return Ok(known);
         }
         let permission = reviews::permission(cluster, user, attributes(subject)).await;
-        let permission = permission
-            .map_err(|error| Refusal::internal(format!("cannot tell what {} may do: {error}", user.name)))?;
+        let permission = permission.map_err(|error| {
+            Refusal::internal(format!("cannot check the permissions of {}: {error}", user.name))
+        })?;
         let time = if permission.is_allowed { self.times.allowed } else { self.times.refused };
         self.answers.put(question, permission.clone(), time);
         Ok(permission)
@@ -105,7 +106,7 @@ fn attributes(subject: &Subject) -> Value {
     }
 }
 
-/// The refusal of an ordinary permission, in the words of Kubernetes' servers.
+/// The refusal for a missing permission, in the words of Kubernetes' servers.
 #[must_use]
 pub(crate) fn refused(user: &User, subject: &Subject, reason: &str) -> Box<Refusal> {
     let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_those_of_kubernetes() {
+    fn refusals_have_kubernetes_messages() {
         let exchanges = include_str!("../../tests/data/exchanges.txt");
         let carol = User { name: "carol".into(), ..User::default() };
         for (verb, namespace, resource, name, wanted) in [

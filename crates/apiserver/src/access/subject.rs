@@ -1,9 +1,9 @@
 //! The common name and the organisations of a certificate's subject.
 //!
-//! Written by hand: the certificate has been verified when it comes here, and two attributes of one field do not justify a
-//! parser of all of X.509 in the program. Anything unexpected gives no name at all.
+//! Parsed by hand: the certificate has been verified before it gets here, and two attributes of one field do not
+//! justify a full X.509 parser in the program. Anything unexpected yields no name at all.
 
-/// One DER element: its tag, its contents, and what follows it.
+/// One DER element: its tag, its contents, and the bytes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let [tag, first, rest @ ..] = bytes else { return None };
     let (length, rest) = match first {
@@ -26,7 +26,7 @@ const OBJECT: u8 = 0x06;
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 const ORGANISATION: [u8; 3] = [0x55, 0x04, 0x0a];
 
-/// The contents of the next element, which must have this tag.
+/// The contents of the next element, which must have this tag, and the bytes after it.
 fn expect(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element(bytes).filter(|(found, ..)| *found == tag).map(|(_, contents, rest)| (contents, rest))
 }
@@ -39,7 +39,7 @@ pub(crate) fn names(certificate: &[u8]) -> Option<(String, Vec<String>)> {
     if let Some((_, rest)) = expect(fields, VERSION) {
         fields = rest;
     }
-    // The serial number, the algorithm, the issuer and the validity stand before the subject.
+    // The serial number, the algorithm, the issuer and the validity precede the subject.
     for _ in 0..4 {
         fields = element(fields)?.2;
     }
@@ -73,7 +73,7 @@ mod tests {
     use testkit::{Authority, Folder};
 
     #[test]
-    fn the_names_of_a_certificate() {
+    fn names_are_read_from_a_certificate() {
         let folder = Folder::new("subject").unwrap();
         let authority = Authority::new(folder.path()).unwrap();
         for (name, groups) in
@@ -83,7 +83,7 @@ mod tests {
             let der = CertificateDer::from_pem_file(&files.certificate).unwrap();
             let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
             assert_eq!(names(&der), Some((name.to_owned(), groups)));
-            // Nothing that is cut short is taken for a name.
+            // A truncated certificate yields no name.
             for end in 0..der.len() {
                 let _ = names(&der[..end]);
             }

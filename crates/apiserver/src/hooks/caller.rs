@@ -1,4 +1,4 @@
-//! The way to a webhook: a review sent over TLS, the answer, and what follows when there is none.
+//! Calls a webhook: sends a review over TLS, reads the answer, and decides what happens when the call fails.
 
 use super::configuration::Hook;
 use super::review::{self, Asked, Said};
@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The longest answer of a webhook that is read.
+/// The longest answer of a webhook that is accepted.
 const LIMIT: usize = 8 << 20;
 
-/// A way to a webhook.
+/// An HTTP client for one webhook.
 #[derive(Clone)]
 struct Client(kube::Client);
 
@@ -26,19 +26,20 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// Asks webhooks, over connections that stay.
+/// Calls webhooks over persistent connections.
 #[derive(Debug, Default)]
 pub(super) struct Caller {
     clients: Mutex<HashMap<(String, Vec<u8>), Client>>,
 }
 
 impl Caller {
-    /// Forgets all connections: the configurations are others now.
+    /// Closes all connections, because the configurations have changed.
     pub(super) fn forget(&self) {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// What one says that agrees; nothing where it is not for this object, or cannot be asked and need not be.
+    /// Returns the answer of a webhook that allows the write; `None` if it is not for this object, or if its failure is
+    /// ignored.
     pub(super) async fn ask(
         &self,
         hook: &Hook,
@@ -65,7 +66,7 @@ impl Caller {
 
     async fn send(&self, hook: &Hook, review: &Value) -> Result<Vec<u8>, String> {
         if !hook.reads_v1 {
-            return Err("it does not read reviews of v1".to_owned());
+            return Err("it does not support reviews of v1".to_owned());
         }
         let client = self.client(hook)?;
         let request = Request::post(&hook.path)
@@ -108,11 +109,11 @@ impl Caller {
     }
 }
 
-/// What follows when a webhook cannot be asked.
+/// Decides what happens when a webhook cannot be called.
 pub(super) fn failed(hook: &Hook, reason: &str) -> Outcome<()> {
     let text = format!("failed calling webhook {:?}: {reason}", hook.name);
     if hook.ignores_failures {
-        tracing::warn!("{text}; it is ignored, as its failurePolicy says");
+        tracing::warn!("{text}; ignored according to its failurePolicy");
         return Ok(());
     }
     Err(Refusal::internal(text))

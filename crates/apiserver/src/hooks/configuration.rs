@@ -1,7 +1,7 @@
-//! The cluster's webhook configurations as values, and which writes they are for.
+//! The cluster's webhook configurations as values, and the writes they apply to.
 //!
-//! Conditions in CEL (`matchConditions`) are not evaluated: such a webhook is asked as if they held. It can refuse more than it
-//! was meant to see then, and never less.
+//! Conditions in CEL (`matchConditions`) are not evaluated: such a webhook is called as if they held. It may therefore
+//! be called, and deny, more often than intended, but never less.
 
 use crate::kinds::{GROUP, Served, VERSION};
 use crate::selectors::{LabelSelector, Operator, Requirement};
@@ -12,19 +12,19 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What is done to an object.
+/// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It is made.
+    /// It is created.
     Create,
-    /// It is changed.
+    /// It is updated.
     Update,
-    /// It goes.
+    /// It is deleted.
     Delete,
 }
 
 impl Operation {
-    /// Kubernetes' word for it.
+    /// Kubernetes' name for the operation.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,25 +40,25 @@ impl Operation {
 pub(crate) struct Hook {
     /// Its name.
     pub name: String,
-    /// Where it is: `https://HOST:PORT`.
+    /// The server: `https://HOST:PORT`.
     pub server: String,
-    /// The path there, with a query if it has one.
+    /// The path on the server, including a query if there is one.
     pub path: String,
-    /// PEM of who signed its certificate; empty for the authorities of this machine.
+    /// PEM of the authorities of its certificate; empty for those of this machine.
     pub authorities: Vec<u8>,
-    /// Whether a write goes on when it cannot be asked.
+    /// Whether a write proceeds when the call fails.
     pub ignores_failures: bool,
-    /// How long it may take.
+    /// How long a call may take.
     pub timeout: Duration,
-    /// Whether it may be asked about a dry run.
+    /// Whether it may be called for a dry run.
     pub allows_dry_run: bool,
-    /// Whether it wants to see what others changed after it.
+    /// Whether it is called again if other webhooks change the object after it.
     pub is_asked_again: bool,
-    /// Whether it reads reviews of `admission.k8s.io/v1`.
+    /// Whether it supports reviews of `admission.k8s.io/v1`.
     pub reads_v1: bool,
     /// Whether it has conditions that are not evaluated here.
     pub has_conditions: bool,
-    /// The namespaces that it is for.
+    /// Selects the namespaces that it applies to.
     pub namespaces: LabelSelector,
     objects: LabelSelector,
     rules: Vec<Rule>,
@@ -148,10 +148,10 @@ impl Selector {
     }
 }
 
-/// The webhooks of a configuration, of either flavour.
+/// Reads the webhooks of a configuration of either flavour.
 ///
 /// # Errors
-/// What cannot be read.
+/// When something cannot be read.
 pub(crate) fn read(configuration: &Value) -> Result<Vec<Hook>, String> {
     let Configuration { webhooks } =
         Configuration::deserialize(configuration).map_err(|error| error.to_string())?;
@@ -179,7 +179,7 @@ fn hook(webhook: Webhook) -> Result<Hook, String> {
     })
 }
 
-/// The server and the path. A Service is reached by its name, as from every other aggregated server.
+/// The server and the path. A Service is called by its name, as every other aggregated server does.
 fn place(config: &ClientConfig) -> Option<(String, String)> {
     if let Some(service) = &config.service {
         let path = service.path.as_deref().unwrap_or_default().trim_start_matches('/');
@@ -215,7 +215,7 @@ impl Rule {
     }
 }
 
-/// Whether labels of an object fulfil a selector.
+/// Whether the labels of an object match a selector.
 #[must_use]
 pub(crate) fn selects(selector: &LabelSelector, object: &Value) -> bool {
     let labels = object.pointer("/metadata/labels");
@@ -223,13 +223,13 @@ pub(crate) fn selects(selector: &LabelSelector, object: &Value) -> bool {
 }
 
 impl Hook {
-    /// Whether it is asked about this operation on this resource at all.
+    /// Whether the webhook applies to this operation on this resource at all.
     #[must_use]
     pub(crate) fn is_for(&self, operation: Operation, served: &Served, is_status: bool) -> bool {
         self.rules.iter().any(|rule| rule.is_for(operation, served, is_status))
     }
 
-    /// Whether it is for this object, as it is to be or as it was.
+    /// Whether the webhook applies to this object, in its new or its old form.
     #[must_use]
     pub(crate) fn is_for_object(&self, object: Option<&Value>, old: Option<&Value>) -> bool {
         self.objects.is_empty() || [object, old].into_iter().flatten().any(|one| selects(&self.objects, one))
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_choose() {
+    fn rules_select_operations_and_resources() {
         use Operation::{Create, Delete, Update};
         let rule = |operations: &[&str], resources: &[&str], scope: &str| {
             json!({"operations": operations, "apiGroups": ["projectcalico.org"], "apiVersions": ["*"], "resources": resources,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_selected_as_they_are_or_were() {
+    fn objects_are_selected_by_their_new_or_old_form() {
         let hook = one(&json!({"name": "h", "clientConfig": {"url": "https://x"}, "objectSelector": {
             "matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["d"]}]}}));
         let object = |labels: Value| json!({"metadata": {"labels": labels}});

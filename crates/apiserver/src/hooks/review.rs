@@ -1,4 +1,4 @@
-//! What a webhook is asked, and what its answer means.
+//! Builds the request to a webhook and interprets its answer.
 
 use super::configuration::Operation;
 use crate::access::User;
@@ -13,27 +13,27 @@ use serde_json::{Value, json};
 const API: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A write that webhooks are asked about.
+/// A write that webhooks are called for.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// What is done.
+    /// What the write does.
     pub operation: Operation,
-    /// Who does it.
+    /// The user who requests it.
     pub user: &'a User,
-    /// To what.
+    /// The object or collection it targets.
     pub target: &'a Target,
-    /// The object's name; empty where it is only made up later.
+    /// The object's name; empty if it is generated later.
     pub name: &'a str,
-    /// Whether nothing is to be stored.
+    /// Whether nothing will be stored.
     pub is_dry_run: bool,
-    /// Who owns what is written.
+    /// The field manager of the write.
     pub manager: &'a str,
-    /// What the object was.
+    /// The object before the write.
     pub old: Option<&'a Value>,
 }
 
 impl Asked<'_> {
-    /// The review with this id about what the object is to be.
+    /// The review with this uid for the object as it would become.
     #[must_use]
     pub fn review(&self, uid: &str, object: Option<&Value>) -> Value {
         let served = self.target.served;
@@ -83,16 +83,16 @@ impl Asked<'_> {
     }
 }
 
-/// What a webhook says.
+/// A webhook's answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Said {
-    /// Whether it agrees.
+    /// Whether it allows the write.
     pub is_allowed: bool,
-    /// What it changes.
+    /// Its changes to the object.
     pub patch: Option<Vec<u8>>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// The refusal, as the webhook worded it.
+    /// The reason for a denial, in the webhook's words.
     pub status: Value,
 }
 
@@ -121,10 +121,10 @@ struct Response {
     warnings: Vec<String>,
 }
 
-/// Reads the answer to the review of this id.
+/// Parses the answer to the review with this uid.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not a valid answer.
 pub(crate) fn read(uid: &str, answer: &[u8]) -> Result<Said, String> {
     let review: Review =
         serde_json::from_slice(answer).map_err(|error| format!("the answer cannot be read: {error}"))?;
@@ -151,7 +151,7 @@ pub(crate) fn read(uid: &str, answer: &[u8]) -> Result<Said, String> {
     Ok(Said { is_allowed: response.allowed, patch, warnings: response.warnings, status: response.status })
 }
 
-/// Kubernetes' words for what went wrong.
+/// Kubernetes' reasons for failures.
 const REASONS: [&str; 18] = [
     "Unauthorized",
     "Forbidden",
@@ -173,7 +173,7 @@ const REASONS: [&str; 18] = [
     "ServiceUnavailable",
 ];
 
-/// A refusal by a webhook, in the words of Kubernetes' servers.
+/// The refusal for a denial by a webhook, in the words of Kubernetes' servers.
 #[must_use]
 pub(crate) fn denied(name: &str, status: &Value) -> Box<Refusal> {
     let text = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_kubernetes() {
+    fn refusals_use_kubernetes_words() {
         let refusal = denied("a.b", &json!({"code": 403, "message": "no", "reason": "Forbidden"}));
         assert_eq!((refusal.code, refusal.reason), (403, "Forbidden"));
         assert_eq!(refusal.message, "admission webhook \"a.b\" denied the request: no");

@@ -1,7 +1,7 @@
-//! Sets of fields, as `metadata.managedFields` writes them: `{"f:spec":{"f:order":{}}}`.
+//! Sets of fields in the format of `metadata.managedFields`: `{"f:spec":{"f:order":{}}}`.
 //!
-//! A step of a path is the name of a field (`f:order`), the keys of a list's item (`k:{"name":"a"}`), or an item of a set
-//! (`v:"x"`). A place that is owned itself, beside what is below it, carries a `.`.
+//! A step of a path is the name of a field (`f:order`), the keys of a list's item (`k:{"name":"a"}`), or an item of a
+//! set (`v:"x"`). A node that is itself owned, in addition to what is below it, has a `.`.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -9,26 +9,26 @@ use std::collections::BTreeMap;
 /// A set of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
-    /// Whether this place itself is in the set.
+    /// Whether this node itself is in the set.
     pub here: bool,
-    /// What is below it.
+    /// The steps below this node.
     pub below: BTreeMap<String, FieldSet>,
 }
 
 impl FieldSet {
-    /// The place itself and nothing below it.
+    /// A set with only the node itself.
     #[must_use]
     pub(crate) fn leaf() -> Self {
         Self { here: true, below: BTreeMap::new() }
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         !self.here && self.below.is_empty()
     }
 
-    /// Reads `fieldsV1`. Anything that is not a set of fields is read as an empty one.
+    /// Parses `fieldsV1`. Anything that is not a set of fields is read as an empty one.
     #[must_use]
     pub(crate) fn from_value(value: &Value) -> Self {
         let mut set = Self::default();
@@ -38,7 +38,7 @@ impl FieldSet {
                 continue;
             }
             let mut child = Self::from_value(below);
-            // An empty map stands for the place itself.
+            // An empty map stands for the node itself.
             if below.as_object().is_some_and(Map::is_empty) {
                 child.here = true;
             }
@@ -47,7 +47,7 @@ impl FieldSet {
         set
     }
 
-    /// Writes `fieldsV1`.
+    /// Formats the set as `fieldsV1`.
     #[must_use]
     pub(crate) fn to_value(&self) -> Value {
         let mut fields = Map::new();
@@ -60,7 +60,7 @@ impl FieldSet {
         Value::Object(fields)
     }
 
-    /// What is in both.
+    /// The fields in both sets.
     #[must_use]
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut set = Self { here: self.here && other.here, below: BTreeMap::new() };
@@ -75,7 +75,7 @@ impl FieldSet {
         set
     }
 
-    /// What is in this one and not in the other.
+    /// The fields in this set but not in the other.
     #[must_use]
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let mut set = Self { here: self.here && !other.here, below: BTreeMap::new() };
@@ -91,7 +91,7 @@ impl FieldSet {
         set
     }
 
-    /// What is in either.
+    /// The fields in either set.
     #[must_use]
     pub(crate) fn union(&self, other: &Self) -> Self {
         let mut set = self.clone();
@@ -103,7 +103,7 @@ impl FieldSet {
         set
     }
 
-    /// All places, as `.spec.order`.
+    /// All paths of the set, such as `.spec.order`.
     #[must_use]
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! How values of a kind are taken apart and merged: which maps and lists are one value, and which are made of parts that
-//! can have different owners. The schema says so.
+//! How values of a kind are split and merged: the schema defines which maps and lists are atomic, and which have parts
+//! that can have different owners.
 //!
-//! A list is one value unless it says otherwise (`x-kubernetes-list-type`), as for every custom resource.
+//! A list is atomic unless the schema says otherwise (`x-kubernetes-list-type`), as for every custom resource.
 
 use super::sets::FieldSet;
 use api::Kind;
@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 
 type Schema = Map<String, Value>;
 
-/// How one value is made.
+/// How one value is split.
 enum Shape<'a> {
-    /// One value.
+    /// An atomic value.
     Whole,
     /// Fields by name.
     Fields,
-    /// A list of items that these fields identify.
+    /// A list of items identified by these fields.
     Items(Vec<&'a str>),
     /// A list of values that identify themselves.
     Set,
@@ -50,7 +50,7 @@ fn items(schema: Option<&Schema>) -> Option<&Schema> {
     schema?.get("items")?.as_object()
 }
 
-/// The schema of a whole object, with the metadata that users own.
+/// The schema of a whole object, including the metadata that users own.
 #[must_use]
 pub(crate) fn object_schema(kind: Kind) -> &'static Map<String, Value> {
     static BUILT: [OnceLock<Map<String, Value>>; Kind::ALL.len()] =
@@ -80,7 +80,7 @@ fn value_step(item: &Value) -> String {
     format!("v:{item}")
 }
 
-/// The fields that a value has.
+/// The fields that are present in a value.
 #[must_use]
 pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
@@ -107,8 +107,8 @@ pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
     set
 }
 
-/// The fields that differ between two values: those of `new` that `old` lacks or has otherwise, and those that only `old`
-/// has.
+/// The fields that differ between two values: those of `new` that are missing or different in `old`, and those only in
+/// `old`.
 #[must_use]
 pub(crate) fn changes(schema: Option<&Schema>, old: &Value, new: &Value) -> (FieldSet, FieldSet) {
     if old == new {
@@ -161,7 +161,7 @@ pub(crate) fn changes(schema: Option<&Schema>, old: &Value, new: &Value) -> (Fie
     }
 }
 
-/// Puts what `config` says over `live`.
+/// Merges the fields of `config` into `live`, where they take precedence.
 pub(crate) fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
     match (shape(schema, config), live, config) {
         (Shape::Fields, Value::Object(live), Value::Object(config)) => {

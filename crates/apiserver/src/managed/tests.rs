@@ -1,4 +1,4 @@
-//! Server-side apply and owners of fields, as stories.
+//! Scenarios of server-side apply and field ownership.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn apply_as(manager: &str, live: &Value, spec: Value, force: bool) -> Outcome<Va
 }
 
 #[test]
-fn a_manager_gets_what_it_wants_and_gives_up_what_it_no_longer_wants() {
+fn an_apply_sets_wanted_fields_and_removes_those_no_longer_wanted() {
     let first =
         apply_as("a", &pool(&json!({})), json!({"cidr": "10.0.0.0/16", "natOutgoing": true}), false).unwrap();
     assert_eq!(first["spec"], json!({"cidr": "10.0.0.0/16", "natOutgoing": true}));
@@ -31,7 +31,7 @@ fn a_manager_gets_what_it_wants_and_gives_up_what_it_no_longer_wants() {
 }
 
 #[test]
-fn what_others_own_is_a_conflict_unless_forced() {
+fn fields_owned_by_others_conflict_unless_forced() {
     let live = apply_as("a", &pool(&json!({})), json!({"natOutgoing": true}), false).unwrap();
     let refusal = apply_as("b", &live, json!({"natOutgoing": false}), false).unwrap_err();
     assert_eq!((refusal.code, refusal.causes[0].field.as_str()), (409, ".spec.natOutgoing"));
@@ -48,7 +48,7 @@ fn what_others_own_is_a_conflict_unless_forced() {
 }
 
 #[test]
-fn a_write_owns_what_it_changed() {
+fn a_write_owns_the_fields_it_changed() {
     let mut new = pool(&json!({"cidr": "10.0.0.0/16", "natOutgoing": true}));
     track_update(Kind::IPPool, None, &mut new, &writer("kubectl-create"));
     assert_eq!(
@@ -65,10 +65,10 @@ fn a_write_owns_what_it_changed() {
         owners[1]["fieldsV1"],
         json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:natOutgoing": {}}})
     );
-    // Applying over an edit that others made is a conflict which names how they wrote.
+    // Applying over another manager's edit is a conflict that names its manager and API version.
     let refusal = apply_as("a", &edited, json!({"natOutgoing": true}), false).unwrap_err();
     assert_eq!(refusal.causes[0].message, "conflict with \"kubectl-edit\" using projectcalico.org/v3");
-    // Who sends an empty list wants all owners forgotten.
+    // An empty list of owners forgets all owners.
     let mut forgotten = edited.clone();
     forgotten["metadata"]["managedFields"] = json!([]);
     track_update(Kind::IPPool, Some(&edited), &mut forgotten, &writer("kubectl-edit"));
@@ -76,7 +76,7 @@ fn a_write_owns_what_it_changed() {
 }
 
 #[test]
-fn labels_have_owners_of_their_own() {
+fn each_label_has_its_own_owners() {
     let config = |labels: Value| json!({"metadata": {"name": "p", "labels": labels}, "spec": {}});
     let live = pool(&json!({"cidr": "10.0.0.0/16"}));
     let one = apply(Kind::IPPool, &live, &config(json!({"a": "1"})), &writer("a"), false).unwrap();
@@ -88,7 +88,7 @@ fn labels_have_owners_of_their_own() {
 }
 
 #[test]
-fn a_status_is_owned_apart() {
+fn a_status_has_separate_owners() {
     let live = apply_as("a", &pool(&json!({})), json!({"natOutgoing": true}), false).unwrap();
     let mut new = live.clone();
     new["status"] = json!({"conditions": [{"type": "Allocatable", "status": "True"}]});

@@ -80,7 +80,8 @@ impl Move<'_> {
         }
     }
 
-    /// Waits until every kind can be read at the new place: Kubernetes shows new definitions a little before it serves them.
+    /// Waits until every kind can be read at the new place: Kubernetes lists new definitions shortly before it serves
+    /// them.
     ///
     /// # Errors
     /// When a kind still cannot be read after a while.

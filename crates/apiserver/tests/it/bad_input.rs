@@ -103,7 +103,7 @@ async fn every_bad_request_is_refused_with_its_code() -> Result<()> {
 }
 
 #[tokio::test]
-async fn unknown_fields_in_each_mode() -> Result<()> {
+async fn unknown_fields_are_handled_in_each_mode() -> Result<()> {
     let w = World::start().await?;
     let set = |name: &str| {
         format!(

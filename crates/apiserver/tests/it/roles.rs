@@ -1,7 +1,7 @@
 //! Permissions: every verb against a matrix of roles, decided by a real kube-apiserver.
 //!
-//! alice has tier red, bob no tier, carol nothing (the recorded roles of Calico's server); dave has one policy of tier red by
-//! its name.
+//! alice has tier red, bob no tier, carol nothing (the recorded roles of Calico's server); dave has one policy of tier
+//! red by its name.
 
 use crate::aggregated::{Cluster, Datastore};
 use anyhow::{Context as _, Result};

@@ -29,7 +29,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: alice}
 subjects: [{kind: User, name: alice, apiGroup: rbac.authorization.k8s.io}]
 "#;
 
-/// A kube-apiserver that serves the definitions of `projectcalico.org/v3`, with the webhooks and the admission policies.
+/// A kube-apiserver that serves the definitions of `projectcalico.org/v3`, with webhooks and admission policies.
 struct World {
     kube: ApiServer,
     _etcd: Etcd,

@@ -1,8 +1,8 @@
-//! What may differ: identities, revisions and times always; and what docs/differences.md lists.
+//! Known differences: identities, revisions and times always; and those that docs/differences.md lists.
 
 use crate::Said;
 
-/// The text without what differs from run to run.
+/// The text without parts that differ from run to run.
 pub(crate) fn masked(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -20,13 +20,13 @@ pub(crate) fn masked(text: &str) -> String {
     out
 }
 
-/// Words of 32 hexadecimal digits are the identity of a cluster.
+/// Replaces words of 32 hexadecimal digits, which are the identity of a cluster.
 fn without_guids(line: &str) -> String {
     let is_guid = |word: &str| word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     line.split(' ').map(|word| if is_guid(word) { "MASKED" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
-/// Each line further to the right.
+/// Indents each line.
 pub(crate) fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    | {line}\n")).collect()
 }
@@ -34,14 +34,15 @@ pub(crate) fn indented(text: &str) -> String {
 /// Whether the difference is one that docs/differences.md lists.
 pub(crate) fn is_listed(line: &str, ours: &Said, theirs: &Said) -> bool {
     let both_fail = ours.code == Some(1) && theirs.code == Some(1);
-    // Identities, empty lines and words that say nothing.
+    // Identities, empty lines and words without information.
     let plain = |text: &str| text.replace(" with error: <nil>", "").trim_end().to_owned();
     let alike = ours.code == theirs.code
         && plain(&ours.stdout) == plain(&theirs.stdout)
         && plain(&ours.stderr) == plain(&theirs.stderr);
-    // Go panics: nobody can want that.
+    // Go panics: that is certainly a bug.
     let panics = theirs.code == Some(2) && theirs.stderr.starts_with("panic: ");
-    // One mistake in brackets there, all of them with line and caret here; on standard error or standard output.
+    // Calico prints one mistake in brackets, we print all of them with line and caret; on standard error or standard
+    // output.
     let mistakes = both_fail && ours.stdout.is_empty() && !ours.stderr.is_empty();
     let replaced = line.contains("calicoctl replace") && both_fail;
     let patch_of_another_kind =
@@ -57,7 +58,7 @@ pub(crate) fn is_listed(line: &str, ours: &Said, theirs: &Said) -> bool {
         || is_broken_there(line)
 }
 
-/// Sizes that overflow, and the address of a variable in the place of its value.
+/// Sizes that overflow, and the address of a variable instead of its value.
 fn is_broken_there(line: &str) -> bool {
     matches!(
         line,
@@ -72,7 +73,7 @@ fn only_ours(line: &str) -> bool {
     line.contains("-o 'name'") || line.contains("calicoctl convert") || line.contains("calicoctl ipam check")
 }
 
-/// Descriptions of commands are our own words.
+/// Our descriptions of commands are worded differently.
 fn is_help(line: &str) -> bool {
     let words: Vec<&str> = line.split(' ').collect();
     matches!(
@@ -82,7 +83,7 @@ fn is_help(line: &str) -> bool {
         || line.contains("migrate split")
 }
 
-/// A warning about what Calico takes in silence.
+/// Whether the only difference is our warning about something that Calico accepts silently.
 fn is_warning_only(ours: &Said, theirs: &Said) -> bool {
     ours.code == theirs.code
         && ours.stdout == theirs.stdout

@@ -1,13 +1,14 @@
-//! The same command lines given to this calicoctl and to Calico's, and every difference in what they print: not a measurement,
-//! and run only when asked for.
+//! Runs the same command lines with this calicoctl and with Calico's, and compares what they print: not a measurement,
+//! and run only on request.
 //!
 //! ```text
 //! TORTIE_PEER_CALICOCTL=/path/to/calicoctl cargo bench -p calicoctl --bench compare -- compare
 //! ```
 //!
-//! Each program has an etcd of its own, and every session begins with an empty one; so both may write. Compared are standard
+//! Each program has its own etcd, and every session begins with an empty one; so both may write. Compared are standard
 //! output, standard error and exit code, except identities, revisions and times. Then each program reads what the other
-//! one wrote. It fails when anything differs that docs/differences.md does not list; what is listed is in `known`.
+//! one wrote. The comparison fails when anything differs that docs/differences.md does not list; the listed differences
+//! are in `known`.
 
 #![expect(clippy::print_stdout, reason = "the differences are this program's output")]
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use testkit::{Etcd, Folder};
 
-/// The name by which this program is `calicoctl`.
+/// The name that makes this program run as `calicoctl`.
 const NAME: &str = "calicoctl";
 
 fn main() -> ExitCode {
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What one command line printed.
+/// The output of one command line.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     stdout: String,
@@ -54,7 +55,7 @@ struct Said {
 
 /// One of the two programs, and the store it writes to.
 struct Side {
-    /// A folder with nothing but the program in it.
+    /// A folder that contains only the program.
     programs: Folder,
     etcd: Etcd,
 }
@@ -66,7 +67,7 @@ impl Side {
         Ok(Self { programs, etcd: Etcd::start()? })
     }
 
-    /// Runs a line of shell in the folder of the golden inputs, on this store or on another one.
+    /// Runs a shell line in the folder of the golden inputs, on this store or on another one.
     fn run(&self, line: &str, etcd: &Etcd) -> Result<Said> {
         let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/input");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -85,7 +86,7 @@ impl Side {
         })
     }
 
-    /// An empty store.
+    /// Empties the store.
     fn empty(&self) -> Result<()> {
         let output = Command::new("etcdctl")
             .args(["--endpoints", &self.etcd.endpoint(), "del", "", "--from-key"])
@@ -96,7 +97,7 @@ impl Side {
     }
 }
 
-/// How many command lines were compared, and how.
+/// The counts of compared command lines, by outcome.
 #[derive(Default)]
 struct Tally {
     equal: usize,
@@ -144,7 +145,7 @@ fn compare() -> Result<()> {
             let (one, other) = (ours.run(line, &ours.etcd)?, theirs.run(line, &theirs.etcd)?);
             tally.count(&session.name, line, &one, &other);
         }
-        // What one wrote, both read.
+        // Each program reads what the other wrote.
         for etcd in [&ours.etcd, &theirs.etcd] {
             for line in session.lines.iter().filter(|line| sessions::only_reads(line)) {
                 tally.count(&session.name, line, &ours.run(line, etcd)?, &theirs.run(line, etcd)?);

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use std::path::Path;
 
-/// Command lines that follow each other on one store.
+/// Command lines that run in sequence on one store.
 pub(crate) struct Session {
     pub(crate) name: String,
     pub(crate) lines: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the datastore says about BGP.
+//! Reads everything about BGP from the datastore.
 
 use crate::context::{ConfigFlag, Context};
 use crate::failure::Result;
@@ -10,19 +10,18 @@ use client::ListQuery;
 use model::{Key, ListOptions, Value};
 use std::collections::BTreeMap;
 
-/// What sessions follow from.
+/// The kinds that determine sessions.
 const KINDS: [Kind; 5] = [Kind::Node, Kind::IPPool, Kind::BGPConfiguration, Kind::BGPPeer, Kind::BGPFilter];
 
-/// What the datastore says.
 pub(crate) struct Loaded {
-    /// What sessions follow from.
+    /// The objects that determine sessions.
     pub(crate) cluster: Cluster,
-    /// What nodes last reported, by node.
+    /// The last reports of nodes, by node.
     pub(crate) reports: BTreeMap<NodeName, CalicoNodeStatusStatus>,
 }
 
 impl Loaded {
-    /// Reads all of it, and warns about what cannot be read.
+    /// Reads the objects and reports, and warns about what cannot be read.
     pub(crate) async fn load(context: &mut Context, config: &ConfigFlag) -> Result<Self> {
         let client = context.connect_for(config, Access::Read).await?;
         let mut cluster = Cluster::default();
@@ -49,7 +48,8 @@ impl Loaded {
     }
 }
 
-/// Several objects may ask one node for different things: of each part, the one that says something counts.
+/// Combines several reports of one node, which may cover different classes: for each part, the report that contains it
+/// counts.
 fn merge(
     reports: &mut BTreeMap<NodeName, CalicoNodeStatusStatus>,
     node: NodeName,

@@ -1,4 +1,4 @@
-//! `calicoctl bgp peers`: every session that there should be, and its state.
+//! `calicoctl bgp peers`: every intended session, and its state.
 
 use super::{Loaded, Row};
 use bgp::NodeName;
@@ -30,7 +30,7 @@ impl Row for Peer {
     }
 }
 
-/// The sessions of a node, and those that it has beside them.
+/// The sessions that a node should have, and any others that it reports.
 pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Peer> {
     let Ok(intent) = loaded.cluster.intent(node) else { return Vec::new() };
     let report = loaded.reports.get(node);
@@ -61,7 +61,7 @@ pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Peer> {
             }
         })
         .collect();
-    // What a backend has and the intent does not: objects changed, or the backend lags.
+    // Sessions of the backend that are not intended: objects changed, or the backend lags.
     for peer in reported {
         if !rows.iter().any(|row| row.peer == peer.peer_ip) {
             rows.push(Peer {
@@ -70,7 +70,7 @@ pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Peer> {
                 kind: "",
                 as_number: 0,
                 local_as_number: 0,
-                origin: "reported by the node, and no longer asked for".to_owned(),
+                origin: "reported by the node, but no longer intended".to_owned(),
                 state: peer.state.to_string(),
                 since: peer.since.clone(),
             });
@@ -79,7 +79,7 @@ pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Peer> {
     rows
 }
 
-/// As CalicoNodeStatus names it.
+/// The peer type in CalicoNodeStatus' terms.
 fn kind(session: &Session) -> &'static str {
     match session.kind {
         SessionKind::Mesh => "NodeMesh",

@@ -26,7 +26,7 @@ impl Row for Route {
     }
 }
 
-/// The routes that a node reported; none of a node that was not asked to.
+/// The routes that a node reported; empty if routes were not requested from it.
 pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Route> {
     let report = loaded.reports.get(node);
     let routes =

@@ -47,7 +47,7 @@ pub(super) fn rows(loaded: &Loaded, node: &NodeName) -> Vec<Node> {
     let daemon = report.map(|status| &status.agent).map(|agent| {
         if agent.bird_v4.version.is_empty() { &agent.bird_v6.version } else { &agent.bird_v4.version }
     });
-    // Secrets are not read here, so that a password is missing says nothing.
+    // Secrets are not read here, so a missing password does not indicate a fault.
     let told =
         intent.problems.iter().filter(|problem| !matches!(problem, bgp::intent::Problem::Password { .. }));
     vec![Node {

@@ -1,5 +1,5 @@
-//! Asks `kubectl`, several questions at a time, and keeps the answers as files. A question that fails is reported; the others
-//! go on.
+//! Runs `kubectl` queries, several at a time, and stores the answers as files. A query that fails is reported; the
+//! others continue.
 
 use super::jobs::Job;
 use crate::context::Context;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// How long a cluster may take to say its version.
+/// How long a cluster may take to answer the first query.
 const REACH_TIMEOUT: &str = "--request-timeout=5s";
 
 /// `kubectl`, for one cluster.
@@ -21,12 +21,12 @@ pub(crate) struct Collector {
     /// The flags that select the cluster.
     flags: Vec<String>,
     at_once: usize,
-    /// How many questions were asked.
+    /// The number of queries so far.
     count: usize,
 }
 
 impl Collector {
-    /// For the cluster of this configuration, with so many questions at a time.
+    /// For the cluster of this configuration, with at most `at_once` queries at a time.
     ///
     /// # Errors
     /// When there is no `kubectl`.
@@ -37,7 +37,7 @@ impl Collector {
         }
         let mut flags = Vec::new();
         let kubernetes = &config.kubernetes;
-        // A list of files is for kubectl's own variable, not for its flag.
+        // `KUBECONFIG` may be a list of files, which the flag does not accept.
         if config.datastore_type == DatastoreType::Kubernetes
             && !kubernetes.kubeconfig.is_empty()
             && !kubernetes.kubeconfig.contains(':')
@@ -50,16 +50,16 @@ impl Collector {
         Ok(Self { programs, flags, at_once: at_once.max(1), count: 0 })
     }
 
-    /// What `kubectl` reports.
+    /// Runs `kubectl` and returns its report.
     pub(crate) async fn ask(&self, arguments: &[String]) -> Report {
         let arguments: Vec<&String> = self.flags.iter().chain(arguments).collect();
         self.programs.run("kubectl", &arguments).await
     }
 
-    /// Asks whether there is a cluster at all, and does not wait long for it.
+    /// Checks, with a short timeout, that there is a cluster at all.
     ///
     /// # Errors
-    /// The last thing that `kubectl` says when there is none.
+    /// With the last line that `kubectl` prints.
     pub(crate) async fn reach(&self) -> std::result::Result<(), String> {
         let report = self.ask(&["version", REACH_TIMEOUT].map(str::to_owned)).await;
         if report.succeeded {
@@ -69,15 +69,15 @@ impl Collector {
         Err(output
             .lines()
             .rfind(|line| !line.trim().is_empty())
-            .unwrap_or("it said nothing")
+            .unwrap_or("it printed nothing")
             .trim()
             .to_owned())
     }
 
-    /// A list of objects.
+    /// Lists objects.
     ///
     /// # Errors
-    /// What `kubectl` says when it cannot.
+    /// With kubectl's output when it fails.
     pub(crate) async fn list(&self, line: &str) -> std::result::Result<Value, String> {
         let arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let report = self.ask(&arguments).await;
@@ -87,7 +87,7 @@ impl Collector {
         serde_json::from_slice(&report.output).map_err(|error| error.to_string())
     }
 
-    /// Asks all questions and keeps the answers.
+    /// Runs all queries and stores the answers.
     ///
     /// # Errors
     /// Only when nothing can be printed any more.
@@ -119,7 +119,7 @@ impl Collector {
                 (report, file) = (again, other);
             }
         }
-        // What went wrong is part of the diagnostics, too.
+        // Failures are part of the diagnostics, too.
         store(file, &report.output, job.link.as_deref())
             .map_err(|error| format!("{}: {error}", file.display()))?;
         if report.succeeded {
@@ -144,7 +144,7 @@ fn store(file: &Path, content: &[u8], link: Option<&Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// The way from a folder to a file: the archive is unpacked elsewhere.
+/// The relative path from a folder to a file: the archive is unpacked elsewhere.
 fn relative(folder: &Path, file: &Path) -> PathBuf {
     let (from, to): (Vec<Component<'_>>, Vec<Component<'_>>) =
         (folder.components().collect(), file.components().collect());
@@ -160,7 +160,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn links_survive_a_move() {
+    fn links_still_work_after_a_move() {
         for (folder, file, expected) in [
             ("/t/x/links/ns", "/t/x/nodes/n1/ns/p.log", "../../nodes/n1/ns/p.log"),
             ("/t/x", "/t/x/p.log", "p.log"),

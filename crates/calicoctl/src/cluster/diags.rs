@@ -1,6 +1,6 @@
-//! `calicoctl cluster diags`: what one wants to know about the cluster, in one archive.
+//! `calicoctl cluster diags`: everything useful about the cluster, in one archive.
 //!
-//! Private keys do not get into it: of Calico's TLS secrets only the certificates are kept.
+//! Private keys are left out: of Calico's TLS secrets only the certificates are kept.
 
 use super::DiagsArgs;
 use super::collector::Collector;
@@ -31,9 +31,10 @@ const UNSUPPORTED: &[u8] = b"unsupported.operator.tigera.io";
 /// Collects everything and writes the archive into the folder `output`.
 ///
 /// # Errors
-/// When a flag is wrong, `kubectl` is missing or reaches no cluster, or the archive cannot be written. Questions that fail are reported and left out.
+/// When a flag is wrong, `kubectl` is missing or reaches no cluster, or the archive cannot be written. Queries that
+/// fail are reported and left out.
 pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Result<()> {
-    // Without a limit kubectl wants to hear so.
+    // kubectl's value for no limit.
     let since = if args.since.is_empty() { "0s" } else { args.since.as_str() };
     if duration::parse(since).is_none() {
         return Err(Failure::new(format!(
@@ -44,7 +45,7 @@ pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Resu
         .map_err(|_| Failure::new("Error executing command: negative value for max-logs flag"))?;
     let config = context.client_config(&args.config)?;
     let mut collector = Collector::new(&config, args.max_parallelism, context)?;
-    // Without a cluster every question fails, one after another.
+    // Without a cluster every query would fail, each after a wait.
     collector.reach().await.map_err(|reason| {
         Failure::new(format!("cannot reach a cluster with kubectl, so there is nothing to collect: {reason}"))
     })?;
@@ -57,7 +58,7 @@ pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Resu
     let folder = temporary.path.join(&name);
     std::fs::create_dir(&folder)?;
 
-    // The dumps of the eBPF dataplane are long, and empty where it is not in use.
+    // The dumps of the eBPF dataplane are long, and empty where it is not used.
     let is_bpf = is_bpf_enabled(args, context).await;
     secrets(&collector, &folder.join("tls"), context).await?;
     let selection = Selection { since, max_logs, focus: &args.focus_nodes, is_bpf };
@@ -73,7 +74,7 @@ pub async fn run(args: &DiagsArgs, output: &Path, context: &mut Context) -> Resu
     context.print(&format!("Diagnostic bundle created at {}\n", archive.display()))
 }
 
-/// A folder that goes away with this value, unless it is to stay.
+/// A folder that is removed with this value, unless it is to be kept.
 struct Temporary {
     path: std::path::PathBuf,
     stays: bool,
@@ -92,13 +93,13 @@ impl Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.stays {
-            // What cannot be removed is in the folder for temporary files, where somebody else cleans up.
+            // Leftovers are in the folder for temporary files, which the system cleans up.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Whether the eBPF dataplane is in use; when that cannot be found out, its dumps are worth a try.
+/// Whether the eBPF dataplane is in use. True if that cannot be determined: its dumps are then worth a try.
 async fn is_bpf_enabled(args: &DiagsArgs, context: &Context) -> bool {
     let Ok(client) = context.connect(&args.config).await else { return true };
     let configurations = client.resource::<FelixConfigurationSpec>();
@@ -132,7 +133,7 @@ async fn secrets(collector: &Collector, folder: &Path, context: &mut Context) ->
     Ok(())
 }
 
-/// A secret with only its certificates. Annotations go, too: kubectl keeps whole objects in one.
+/// A secret reduced to its certificates. Annotations are removed, too: kubectl keeps the whole object in one.
 fn censored(secret: &Value) -> Value {
     let mut data = serde_json::Map::new();
     for (name, value) in secret["data"].as_object().into_iter().flatten() {
@@ -152,10 +153,10 @@ fn censored(secret: &Value) -> Value {
     })
 }
 
-/// The namespace of installations by manifest, which has pods of others too.
+/// The namespace of installations by manifest; it has pods of others, too.
 const SHARED: &str = "kube-system";
 
-/// Whether a workload is one of Calico's, by its name.
+/// Whether a workload is part of Calico, by its name.
 fn is_calicos(owner: &Value) -> bool {
     let name = text(owner, "/metadata/name");
     name.starts_with("calico-") || name == "canal"
@@ -169,7 +170,8 @@ struct Selection<'a> {
     is_bpf: bool,
 }
 
-/// The pods of Calico's namespaces: of every DaemonSet, Deployment and StatefulSet some, from the nodes in focus first.
+/// Collects from the pods of Calico's namespaces: some of every DaemonSet, Deployment and StatefulSet, those on the
+/// focus nodes first.
 async fn pods(
     collector: &mut Collector,
     selection: &Selection<'_>,
@@ -186,7 +188,7 @@ async fn pods(
                 }
             }
         }
-        // The nodes in focus are still known.
+        // The focus nodes are still known.
         Err(reason) => context.print(&format!("ERROR listing all nodes in cluster: {reason}\n"))?,
     }
     let namespaces = match collector.list("get namespaces -o json").await {
@@ -262,7 +264,7 @@ async fn pods_of(
     collector.run(&wanted, context).await
 }
 
-/// What a node's container knows, and what follows from that.
+/// Collects from a node's container, with further queries that depend on its answers.
 async fn inside_node(
     collector: &mut Collector,
     node: &str,
@@ -290,13 +292,13 @@ async fn inside_node(
     let list = String::from_utf8_lossy(&report.output).into_owned();
     let logs = match report.succeeded {
         true => jobs::cni_logs(&list, node, namespace, pod, folder),
-        // An image without programs has no `ls`, and reports by itself.
+        // An image without programs has no `ls`; it lists the logs itself.
         false => vec![jobs::native_cni_logs(node, namespace, pod, folder)],
     };
     collector.run(&logs, context).await
 }
 
-/// The objects of the cluster.
+/// Collects the objects of the cluster.
 async fn cluster(collector: &mut Collector, folder: &Path, context: &mut Context) -> Result<()> {
     context.print("Collecting kubernetes version...\n")?;
     let version = Job::new(
@@ -318,7 +320,7 @@ async fn cluster(collector: &mut Collector, folder: &Path, context: &mut Context
     collector.run(&jobs::third_party(&folder.join("third-party")), context).await
 }
 
-/// Lists the files that mention an annotation which nobody should use.
+/// Lists the files that mention an annotation that is not supported.
 fn unsupported_annotations(folder: &Path, context: &mut Context) -> Result<()> {
     fn search(root: &Path, folder: &Path, found: &mut Vec<String>) -> std::io::Result<()> {
         let mut entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
@@ -351,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_not_shown() {
+    fn private_keys_are_left_out() {
         let secret = json!({"kind": "Secret", "metadata": {"name": "typha-certs", "namespace": "calico-system",
             "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{\"data\":{\"tls.key\":\"c2VjcmV0\"}}"}},
             "data": {"tls.crt": "Y2VydA==", "tls.key": "c2VjcmV0", "other": "c2VjcmV0"}});

@@ -1,25 +1,25 @@
-//! What cluster diagnostics ask of `kubectl`, as data: pure, so that it can be read and tested.
+//! The `kubectl` queries of cluster diagnostics, as data: pure, so that they can be read and tested.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// One question and the file for its answer.
+/// One query and the file for its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// What is announced.
+    /// The line that announces it.
     pub info: String,
     /// The arguments of `kubectl`.
     pub arguments: Vec<String>,
-    /// Where the answer goes.
+    /// The file for the answer.
     pub file: PathBuf,
-    /// A link to it from elsewhere.
+    /// A link to the answer from elsewhere.
     pub link: Option<PathBuf>,
-    /// What to ask instead where the question is not understood, and where that answer goes.
+    /// The query to use instead if this one is not understood, and the file for its answer.
     pub fallback: Option<(Vec<String>, PathBuf)>,
 }
 
 impl Job {
-    /// A question; its words have no spaces in them.
+    /// A query whose words contain no spaces.
     #[must_use]
     pub(crate) fn new(info: impl Into<String>, line: &str, file: PathBuf) -> Self {
         Self { info: info.into(), arguments: words(line), file, ..Self::default() }
@@ -30,7 +30,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Resources of Kubernetes that matter to a network, by plural.
+/// The plurals of Kubernetes resources that matter to networking.
 const EVERYWHERE: &[&str] = &[
     "configmaps",
     "daemonsets",
@@ -57,7 +57,7 @@ const EVERYWHERE: &[&str] = &[
     "udproutes",
 ];
 
-/// Resources whose short names are ambiguous, and those that live in no namespace.
+/// Resources with ambiguous short names, and cluster-scoped resources.
 const QUALIFIED: &[&str] = &[
     "nodes",
     "namespaces",
@@ -73,7 +73,7 @@ const QUALIFIED: &[&str] = &[
 
 const THIRD_PARTY: &[&str] = &["elasticsearches", "kibanas", "prometheuses", "alertmanagers"];
 
-/// A resource, once complete and once for reading.
+/// Two queries for a resource: complete, and for reading.
 fn both_forms(what: &str, resource: &str, file: &str, folder: &Path) -> [Job; 2] {
     [("yaml", "yaml", "yaml"), ("wide text", "wide", "txt")].map(|(title, form, ending)| {
         Job::new(
@@ -84,7 +84,7 @@ fn both_forms(what: &str, resource: &str, file: &str, folder: &Path) -> [Job; 2]
     })
 }
 
-/// The resources of Kubernetes itself.
+/// Queries for the resources of Kubernetes itself.
 #[must_use]
 pub(crate) fn kubernetes(folder: &Path) -> Vec<Job> {
     let everywhere = EVERYWHERE.iter().map(|resource| (*resource, format!("{resource} --all-namespaces")));
@@ -95,7 +95,7 @@ pub(crate) fn kubernetes(folder: &Path) -> Vec<Job> {
         .collect()
 }
 
-/// The resources of others that Calico's components may depend on.
+/// Queries for third-party resources that Calico's components may depend on.
 #[must_use]
 pub(crate) fn third_party(folder: &Path) -> Vec<Job> {
     THIRD_PARTY
@@ -104,13 +104,13 @@ pub(crate) fn third_party(folder: &Path) -> Vec<Job> {
         .collect()
 }
 
-/// Everything in one namespace.
+/// The query for everything in one namespace.
 #[must_use]
 pub(crate) fn namespace(name: &str, folder: &Path) -> Vec<Job> {
     both_forms(&format!("all in {name}"), &format!("all -n {name}"), name, &folder.join(name)).to_vec()
 }
 
-/// The resources of Calico, as their definitions (`kubectl get crd -o json`) name them.
+/// Queries for Calico's resources, as named by their definitions (`kubectl get crd -o json`).
 #[must_use]
 pub(crate) fn calico(definitions: &Value, folder: &Path) -> Vec<Job> {
     let mut jobs = Vec::new();
@@ -121,7 +121,7 @@ pub(crate) fn calico(definitions: &Value, folder: &Path) -> Vec<Job> {
         }
         let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
         let stored = versions.into_iter().flatten().find(|version| version["storage"] == Value::Bool(true));
-        // Two groups may have a plural in common: with its version and group it is unmistakable.
+        // Two groups may share a plural; version and group make it unambiguous.
         let resource = match (name.split_once('.'), stored.map(|version| text(version, "/name"))) {
             (Some((plural, group)), Some(version)) if !version.is_empty() => {
                 format!("{plural}.{version}.{group}")
@@ -133,7 +133,7 @@ pub(crate) fn calico(definitions: &Value, folder: &Path) -> Vec<Job> {
     jobs
 }
 
-/// The logs and the description of a pod.
+/// Queries for the logs and the description of a pod.
 #[must_use]
 pub(crate) fn pod(pod: &Value, since: &str, nodes: &Path, links: &Path) -> Vec<Job> {
     let (name, namespace) = (text(pod, "/metadata/name"), text(pod, "/metadata/namespace"));
@@ -157,7 +157,7 @@ pub(crate) fn pod(pod: &Value, since: &str, nodes: &Path, links: &Path) -> Vec<J
             )
         },
     ];
-    // One by one: kubectl gives up on all containers when one of them has no earlier log.
+    // One at a time: kubectl gives up on all containers when one of them has no earlier log.
     for container in restarted_containers(pod) {
         let file = format!("{name}.{container}.previous.log");
         jobs.push(Job {
@@ -186,7 +186,8 @@ fn restarted_containers(pod: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What a node's container knows about the machine: by a program, which our image does not have, or else by itself.
+/// Facts about the machine from a node's container: from a program, which our image does not have, or else from the
+/// node itself.
 const MACHINE: &[(&str, &str, &str, &str)] = &[
     ("iptables (legacy)", "iptables-legacy-save -c", "iptables-legacy-save.txt", ""),
     ("iptables (nft)", "iptables-nft-save -c", "iptables-nft-save.txt", "nft"),
@@ -202,7 +203,7 @@ const MACHINE: &[(&str, &str, &str, &str)] = &[
     ("tc qdisc", "tc qdisc show", "tc-qdisc.txt", "qdisc"),
 ];
 
-/// What the eBPF dataplane knows; as text where the node does not know JSON.
+/// Facts from the eBPF dataplane; as text if the node does not know JSON.
 const BPF: &[(&str, &str, &str)] = &[
     ("conntrack", "conntrack dump", "bpf-conntrack"),
     ("ipsets", "ipsets dump", "bpf-ipsets"),
@@ -216,13 +217,13 @@ const BPF: &[(&str, &str, &str)] = &[
     ("nat maglev table", "nat maglev", "bpf-nat-maglev"),
 ];
 
-/// The beginning of a question that is asked inside a node's container.
+/// The start of a query that runs inside a node's container.
 #[must_use]
 pub(crate) fn inside(namespace: &str, pod: &str) -> String {
     format!("exec -n {namespace} -t {pod} -c calico-node --")
 }
 
-/// What a node's container knows.
+/// Queries that run inside a node's container.
 #[must_use]
 pub(crate) fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);
@@ -260,12 +261,12 @@ pub(crate) fn node(node: &str, namespace: &str, pod: &str, is_bpf: bool, folder:
     jobs
 }
 
-/// What a container of ours says about the machine without a helper program.
+/// The query that makes our container report about the machine without a helper program.
 fn dump(what: &str) -> String {
     format!("calico component node dump {what}")
 }
 
-/// The logs of the CNI plugin, from a container that has no `ls`.
+/// The query for the logs of the CNI plugin, in a container that has no `ls`.
 #[must_use]
 pub(crate) fn native_cni_logs(node: &str, namespace: &str, pod: &str, folder: &Path) -> Job {
     Job::new(
@@ -275,7 +276,7 @@ pub(crate) fn native_cni_logs(node: &str, namespace: &str, pod: &str, folder: &P
     )
 }
 
-/// The contents of Calico's eBPF maps, as `bpftool map list` names them.
+/// Queries for the contents of Calico's eBPF maps, as listed by `bpftool map list`.
 #[must_use]
 pub(crate) fn bpf_maps(list: &str, node: &str, namespace: &str, pod: &str, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);
@@ -295,7 +296,7 @@ pub(crate) fn bpf_maps(list: &str, node: &str, namespace: &str, pod: &str, folde
     list.lines().filter_map(map).collect()
 }
 
-/// The logs of the CNI plugin, as `ls` names them.
+/// Queries for the logs of the CNI plugin, as listed by `ls`.
 #[must_use]
 pub(crate) fn cni_logs(list: &str, node: &str, namespace: &str, pod: &str, folder: &Path) -> Vec<Job> {
     let inside = inside(namespace, pod);
@@ -310,12 +311,11 @@ pub(crate) fn cni_logs(list: &str, node: &str, namespace: &str, pod: &str, folde
     names.map(log).collect()
 }
 
-/// The items of a list.
 pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.get("items").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The text at a place of an object; empty where there is none.
+/// The text at a JSON pointer; empty if there is none.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

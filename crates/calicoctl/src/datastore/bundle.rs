@@ -1,11 +1,11 @@
-//! The file of a migration: everything that a datastore holds, in Calico's format.
+//! The file of a migration: the complete contents of a datastore, in Calico's format.
 //!
 //! ```text
 //! resources, a list per kind, YAML documents
 //! ===
 //! ClusterInformation, JSON
 //! ===
-//! address management, JSON; and, under a name that Calico's own import ignores, what its format has no place for
+//! address management, JSON; and, under a name that Calico's own import ignores, the supplement
 //! ```
 
 use super::ipam_part::IpamPart;
@@ -40,36 +40,36 @@ pub const KINDS: [Kind; 17] = [
     Kind::BGPFilter,
 ];
 
-/// The kinds that only the supplement has.
+/// Kinds that only the supplement contains.
 pub(crate) const SUPPLEMENTARY_KINDS: [Kind; 3] =
     [Kind::Profile, Kind::WorkloadEndpoint, Kind::CalicoNodeStatus];
 
-/// Stands on a line of its own, before the JSON of each of the other parts.
+/// Its own line before the JSON of each further part.
 const SEPARATOR: &str = "===\n";
 
-/// Everything that a datastore holds.
+/// The contents of a datastore.
 #[derive(Clone, Debug, Default)]
 pub struct Bundle {
     /// The resources of [`KINDS`].
     pub resources: Vec<Resource>,
-    /// What the cluster says about itself.
+    /// The cluster's information about itself.
     pub cluster_information: ClusterInformation,
     /// Address management.
     pub ipam: IpamPart,
-    /// What Calico's format has no place for.
+    /// Data that Calico's format has no place for.
     pub supplement: Supplement,
 }
 
-/// What Calico's format has no place for.
+/// Data that Calico's format has no place for.
 #[derive(Clone, Debug, Default)]
 pub struct Supplement {
-    /// Resources that Calico makes again in Kubernetes, and leaves behind.
+    /// Resources that Calico recreates in Kubernetes and therefore does not export.
     pub resources: Vec<Resource>,
-    /// The identities of all resources, by their paths.
+    /// The identities of all resources, by path.
     pub identities: BTreeMap<String, Identity>,
 }
 
-/// What makes an object the same over its lifetime.
+/// What identifies an object over its lifetime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
@@ -97,10 +97,10 @@ struct SupplementText {
     identities: BTreeMap<String, Identity>,
 }
 
-/// The list of one kind as its YAML document, with the line that ends it.
+/// The list of one kind as a YAML document, including the terminating line.
 ///
 /// # Errors
-/// When an object cannot be JSON.
+/// When an object cannot be encoded as JSON.
 pub(crate) fn list_document(kind: Kind, items: &[&Resource], revision: &str) -> Result<String> {
     let items = items.iter().map(serde_json::to_value).collect::<std::result::Result<Vec<_>, _>>()?;
     let list = json!({
@@ -110,16 +110,16 @@ pub(crate) fn list_document(kind: Kind, items: &[&Resource], revision: &str) -> 
         "items": items,
     });
     let text = api::yaml::to_string(&list);
-    // Calico's import cuts at every `===` at the end of a line, such as one in an annotation. JSON is YAML as well, and has
-    // no line ends inside texts.
+    // Calico's import splits at every `===` at the end of a line, even inside an annotation. JSON is YAML as well, and
+    // has no line ends inside strings.
     let text = if text.contains(SEPARATOR) { serde_json::to_string_pretty(&list)? + "\n" } else { text };
     Ok(format!("{text}---\n"))
 }
 
-/// What follows the documents.
+/// The parts that follow the documents.
 ///
 /// # Errors
-/// When an object cannot be JSON.
+/// When an object cannot be encoded as JSON.
 pub(crate) fn remaining_parts(bundle: &Bundle) -> Result<String> {
     let resources = bundle.supplement.resources.iter().map(serde_json::to_value);
     let supplement = SupplementText {
@@ -135,7 +135,7 @@ pub(crate) fn remaining_parts(bundle: &Bundle) -> Result<String> {
     ))
 }
 
-/// Reads a file; `name` is what messages call it.
+/// Parses a file; `name` identifies it in messages.
 ///
 /// # Errors
 /// The first mistake, with its place.
@@ -168,8 +168,8 @@ pub fn read(name: &str, text: &str) -> Result<Bundle> {
     Ok(Bundle { resources, cluster_information, ipam: last.ipam, supplement })
 }
 
-/// The parts of a file. A separator is a whole line, followed by JSON: the same text inside an object, indented or not, is
-/// not one.
+/// Splits a file into its parts. A separator is a whole line that is followed by JSON: the same text inside an object,
+/// indented or not, does not count.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -223,7 +223,7 @@ fn one(kind: &str, object: serde_json::Map<String, Value>) -> std::result::Resul
     Resource::from_value(kind, Value::Object(object)).map_err(|error| format!("{place}: {error}"))
 }
 
-/// The path that stands for a resource in a file.
+/// The path that identifies a resource in a file.
 ///
 /// # Errors
 /// When its name cannot be part of a path.
@@ -258,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_separator_inside_an_object_is_not_one() {
+    fn a_separator_line_inside_an_object_is_ignored() {
         const NOTE: &str = "Title\n===\n{ text }\n===\n";
-        // As Calico would print it: a block of text, indented.
+        // As Calico would print it: an indented block of text.
         let file = FILE.replacen(
             "    creationTimestamp: null\n    name: allow-dns\n",
             "      note: |\n        Title\n        ===\n        { text }\n        ===\n    name: allow-dns\n",
@@ -273,7 +273,7 @@ mod tests {
         };
         let bundle = read("file", &file).expect("reading");
         assert_eq!(note(&bundle).as_deref(), Some(NOTE));
-        // What we write has the separator only where Calico's import, which cuts at each, must cut.
+        // In our files the separator only appears where Calico's import, which splits at each, must split.
         let policies: Vec<&Resource> =
             bundle.resources.iter().filter(|resource| resource.name() == "allow-dns").collect();
         let documents = list_document(Kind::GlobalNetworkPolicy, &policies, "1").expect("writing");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_migration_file_is_named() {
+    fn files_of_other_formats_are_rejected() {
         let two_parts = FILE.rsplit_once(SEPARATOR).expect("parts").0;
         for (text, expected) in [
             ("", "improperly formatted"),

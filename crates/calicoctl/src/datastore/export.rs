@@ -1,7 +1,7 @@
 //! `calicoctl datastore migrate export`: the contents of a locked datastore, on standard output.
 //!
-//! It reads every kind to the end before it prints anything, and refuses to leave out what it cannot read: an export that
-//! lacks a policy would open what that policy closes.
+//! Every kind is read to the end before anything is printed, and what cannot be read is an error, not left out: an
+//! export that lacks a policy would open what that policy closes.
 
 use super::ExportArgs;
 use super::bundle::{Bundle, Identity, KINDS, SUPPLEMENTARY_KINDS, list_document, path_of, remaining_parts};
@@ -19,7 +19,7 @@ use api::{
 use client::{Client, Error, InvalidEntry, ListQuery};
 use model::{AffinityType, Key, KvPair, ListOptions};
 
-/// Policies that Calico makes from those of Kubernetes, in etcd.
+/// Policies that Calico creates in etcd from Kubernetes' policies.
 const KUBERNETES_POLICY: &str = "knp.default.";
 
 /// Runs the command.
@@ -42,7 +42,7 @@ pub(crate) async fn run(args: &ExportArgs, context: &mut Context) -> Result<()> 
     context.print(&remaining_parts(&bundle)?)
 }
 
-/// Everything in the datastore, and the revision of the list of each kind.
+/// Reads everything in the datastore, and the revision of the list of each kind.
 async fn collect(client: &Client, keep_node_names: bool) -> Result<(Bundle, Vec<String>)> {
     let mut bundle = Bundle::default();
     let mut revisions = Vec::new();
@@ -81,7 +81,7 @@ async fn collect(client: &Client, keep_node_names: bool) -> Result<(Bundle, Vec<
     Ok((bundle, revisions))
 }
 
-/// The entries of address management. A datastore without has none.
+/// The entries of address management; empty if the datastore has none.
 async fn address_management(client: &Client, unreadable: &mut Vec<InvalidEntry>) -> Result<Vec<KvPair>> {
     let claims = |affinity_type| ListOptions::BlockAffinity {
         host: None,
@@ -126,7 +126,7 @@ fn refuse_unreadable(entries: &[InvalidEntry]) -> Result<()> {
     Err(Failure::new(message))
 }
 
-/// Takes off what belongs to the datastore that the resource was in; returns what identifies it.
+/// Removes metadata that only applies to the old datastore; returns the identity.
 fn strip_metadata(resource: &mut Resource) -> Identity {
     let metadata = resource.metadata_mut();
     metadata.resource_version.clear();
@@ -142,7 +142,7 @@ fn strip_metadata(resource: &mut Resource) -> Identity {
     }
 }
 
-/// Very old releases wrote some settings in capitals, as iptables does.
+/// Very old releases wrote some settings in capitals, like iptables.
 fn correct_settings(resource: &mut Resource) {
     let Resource::FelixConfiguration(settings) = resource else { return };
     let spec = &mut settings.spec;

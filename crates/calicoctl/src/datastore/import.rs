@@ -1,9 +1,9 @@
 //! `calicoctl datastore migrate import`: stores the contents of an exported file in a datastore of any type.
 //!
-//! First everything is read and compared ([`plan`]), then everything is written ([`apply`]): a file with a mistake, or a
-//! datastore with other data in it, is refused before anything is changed. What is there already as the file says is kept,
-//! so an import that was interrupted can simply be run again. The datastore stays locked; unlocking is the user's word
-//! that all components use it.
+//! First everything is read and compared ([`plan`]), then everything is written ([`apply`]): a file with a mistake, or
+//! a datastore with other data in it, is refused before anything is changed. Objects that already equal those in the
+//! file are kept, so an interrupted import can simply be run again. The datastore stays locked; by unlocking it, the
+//! user confirms that all components use it.
 
 mod apply;
 mod plan;
@@ -20,7 +20,7 @@ use std::path::Path;
 /// Runs the command.
 ///
 /// # Errors
-/// When the file or the datastore is not as it should be, or writing fails.
+/// When the file or the datastore is not in the required state, or writing fails.
 pub(crate) async fn run(args: &ImportArgs, context: &mut Context) -> Result<()> {
     let (name, text) = read(&args.filename, context)?;
     let bundle = bundle::read(&name, &text)?;
@@ -66,7 +66,7 @@ fn read(file: &Path, context: &mut Context) -> Result<(String, String)> {
     Ok((name, text))
 }
 
-/// How many conflicts are listed; the rest is counted.
+/// How many conflicts are listed; the rest are counted.
 const LISTED: usize = 20;
 
 fn refuse_conflicts(conflicts: &[String]) -> Result<()> {
@@ -87,7 +87,7 @@ fn refuse_conflicts(conflicts: &[String]) -> Result<()> {
     Err(Failure::new(message))
 }
 
-/// The identity of the cluster moves with its data.
+/// Moves the identity of the cluster together with its data.
 async fn update_cluster_information(client: &Client, file: &ClusterInformation) -> Result<()> {
     let is_kubernetes = client.backend().is_kubernetes();
     let outcome = client
@@ -114,7 +114,7 @@ async fn update_cluster_information(client: &Client, file: &ClusterInformation) 
     })
 }
 
-/// The words about the cluster, with the word for Kubernetes as the datastore where it is that.
+/// The cluster type, with the word for the Kubernetes datastore exactly where it applies.
 fn cluster_type(words: &str, is_kubernetes: bool) -> String {
     let mut words: Vec<&str> = words.split(',').filter(|word| !word.is_empty() && *word != "kdd").collect();
     if is_kubernetes {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_word_for_the_datastore_is_that_of_the_new_one() {
+    fn the_cluster_type_names_the_new_datastore() {
         for (words, is_kubernetes, expected) in [
             ("k8s,bgp", true, "k8s,bgp,kdd"),
             ("k8s,bgp,kdd", false, "k8s,bgp"),

@@ -1,5 +1,5 @@
-//! The part of an exported file about address management: datastore paths and values, in the form that they have in
-//! etcd, under the names that Calico's tool gave them.
+//! The part of an exported file about address management: datastore paths and values in their etcd form, with the field
+//! names of Calico's tool.
 
 use crate::failure::{Failure, Result};
 use model::{AllocationBlock, BlockAffinity, IpamConfig, IpamHandle, Key, KvPair, Value};
@@ -44,13 +44,13 @@ pub struct Entry<T> {
     /// The value.
     #[serde(rename = "Value")]
     pub value: T,
-    /// How long the value lives, in nanoseconds; 0 for ever.
+    /// The lifetime of the value in nanoseconds; 0 means forever.
     #[serde(rename = "TTL", default)]
     pub ttl: u64,
 }
 
 impl IpamPart {
-    /// The part with these entries. Entries that are none of address management's are not taken.
+    /// The part with these entries. Entries that do not belong to address management are ignored.
     ///
     /// # Errors
     /// When a key has no path.
@@ -70,10 +70,10 @@ impl IpamPart {
         Ok(part)
     }
 
-    /// All entries, in the order in which they are stored: a claim before its block.
+    /// All entries, in the order in which they are to be stored: a claim before its block.
     ///
     /// # Errors
-    /// When a path is not one of what it should be.
+    /// When a path does not match its section.
     pub fn into_entries(self) -> Result<Vec<KvPair>> {
         let mut entries = Vec::new();
         for entry in self.block_affinities {
@@ -93,7 +93,7 @@ impl IpamPart {
             entries.push(pair(key, Value::IpamHandle(value), entry.ttl));
         }
         if let Some(entry) = self.config {
-            // There is only one; older exports do not always have its path.
+            // There is only one; older exports do not always include its path.
             entries.push(pair(Key::IpamConfig, Value::IpamConfig(entry.value), entry.ttl));
         }
         Ok(entries)

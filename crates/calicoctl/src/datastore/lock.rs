@@ -7,7 +7,7 @@ use client::Client;
 
 const NAME: &str = api::words::GLOBAL_NAME;
 
-/// Locks the datastore, making it ready for a cluster first where it is not.
+/// Locks the datastore; initializes it first if necessary.
 ///
 /// # Errors
 /// When it cannot be read or written.
@@ -28,7 +28,7 @@ pub(crate) async fn unlock(client: &Client, context: &mut Context) -> Result<()>
     context.print("Datastore unlocked.\n")
 }
 
-/// Whether the datastore is locked. One that says nothing about it is not.
+/// Whether the datastore is locked. Without a recorded state it is not.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,25 +1,25 @@
-//! Nodes by the name that Kubernetes has for them.
+//! Renames nodes to their Kubernetes names.
 //!
-//! In etcd a node may have any name; its reference to an orchestrator shows what Kubernetes calls it. In Kubernetes there
-//! is only that name, so whatever names a node follows.
+//! In etcd a node may have any name; its orchestrator reference holds its Kubernetes name. In Kubernetes only that name
+//! exists, so everything that refers to the node by name must be renamed, too.
 
 use crate::failure::{Failure, Result};
 use api::{Resource, WorkloadEndpointIdentifiers};
 use model::{Key, KvPair, Value};
 use std::collections::BTreeMap;
 
-/// Handles of tunnel addresses: one of these, then the node.
+/// Prefixes of the handles of tunnel addresses; the node's name follows.
 const TUNNEL_HANDLES: [&str; 3] = ["ipip-tunnel-addr-", "vxlan-tunnel-addr-", "wireguard-tunnel-addr-"];
 
-/// What each node is called, and what Kubernetes calls it.
+/// Maps each node's name to its Kubernetes name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeNames(BTreeMap<String, String>);
 
 impl NodeNames {
-    /// Reads the names off the nodes.
+    /// Reads the names from the nodes.
     ///
     /// # Errors
-    /// When a node does not say what Kubernetes calls it.
+    /// When a node has no Kubernetes name.
     pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = &'a Resource>) -> Result<Self> {
         let mut names = BTreeMap::new();
         for resource in nodes {
@@ -42,7 +42,7 @@ impl NodeNames {
         Ok(Self(names))
     }
 
-    /// Renames the nodes that a resource is, or names.
+    /// Renames the nodes in a resource: itself, or those that it refers to.
     pub(crate) fn apply(&self, resource: &mut Resource) {
         match resource {
             Resource::Node(node) => self.rename(&mut node.metadata.name),
@@ -73,7 +73,7 @@ impl NodeNames {
         }
     }
 
-    /// Renames the nodes that an entry of address management names.
+    /// Renames the nodes in an entry of address management.
     pub(crate) fn apply_to_entry(&self, entry: &mut KvPair) {
         match (&mut entry.key, &mut entry.value) {
             (Key::BlockAffinity(key), _) => self.rename(&mut key.host),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_names_a_node_follows() {
+    fn references_to_nodes_are_renamed() {
         for (kind, name, spec, new_name, new_spec) in [
             (Kind::Node, "old", json!({}), "new", json!({})),
             (Kind::FelixConfiguration, "node.old", json!({}), "node.new", json!({})),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn address_management_follows() {
+    fn address_management_is_renamed() {
         let block = json!({"cidr": "10.0.0.0/30", "affinity": "host:old", "allocations": [0, 1, null, null],
             "unallocated": [2, 3], "attributes": [
                 {"handle_id": "vxlan-tunnel-addr-old", "secondary": {"node": "old"}},
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_kubernetes_does_not_know_is_named() {
+    fn a_node_unknown_to_kubernetes_is_reported() {
         let failure = NodeNames::of(&[resource(Kind::Node, "bare", &json!({}))]).expect_err("no reference");
         assert!(failure.message().contains("node bare missing a 'k8s' orchestrator reference"), "{failure}");
         assert!(failure.message().contains("--keep-node-names"), "{failure}");

@@ -1,5 +1,5 @@
-//! `calicoctl datastore migrate-policy-names`: policies of the default tier that releases before v3.32 stored as
-//! `default.NAME`, moved to their own names. Policies of other tiers always had their own names and are left alone.
+//! `calicoctl datastore migrate-policy-names`: renames policies of the default tier that releases before v3.32 stored
+//! as `default.NAME` to their own names. Policies of other tiers always had their own names and are left alone.
 
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
@@ -19,7 +19,7 @@ const KINDS: [Kind; 4] = [
 /// Runs the command.
 ///
 /// # Errors
-/// When the datastore cannot be read or written. What was moved stays moved; the command can be run again.
+/// When the datastore cannot be read or written. Policies that were moved stay moved; the command can be run again.
 pub(crate) async fn run(config: &ConfigFlag, context: &mut Context) -> Result<()> {
     let client = context.connect_for(config, Access::Write).await?;
     let count = migrate(&client).await?;

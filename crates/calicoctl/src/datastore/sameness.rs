@@ -1,16 +1,16 @@
-//! Whether what is stored is what a file says.
+//! Whether a stored object equals the one in a file.
 //!
-//! Stores fill in defaults, identities and revisions; and Kubernetes drops fields that its definitions do not know. All
-//! of that does not count as a difference. Status is left out too: it is what was observed, and is brought up to date by itself.
+//! Stores fill in defaults, identities and revisions, and Kubernetes drops fields that its definitions do not know.
+//! None of that counts as a difference. Status is left out too: it is observed, and is updated by its writers.
 
 use api::schema::{apply_defaults, for_kind, property};
 use api::{Kind, Resource};
 use serde_json::{Map, Value};
 
-/// What counts of a resource.
+/// The part of a resource that matters for equality.
 ///
 /// # Errors
-/// When the resource cannot be JSON.
+/// When the resource cannot be encoded as JSON.
 pub fn essence(resource: &Resource) -> Result<Value, serde_json::Error> {
     let mut resource = resource.clone();
     resource.set_defaults();
@@ -31,10 +31,10 @@ pub fn essence(resource: &Resource) -> Result<Value, serde_json::Error> {
     }))
 }
 
-/// The status, where there is something in it.
+/// The status; `None` if it is empty.
 ///
 /// # Errors
-/// When the resource cannot be JSON.
+/// When the resource cannot be encoded as JSON.
 pub fn status(resource: &Resource) -> Result<Option<Value>, serde_json::Error> {
     let mut value = serde_json::to_value(resource)?;
     let status = value.get_mut("status").map(Value::take);
@@ -42,11 +42,11 @@ pub fn status(resource: &Resource) -> Result<Option<Value>, serde_json::Error> {
         .filter(|status| !status.is_null() && status.as_object().is_none_or(|fields| !fields.is_empty())))
 }
 
-/// The resource without the fields of its spec and status that the definitions of Kubernetes do not know, and the paths
-/// of those fields.
+/// The resource without the fields of its spec and status that Kubernetes' definitions do not know, and the paths of
+/// those fields.
 ///
 /// # Errors
-/// When the resource cannot be JSON.
+/// When the resource cannot be encoded as JSON.
 pub(crate) fn pruned(resource: &Resource) -> Result<(Resource, Vec<String>), serde_json::Error> {
     let kind: Kind = resource.kind();
     let mut value = serde_json::to_value(resource)?;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_identities_do_not_differ() {
+    fn defaults_and_identities_are_ignored() {
         let bare = pool(json!({"metadata": {"name": "a"}, "spec": {"cidr": "10.0.0.0/16"}}));
         let mut stored = bare.clone();
         stored.set_defaults();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_named() {
+    fn unknown_fields_are_listed() {
         let value = json!({"metadata": {"name": "a"}, "spec": {"selector": "all()", "new": 1,
             "ingress": [{"action": "Allow", "newer": {}}, {"action": "Deny", "source": {"newest": []}}]}});
         let policy = Resource::from_value(Kind::GlobalNetworkPolicy, value).expect("a policy");

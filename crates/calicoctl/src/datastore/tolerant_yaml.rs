@@ -1,19 +1,19 @@
 //! YAML as plain values, with every field kept.
 //!
 //! The strict reader of users' files refuses fields that this version does not know; an exported file may come from a
-//! newer one, and must not lose anything.
+//! newer version, and nothing in it may be lost.
 
 use saphyr::{LoadableYamlNode as _, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// Lines of a document, by the place in it: `spec.ingress[1]`.
+/// The lines of a document, by path: `spec.ingress[1]`.
 pub(crate) type Lines = BTreeMap<String, usize>;
 
-/// Deeper than any resource; a file that goes further is not an export.
+/// Deeper than any resource; a file that nests deeper is not an export.
 const DEEPEST: usize = 100;
 
-/// All documents of the text; empty ones are left out.
+/// All documents of the text; empty documents are left out.
 ///
 /// # Errors
 /// The first mistake, with its line.
@@ -22,7 +22,7 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Value>, String> {
     Ok(values.into_iter().filter(|value| !value.is_null()).collect())
 }
 
-/// All documents of the text, each with the line of every place in it; empty ones are left out.
+/// All documents of the text, each with the line of every path in it; empty documents are left out.
 ///
 /// # Errors
 /// The first mistake, with its line.
@@ -45,7 +45,7 @@ fn load(text: &str) -> Result<Vec<MarkedYaml<'_>>, String> {
         .map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))
 }
 
-/// Notes where a node and what is below it begin. A field begins where its name stands.
+/// Records where a node and everything below it begin. A field begins where its name is written.
 fn note_lines(node: &MarkedYaml<'_>, path: &str, lines: &mut Lines) {
     lines.entry(path.to_owned()).or_insert_with(|| node.span.start.line());
     match &node.data {
@@ -104,7 +104,7 @@ fn value(node: &MarkedYaml<'_>, depth: usize) -> Result<Value, String> {
     })
 }
 
-/// Refuses text that would nest without end before a parser recurses into it.
+/// Refuses text with excessive nesting before a parser recurses into it.
 fn check_depth(text: &str) -> Result<(), String> {
     let (mut depth, mut line) = (0usize, 1usize);
     for byte in text.bytes() {
@@ -114,7 +114,7 @@ fn check_depth(text: &str) -> Result<(), String> {
             b'\n' => line += 1,
             _ => {}
         }
-        // Brackets may also stand in text, unclosed: allow many more than real nesting needs.
+        // Brackets may also appear in strings, unclosed: allow many more than real nesting needs.
         if depth > 100 * DEEPEST {
             return Err(format!("line {line}: nested too deeply"));
         }

@@ -1,5 +1,5 @@
-//! The cluster that questions are about: everything that the datastore holds, or what a directory of manifests says, with
-//! further manifests on top.
+//! Loads the cluster that queries are about: the contents of the datastore or of a directory of manifests, with further
+//! manifests on top.
 
 use super::places::Places;
 use crate::context::{ConfigFlag, Context};
@@ -17,10 +17,10 @@ pub(crate) struct SourceFlags {
     /// Read manifests (Kubernetes' and Calico's) from this file or directory and those below it, not the datastore.
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::AnyPath)]
     pub offline: Option<PathBuf>,
-    /// Try these manifests on top: what would be if they were applied. May be given several times.
+    /// Evaluate these manifests on top, as if they were applied. May be given several times.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub with: Vec<PathBuf>,
-    /// The namespace of names without one; `default` without this flag.
+    /// The namespace of names without one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// What happens to packets from pods to their own node, where the nodes' environment sets it: Drop, Accept or Return.
@@ -31,18 +31,18 @@ pub(crate) struct SourceFlags {
     pub config: ConfigFlag,
 }
 
-/// The clusters of a question.
+/// The clusters that a query is about.
 pub(crate) struct Loaded {
-    /// Where objects of files stand.
+    /// The places of objects in files.
     pub(crate) places: Places,
-    /// As it is to be explained.
+    /// The cluster to explain.
     pub(crate) wanted: Cluster,
-    /// As it is, if further manifests were put on top.
+    /// The cluster without the further manifests, if there are any.
     pub(crate) stored: Option<Cluster>,
 }
 
 impl SourceFlags {
-    /// Reads the cluster, and warns about what is wrong with it.
+    /// Reads the cluster, and warns about problems in it.
     pub(crate) async fn load(&self, context: &mut Context) -> Result<Loaded> {
         let mut places = Places::default();
         let mut stored = match &self.offline {
@@ -89,10 +89,10 @@ fn add_files(cluster: &mut Cluster, places: &mut Places, context: &mut Context, 
     for (name, text) in files.texts(context)? {
         let wrong = |reason: String| Failure::new(format!("{name}: {reason}"));
         for (document, lines) in tolerant_yaml::documents_with_lines(&text).map_err(wrong)? {
-            // Beside manifests, directories hold other YAML: settings of tools, values of charts.
+            // Directories hold other YAML beside manifests: settings of tools, values of charts.
             if !is_manifest(&document) {
                 context.warn(&format!(
-                    "Note: {name} holds a document without kind and apiVersion, which is left out"
+                    "Note: {name} contains a document without kind and apiVersion, which is skipped"
                 ));
                 continue;
             }

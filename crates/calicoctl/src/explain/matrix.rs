@@ -1,4 +1,4 @@
-//! `explain matrix`: every workload to every workload.
+//! `explain matrix`: from every workload to every workload.
 
 use super::load::SourceFlags;
 use super::{Output, protocol};
@@ -11,9 +11,9 @@ use std::path::PathBuf;
 /// Flags of `explain matrix`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without -n, all namespaces. Each receiver is asked on the ports that it declares and on those that policies name for \
-                  it, of ranges on the first one, else on 80. More than 16 ports of policies are not asked: a line names them, and \
-                  --port asks one of them.\n\n\
+    after_help = "Without -n, all namespaces. Each receiver is tested on the ports that it declares and on those that policies name for \
+                  it, of ranges on the first one, else on 80. More than 16 ports of policies are not tested: a line lists them, and \
+                  --port tests one of them.\n\n\
                   Examples:\n  calicoctl explain matrix -n shop\n  calicoctl explain matrix --offline ./manifests --port 443\n  \
                   calicoctl explain matrix --with policy.yaml --also-from 203.0.113.7\n  \
                   calicoctl explain matrix --with policy.yaml --html matrix.html"
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: &MatrixArgs, context: &mut Context) -> Result<()> 
                 [port] => format!(" on port {port}"),
                 ports => format!(" on ports {}", ports.join(", ")),
             };
-            format!("nothing would change for the {} asked{on}\n", counted(cells, "connection"))
+            format!("nothing would change for the {} tested{on}\n", counted(cells, "connection"))
         } else {
             changes.iter().fold("would change:\n".to_owned(), |out, change| format!("{out}  {change}\n"))
         };
@@ -104,6 +104,6 @@ fn page(args: &MatrixArgs, cluster: &Cluster, before: Option<&Matrix>, after: &M
     facts.push(fact("computed", jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()));
     let mut page = after.to_page(before);
     page.facts = facts;
-    page.lists.push(("Policies, in the order in which they are asked".to_owned(), cluster.policy_names()));
+    page.lists.push(("Policies, in the order of evaluation".to_owned(), cluster.policy_names()));
     page
 }

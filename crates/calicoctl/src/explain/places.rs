@@ -1,10 +1,10 @@
-//! Where objects of files stand: by kind, namespace, name and the place in the object, the file and the line.
+//! The file and line of objects in files: by kind, namespace, name and the path inside the object.
 
 use crate::datastore::tolerant_yaml::Lines;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Where objects stand.
+/// Where objects are written.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     objects: BTreeMap<(String, String, String), (String, Lines)>,
@@ -38,9 +38,9 @@ impl Places {
         self.objects.insert(key, (file.to_owned(), own.collect()));
     }
 
-    /// The file and line of a place in an object; of the nearest place around it where it is not written.
+    /// The file and line of a path in an object; if the path is not written, those of the nearest enclosing path.
     pub(crate) fn find(&self, kind: &str, namespace: &str, name: &str, path: &str) -> Option<String> {
-        // Kinds of Kubernetes have other names inside; an object of `default` need not say so.
+        // Kubernetes' kinds have other names inside; the namespace `default` may be omitted.
         let kind = kind.strip_prefix("Kubernetes").unwrap_or(kind);
         let of =
             |namespace: &str| self.objects.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()));
@@ -58,7 +58,7 @@ impl Places {
     }
 }
 
-/// A place below another one.
+/// Appends a step to a path.
 pub(crate) fn join(prefix: &str, step: &str) -> String {
     if prefix.is_empty() || step.starts_with('[') {
         format!("{prefix}{step}")

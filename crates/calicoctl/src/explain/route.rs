@@ -1,4 +1,4 @@
-//! `calicoctl explain route`: which block, pool, sessions and filters make a node's route to an address what it is.
+//! `calicoctl explain route`: which block, pool, sessions and filters determine a node's route to an address.
 
 use super::Output;
 use crate::bgp::Loaded;
@@ -31,7 +31,7 @@ pub(crate) struct RouteArgs {
 /// Prints the explanation.
 ///
 /// # Errors
-/// When the datastore cannot be read, or the node is not there.
+/// When the datastore cannot be read, or there is no such node.
 pub(super) async fn run(args: &RouteArgs, context: &mut Context) -> Result<()> {
     let output = Output::parse(&args.output)?;
     let to = Ip::new(&args.to).parse().map_err(Failure::new)?;

@@ -1,4 +1,4 @@
-//! `explain test`: expectations as data, for people's own continuous integration.
+//! `explain test`: expectations as data, for users' own continuous integration.
 
 use super::Output;
 use super::load::SourceFlags;
@@ -23,7 +23,7 @@ pub(crate) struct TestArgs {
     /// Also write the report as JUnit XML to this file.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
-    /// Fail as well if there are mistakes in the manifests or unreadable objects in the datastore.
+    /// Also fail if there are mistakes in the manifests or unreadable objects in the datastore.
     #[arg(long)]
     pub strict: bool,
     /// Output format: text, json, yaml or junit.
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &TestArgs, context: &mut Context) -> Result<()> {
         }
     }
     if expectations.is_empty() {
-        return Err(Failure::new(format!("{}: holds no tests", args.file.display())));
+        return Err(Failure::new(format!("{}: contains no tests", args.file.display())));
     }
     let loaded = args.source.load(context).await?;
     let cases = expectations.iter().flat_map(|found| test_file(&loaded.wanted, found).cases);

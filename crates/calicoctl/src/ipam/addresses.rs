@@ -1,4 +1,4 @@
-//! How much room pools have and whose blocks are whose, for `calicoctl analyze`.
+//! Counts how much room pools have and which nodes own blocks, for `calicoctl analyze`.
 
 use super::store::Store;
 use crate::failure::Result;
@@ -8,7 +8,7 @@ use ipam_core::{Block, utilisation};
 use ipnet::IpNet;
 use model::AffinityType;
 
-/// Reads pools and blocks, and counts.
+/// Reads pools and blocks, and counts their addresses.
 ///
 /// # Errors
 /// When the datastore cannot be read.

@@ -1,8 +1,8 @@
 //! `calicoctl ipam check`: whether blocks, handles, endpoints, nodes and services agree about who has which address.
 //!
-//! Texts and counts are Calico's; the lists are in order of addresses. Beyond Calico: a cluster without the controllers'
-//! configuration is checked to the end, tunnel addresses of IPv6 count as in use, each problem address is explained, and
-//! `--fix` repairs records that contradict each other. An endpoint or node that cannot be read ends the check, because its
+//! Texts and counts are Calico's; the lists are ordered by address. Beyond Calico: a cluster without the controllers'
+//! configuration is checked to the end, IPv6 tunnel addresses count as in use, each problem address is explained, and
+//! `--fix` repairs records that contradict each other. An unreadable endpoint or node ends the check, because its
 //! addresses would look leaked.
 
 mod findings;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How many nodes are named, those with the most addresses first.
+/// How many nodes are listed, those with the most addresses first.
 const NODES_TO_PRINT: usize = 20;
 
 /// Check the integrity of the IPAM data structures.
@@ -61,10 +61,10 @@ pub(crate) struct CheckArgs {
     /// With --fix: do not ask before repairing.
     #[arg(long, requires = "fix")]
     pub yes: bool,
-    /// With --fix: for how many seconds a contradiction must last unless the datastore is locked.
+    /// With --fix: how many seconds a contradiction must persist, unless the datastore is locked.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "fix")]
     pub settle: u64,
-    /// End with 1 if there are problems, and with 2 after a failure.
+    /// Exit with 1 if there are problems, and with 2 after a failure.
     #[arg(long)]
     pub exit_code: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: &CheckArgs, context: &mut Context) -> Result<()> {
     }
 }
 
-/// Checks, and counts the problems.
+/// Runs the check and returns the number of problems.
 async fn check(args: &CheckArgs, context: &mut Context) -> Result<usize> {
     let access = if args.fix { Access::Write } else { Access::Read };
     let client = context.connect_for(&args.config, access).await?;
@@ -227,7 +227,7 @@ async fn load_endpoints(client: &Client, findings: &mut Findings) -> Result<()> 
     Ok(())
 }
 
-/// All handles; one that cannot be read is there all the same.
+/// Lists all handles; an unreadable handle counts as existing.
 async fn load_handles(client: &Client) -> Result<BTreeMap<HandleId, HandleInfo>> {
     let failed = |error| Failure::new(format!("failed to list handles: {error}"));
     let found = client.backend().list(&ListOptions::IpamHandle, None).await.map_err(failed)?;

@@ -32,7 +32,7 @@ pub(crate) struct ConfigureArgs {
     pub ip_cooldown_seconds: Option<i32>,
 }
 
-/// What is to change.
+/// The requested changes.
 struct Change {
     strict_affinity: Option<bool>,
     max_blocks_per_host: Option<i32>,
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &ConfigureArgs, context: &mut Context) -> Result<(
 
 impl Change {
     fn read(args: &ConfigureArgs) -> Result<Self> {
-        // A flag with nothing after it counts as not given.
+        // A flag with an empty value counts as not given.
         let given = |flag: &Option<String>| flag.clone().filter(|value| !value.is_empty());
         let strict_affinity = given(&args.strictaffinity)
             .map(|value| {
@@ -119,7 +119,7 @@ impl Change {
         Ok(())
     }
 
-    /// Writes the settings; starts over when another client was faster.
+    /// Writes the settings; starts over if another client changed them meanwhile.
     async fn write(&self, store: &Store) -> Result<()> {
         let backend = store.backend();
         for _ in 0..ATTEMPTS {
@@ -153,7 +153,7 @@ impl Change {
     }
 }
 
-/// What Go takes for a truth value.
+/// Parses a boolean like Go.
 fn go_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),

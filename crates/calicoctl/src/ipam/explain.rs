@@ -1,5 +1,5 @@
-//! Why an address is a problem, in a sentence, from what the check has seen. It judges nothing: the verdict is the check's.
-//! Where the garbage collector would release the address, the sentence is the collector's own.
+//! Explains in a sentence why an address is a problem, from the facts of the check. Nothing is judged here: the check
+//! decides. Where the garbage collector would release the address, the sentence is the collector's own.
 
 use super::report::Allocation;
 use ipam_core::garbage::judge::judge_pod;
@@ -7,7 +7,7 @@ use ipam_core::garbage::{PodFact, PodState, Reason};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// What is known of those who use addresses.
+/// The known users of addresses.
 #[derive(Debug, Default)]
 pub(super) struct Knowledge {
     /// The nodes.
@@ -16,7 +16,6 @@ pub(super) struct Knowledge {
     pub(super) pods: BTreeMap<(String, String), PodFacts>,
 }
 
-/// What is known of a pod.
 #[derive(Debug, Default)]
 pub(super) struct PodFacts {
     pub(super) node: String,
@@ -60,12 +59,12 @@ impl Knowledge {
         "no workload endpoint and no node has it".to_owned()
     }
 
-    /// What follows from an address that is in use and not allocated.
+    /// The consequence of an address that is in use but not allocated.
     pub(super) fn not_allocated() -> &'static str {
         "it may be given away; recreate its user (for a node: restart its calico-node), or add an IPReservation"
     }
 
-    /// What follows from an address that is in use and in no pool.
+    /// The consequence of an address that is in use but in no pool.
     pub(super) fn in_no_pool() -> &'static str {
         "its pool was deleted or disabled, or another address management gave it out; its user should be recreated"
     }
@@ -81,7 +80,7 @@ mod tests {
         let facts =
             PodFacts { node: "n1".to_owned(), addresses: vec!["10.0.0.9".parse().expect("an address")] };
         knowledge.pods.insert(("shop".to_owned(), "web".to_owned()), facts);
-        // Pod, node, type, handle; the beginning of the reason.
+        // Pod, node, type, handle; the start of the reason.
         for (pod, node, kind, handle, reason) in [
             ("gone", "n1", "", "h", "pod shop/gone no longer exists"),
             ("web", "n1", "", "h", "pod shop/web uses 10.0.0.9"),

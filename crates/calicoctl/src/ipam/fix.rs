@@ -1,8 +1,9 @@
-//! `calicoctl ipam check --fix`: repairs of records that contradict each other. No address changes hands: leaked addresses
-//! are released by `ipam release`, which is a decision of its own.
+//! `calicoctl ipam check --fix`: repairs records that contradict each other. No address changes hands: leaked addresses
+//! are released by `ipam release`, which is a separate decision.
 //!
-//! Programs that allocate pass through states that look like contradictions. So, unless the datastore is locked, the same
-//! repair must be due at two readings some time apart, on an entry that did not change; and each write compares revisions.
+//! Programs that allocate pass through states that look like contradictions. So, unless the datastore is locked, the
+//! same repair must be due at two readings some time apart, on an entry that did not change in between; and each write
+//! compares revisions.
 
 use super::snapshot::Snapshot;
 use crate::context::Context;
@@ -14,21 +15,21 @@ use model::{BlockAffinity, IpamHandle, Key, KvPair, Value};
 use std::io::Read as _;
 use std::time::Duration;
 
-/// More than this is not an answer.
+/// Longer input is not an answer.
 const LONGEST_ANSWER: usize = 16;
 
-/// How to go about it.
+/// How to carry out the repairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FixOptions {
-    /// Do not ask.
+    /// Whether to skip the confirmation.
     pub(super) yes: bool,
-    /// How long to watch for work in progress.
+    /// How long to wait for work in progress.
     pub(super) settle: Duration,
-    /// Whether nobody may be writing.
+    /// Whether the datastore is locked, so that nothing else writes.
     pub(super) is_locked: bool,
 }
 
-/// Plans, asks and carries out.
+/// Plans the repairs, asks for confirmation and carries them out.
 pub(super) async fn run(client: &Client, options: FixOptions, context: &mut Context) -> Result<()> {
     let backend = client.backend();
     let first = Snapshot::load(backend.as_ref()).await?;
@@ -76,12 +77,12 @@ pub(super) async fn run(client: &Client, options: FixOptions, context: &mut Cont
     if failures.is_empty() { Ok(()) } else { Err(Failure::new(failures.join("\n"))) }
 }
 
-/// Asks on standard output and reads a line of standard input; nothing there means no.
+/// Asks on standard output and reads a line from standard input; no input means no.
 fn confirmed(context: &mut Context) -> Result<bool> {
     context.print("Carry them out? [y/N] ")?;
     context.surroundings.stdout.flush()?;
     let (mut answer, mut byte) = (Vec::new(), [0]);
-    // One byte at a time: what follows the line is not ours, and a line is short.
+    // One byte at a time: anything after the line is not ours to read, and a line is short.
     while answer.len() < LONGEST_ANSWER && context.surroundings.stdin.read(&mut byte)? == 1 && byte != *b"\n"
     {
         answer.extend_from_slice(&byte);
@@ -89,7 +90,7 @@ fn confirmed(context: &mut Context) -> Result<bool> {
     Ok(matches!(String::from_utf8_lossy(&answer).trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Makes one repair; false when another client changed the entry first.
+/// Makes one repair; false if another client changed the entry first.
 async fn carry_out(
     client: &Client,
     key: &Key,

@@ -1,7 +1,7 @@
 //! `calicoctl ipam show --map`: pools as maps, one cell per block, shaded by use; for a terminal, or as a page.
 //!
-//! Pure: values in, text out. A pool with more places for blocks than a map can show has only the blocks that exist. What
-//! a shade says is also there as a character, so that the map can be read without colours.
+//! Pure: values in, text out. A pool with room for more blocks than a map can show is drawn with its existing blocks
+//! only. Each shade is also a character, so that the map can be read without colours.
 
 mod page;
 
@@ -11,24 +11,24 @@ use super::usage::{BlockUse, PoolUse, percent};
 use ::explain::counted;
 use std::fmt::Write as _;
 
-/// Most cells of one map.
+/// The maximum number of cells of one map.
 const MOST_CELLS: u128 = 2048;
 
 /// Cells per line, if the terminal is wide enough.
 const LONGEST_LINE: usize = 64;
 
-/// What stands before the cells of a line.
+/// The width of the indentation before the cells of a line.
 const MARGIN: usize = 2;
 
 /// One place of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cell<'a> {
-    /// There is no block here.
+    /// No block exists here.
     Vacant,
     Block(&'a BlockUse),
 }
 
-/// The cells of a pool in the order of addresses, and whether places without a block are among them.
+/// The cells of a pool in the order of addresses, and whether they include places without a block.
 fn cells(pool: &PoolUse) -> (Vec<Cell<'_>>, bool) {
     let existing = || pool.blocks.iter().map(Cell::Block).collect::<Vec<_>>();
     let Some((cidr, places)) = pool.cidr.zip(pool.places()).filter(|(_, places)| *places <= MOST_CELLS)
@@ -36,7 +36,7 @@ fn cells(pool: &PoolUse) -> (Vec<Cell<'_>>, bool) {
         return (existing(), false);
     };
     let Ok(subnets) = cidr.subnets(pool.block_size) else { return (existing(), false) };
-    // Blocks of another size than the pool has today have no place among its own.
+    // Blocks of another size than the pool has now do not fit its grid.
     if pool.blocks.iter().any(|block| block.cidr.prefix_len() != pool.block_size) {
         return (existing(), false);
     }
@@ -70,7 +70,7 @@ fn character(cell: Cell<'_>) -> char {
     }
 }
 
-/// The background of a cell: from green over yellow to red, of the 256 colours that every terminal of today has.
+/// The background of a cell: from green over yellow to red, of the 256 colours that modern terminals have.
 fn background(cell: Cell<'_>) -> Option<u8> {
     const SHADES: [u8; 11] = [22, 28, 34, 70, 106, 142, 178, 172, 166, 160, 124];
     match cell {
@@ -83,7 +83,7 @@ fn background(cell: Cell<'_>) -> Option<u8> {
 #[must_use]
 pub(super) fn text(pools: &[PoolUse], width: Option<usize>, colours: bool) -> String {
     let length = width.unwrap_or(80).saturating_sub(MARGIN).clamp(8, LONGEST_LINE);
-    // A power of two keeps the lines of a map at even addresses.
+    // A power of two aligns the lines of a map with address boundaries.
     let length = 1 << length.ilog2();
     let mut out = String::new();
     for pool in pools {
@@ -122,14 +122,14 @@ pub(super) fn text(pools: &[PoolUse], width: Option<usize>, colours: bool) -> St
     }
     if !pools.is_empty() {
         out.push_str(
-            "One character per block: . none yet, 0 empty, 1 to 9 up to so many tenths in use, # full.\n\
+            "One character per block: . none yet, 0 empty, 1 to 9 up to that many tenths in use, # full.\n\
              Figures: calicoctl ipam show --show-blocks\n",
         );
     }
     out
 }
 
-/// How many owners the blocks have.
+/// The number of distinct owners of the blocks.
 fn owners(pool: &PoolUse) -> usize {
     let owners: std::collections::BTreeSet<&str> =
         pool.blocks.iter().map(|block| block.owner.as_str()).filter(|owner| !owner.is_empty()).collect();
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn each_block_has_its_place_and_its_character() {
+    fn each_block_has_its_cell_and_character() {
         assert_eq!(
             text(&[four()], Some(40), false),
             "pool 10.0.0.0/24: 25 of 256 addresses in use (9%), 4 blocks on 2 nodes\n  #1.0...........5\n\n\
-             One character per block: . none yet, 0 empty, 1 to 9 up to so many tenths in use, # full.\n\
+             One character per block: . none yet, 0 empty, 1 to 9 up to that many tenths in use, # full.\n\
              Figures: calicoctl ipam show --show-blocks\n"
         );
-        // A narrow terminal has shorter lines, which still begin at even addresses.
+        // A narrow terminal has shorter lines, which are still aligned.
         assert!(text(&[four()], Some(13), false).contains("  #1.0....\n  .......5\n"));
         let coloured = text(&[four()], Some(80), true);
         assert!(coloured.contains("  \u{1b}[48;5;124m\u{1b}[97m#\u{1b}[0m"), "{coloured}");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_too_large_for_a_map_has_the_blocks_that_exist() {
+    fn a_pool_too_large_for_a_map_shows_only_existing_blocks() {
         let huge =
             pool("fd00::/48", 122, vec![block("fd00::40/122", "n1", 3), block("fd00:0:0:1::/122", "n2", 64)]);
         let text = text(&[huge], None, false);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn shades_say_how_full() {
+    fn shades_show_utilisation() {
         for (in_use, expected) in
             [(0, '0'), (1, '1'), (6, '1'), (7, '2'), (32, '5'), (58, '9'), (63, '9'), (64, '#')]
         {

@@ -1,8 +1,8 @@
-//! `calicoctl ipam release`: one address, or what reports of `ipam check` agree is leaked.
+//! `calicoctl ipam release`: releases one address, or all addresses that reports of `ipam check` agree are leaked.
 //!
-//! A report is believed only for the cluster that it was made on, and only if at least one report is of the cluster as it
-//! is now. Each address is released under the handle and sequence number of the report: what was given out again since then
-//! stays.
+//! A report is trusted only for the cluster that it was made on, and only if at least one report reflects the cluster's
+//! current state. Each address is released under the handle and sequence number of the report: addresses that were
+//! allocated again since then stay.
 
 use super::parse_address;
 use super::report::{HandleInfo, Leaks, Report};
@@ -38,10 +38,10 @@ pub(crate) struct ReleaseArgs {
     /// The address to release.
     #[arg(long, value_name = "IP")]
     pub ip: Option<String>,
-    /// Release what this report says is leaked. With several reports: what all of them say.
+    /// Release the leaked addresses in this report. With several reports: those that are leaked in all of them.
     #[arg(long, value_name = "FILE")]
     pub from_report: Vec<PathBuf>,
-    /// Release although the datastore is not locked, or a report is of another version of this program.
+    /// Release even if the datastore is not locked, or a report is from another version of this program.
     #[arg(long)]
     pub force: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) struct ReleaseArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// When nothing may be released, or the datastore fails.
+/// When a release is refused, or the datastore fails.
 pub(crate) async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()> {
     let address = args.ip.as_deref().filter(|address| !address.is_empty()).map(parse_address).transpose()?;
     if address.is_none() && args.from_report.is_empty() {
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()>
         return Err(Failure::new(format!("IP address {address} is not assigned")));
     }
     context.print(&format!("Successfully released IP address {address}\n"))?;
-    // There is no question before a release, as in Calico; but nobody should find this out by accident.
+    // Like Calico, this releases without confirmation; but the user should see whose address it was.
     if let Some(user) = user_of(&client, address).await {
         context.warn(&format!(
             "Warning: {address} is still in use by {user}, and may be given to another workload: recreate {user}, or keep the \
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: &ReleaseArgs, context: &mut Context) -> Result<()>
     Ok(())
 }
 
-/// Who uses an address, as far as endpoints and nodes say; nobody where they cannot be read.
+/// The user of an address, according to endpoints and nodes; `None` if they cannot be read.
 async fn user_of(client: &Client, address: IpAddr) -> Option<String> {
     let has = |text: &str| IpOrCidr::from(text).parse().is_ok_and(|parsed| parsed.address() == address);
     if let Ok(list) = client.resource::<WorkloadEndpointSpec>().list(&ListQuery::all()).await {
@@ -216,7 +216,7 @@ async fn delete_handles(client: &Client, handles: Vec<HandleInfo>, context: &mut
     context.print(&format!("\nReleased {deleted} handles; {skipped} skipped; {failed} errors.\n"))
 }
 
-/// Deletes a handle if it is exactly the one of the report.
+/// Deletes a handle if it is unchanged since the report.
 async fn delete_handle(client: &Client, handle: &HandleInfo) -> client::Result<()> {
     let key = Key::IpamHandle { handle_id: handle.id.as_str().into() };
     let entry = client.backend().get(&key, None).await?;

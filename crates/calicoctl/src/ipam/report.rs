@@ -1,5 +1,5 @@
-//! The report of `ipam check`, which `ipam release --from-report` reads. Its form is Calico's, byte for byte: reports of
-//! either program can be used with the other.
+//! The report of `ipam check`, which `ipam release --from-report` reads. Its form is Calico's, byte for byte: each
+//! program accepts the other's reports.
 
 use crate::failure::{Failure, Result};
 use api::codec::null_as_default;
@@ -8,11 +8,11 @@ use model::HandleId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Report {
-    /// The version of the program that made it.
+    /// The version of the program that wrote it.
     pub(super) version: String,
     /// The identity of the cluster.
     #[serde(rename = "clusterGUID")]
@@ -22,7 +22,7 @@ pub(super) struct Report {
     /// The revision of the cluster's ClusterInformation.
     #[serde(rename = "clusterInformationRevision")]
     pub(super) cluster_information_revision: String,
-    /// What kind of cluster it is.
+    /// The cluster type.
     pub(super) cluster_type: String,
     /// Allocations by address.
     #[serde(deserialize_with = "null_as_default")]
@@ -32,7 +32,7 @@ pub(super) struct Report {
     pub(super) leaked_handles: Vec<HandleInfo>,
 }
 
-/// An address that is allocated, and who uses it.
+/// An allocated address and its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Allocation {
@@ -59,22 +59,22 @@ pub(super) struct Allocation {
     /// When it was allocated.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) creation_timestamp: String,
-    /// Whether somebody uses it.
+    /// Whether it is in use.
     pub(super) in_use: bool,
-    /// Whether it is of another node's block.
+    /// Whether it is from another node's block.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) borrowed: bool,
-    /// Whether it was released and rests.
+    /// Whether it was released and is in its cooldown.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) cooling_down: bool,
-    /// Who uses it.
+    /// Its users.
     pub(super) owners: Option<Vec<String>>,
-    /// The holder's attributes as they are printed; no part of the report.
+    /// The holder's attributes as they are printed; not part of the report.
     #[serde(skip)]
     pub(super) attributes: String,
 }
 
-/// A handle, exactly as it was when the report was made.
+/// A handle, exactly as it was when the report was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct HandleInfo {
@@ -90,25 +90,25 @@ pub(super) struct HandleInfo {
 }
 
 impl Report {
-    /// The report as Go prints it.
+    /// The report, formatted like Go's.
     pub(super) fn to_json(&self) -> Result<String> {
         let text = serde_json::to_string_pretty(self)?;
-        // Outside of strings none of these letters occurs in JSON.
+        // In JSON these characters only occur inside strings.
         Ok(text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e"))
     }
 }
 
-/// What is leaked in every one of several reports.
+/// Addresses and handles that are leaked according to every one of several reports.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Leaks {
     /// Addresses, with the guards of the newest report.
     pub(super) addresses: Vec<Release>,
-    /// Handles that did not change from report to report.
+    /// Handles that are the same in all reports.
     pub(super) handles: BTreeMap<String, HandleInfo>,
 }
 
 impl Leaks {
-    /// What all reports agree on, in their order.
+    /// The leaks that all reports agree on, in their order.
     pub(super) fn in_all(reports: &[Report]) -> Result<Self> {
         let mut addresses: Option<BTreeMap<&str, &Allocation>> = None;
         let mut handles: Option<BTreeMap<&str, &HandleInfo>> = None;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_calicos() {
+    fn a_report_has_calicos_form() {
         let mut report = report(&[("10.0.0.1", 7)], &[("a<b", "12")]);
         report.cluster_guid = "guid".to_owned();
         let text = report.to_json().expect("JSON");

@@ -1,4 +1,4 @@
-//! `calicoctl ipam show`: one address, or how full pools and blocks are, or what is borrowed, or the settings.
+//! `calicoctl ipam show`: one address, the use of pools and blocks, borrowed addresses, or the settings.
 
 use super::parse_address;
 use super::store::Store;
@@ -31,7 +31,7 @@ pub(crate) struct ShowArgs {
     /// Show blocks as well as pools.
     #[arg(long)]
     pub show_blocks: bool,
-    /// Show addresses that nodes took from blocks of others.
+    /// Show addresses that nodes took from other nodes' blocks.
     #[arg(long)]
     pub show_borrowed: bool,
     /// Show the settings of address management.
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: &ShowArgs, context: &mut Context) -> Result<()> {
     context.print(&text)
 }
 
-/// Pools as maps.
+/// Prints pools as maps.
 async fn as_map(args: &ShowArgs, client: &Client, context: &mut Context) -> Result<()> {
     let found = blocks_in_use::load(client).await?;
     for (key, reason) in &found.unreadable {
@@ -110,7 +110,7 @@ async fn one_address(store: &Store, address: &str) -> Result<String> {
     let Some(mut block) = store.block_of(address).await? else {
         return Ok(format!("{address} is not assigned\n"));
     };
-    // As if the block were about to be changed: who has rested long enough is free.
+    // As if the block were about to be changed: addresses past their cooldown are free.
     cooldown::collect(&mut block, store.config().await?.ip_cooldown_seconds, Timestamp::now());
     let Some(allocation) = Block::new(&block).allocation(address) else {
         return Ok(format!("{address} is not assigned\n"));
@@ -187,7 +187,7 @@ async fn borrowed(store: &Store) -> Result<String> {
     let mut unclassified = 0;
     for block in store.blocks().await?.entries {
         let view = Block::new(&block);
-        // Everything after the first part, but only where there are two: Calico reads it so.
+        // Everything after the first part, but only if there are exactly two, like Calico.
         let affinity = view.affinity().unwrap_or_default();
         let parts: Vec<&str> = affinity.split(':').collect();
         let owner = if let [_, owner] = parts.as_slice() {

@@ -1,5 +1,5 @@
-//! Everything that address management has stored, read at once for a repair: the records as `ipam-core` judges them, and
-//! the stored entries with their revisions.
+//! Everything that address management has stored, read together for a repair: the records as `ipam-core` judges them,
+//! and the stored entries with their revisions.
 
 use crate::failure::{Failure, Result};
 use datastore::Backend;
@@ -7,7 +7,7 @@ use ipam_core::{Records, Repair};
 use model::{AffinityType, Key, KvPair, ListOptions, Value};
 use std::collections::BTreeMap;
 
-/// The records of one moment.
+/// All records at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     records: Records,
@@ -30,7 +30,8 @@ impl Snapshot {
                 ip_version: None,
             },
             ListOptions::IpamHandle,
-            // Blocks last: a handle counted up before an address was taken is then never seen without the address.
+            // Blocks last: a handle that was incremented before an address was taken is then never seen without that
+            // address.
             ListOptions::Block { ip_version: None },
         ] {
             let failed = |error| Failure::new(format!("failed to list {list}: {error}"));
@@ -52,7 +53,7 @@ impl Snapshot {
             (Key::BlockAffinity(key), Value::BlockAffinity(claim)) => {
                 records.claims.insert(key.clone(), claim.state.clone());
             }
-            // A handle that is being deleted is left to its deleter.
+            // A handle that is being deleted is left to the client that deletes it.
             (Key::IpamHandle { handle_id }, Value::IpamHandle(handle)) if handle.deleted => {
                 records.unreadable_handles.insert(handle_id.clone());
             }
@@ -75,7 +76,7 @@ impl Snapshot {
         }
     }
 
-    /// The repairs that are due, by the key that they write; there is at most one for each.
+    /// The due repairs, by the key that they write; at most one per key.
     pub(super) fn repairs(&self) -> BTreeMap<Key, Repair> {
         self.records.repairs().into_iter().map(|repair| (key_of(&repair), repair)).collect()
     }

@@ -1,7 +1,7 @@
-//! `calicoctl ipam split`: one pool becomes several that together are the same range. Blocks and addresses stay.
+//! `calicoctl ipam split`: divides one pool into several that together cover the same range. Blocks and addresses stay.
 //!
-//! Everything that can be wrong is found before the first write. A split that was interrupted can be run again: the pool is
-//! disabled by then, and child pools that are there already are kept.
+//! All checks happen before the first write. An interrupted split can be run again: the pool is disabled by then, and
+//! child pools that already exist are kept.
 
 use crate::context::{ConfigFlag, Context};
 use crate::failure::{Failure, Result};
@@ -15,7 +15,7 @@ use ipnet::IpNet;
 /// The longest name that a resource may have.
 const LONGEST_NAME: usize = 253;
 
-/// How much of a long name is kept, so that the rest fits.
+/// How much of a long name is kept, so that the suffix fits.
 const KEPT_NAME: usize = 240;
 
 /// Split an IP pool into smaller ones.
@@ -27,7 +27,7 @@ pub(crate) struct SplitArgs {
     /// Where the datastore is.
     #[command(flatten)]
     pub config: ConfigFlag,
-    /// How many pools to make: a power of 2.
+    /// The number of pools to create: a power of 2.
     #[arg(value_name = "NUMBER")]
     pub number: String,
     /// The range of the pool to split.
@@ -41,7 +41,7 @@ pub(crate) struct SplitArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// When there is no such pool, it cannot be split so, or the datastore is not locked or fails.
+/// When there is no such pool, it cannot be split into that number, or the datastore is not locked or fails.
 pub(crate) async fn run(args: &SplitArgs, context: &mut Context) -> Result<()> {
     let number: i64 = args.number.parse().map_err(|error| {
         let text = &args.number;
@@ -112,7 +112,7 @@ async fn find(client: &Client, name: &str, cidr: &str) -> Result<IPPool> {
     })
 }
 
-/// The pools to make; nothing is written yet.
+/// Computes the child pools; writes nothing.
 fn children(pool: &IPPool, number: i64) -> Result<Vec<IPPool>> {
     let cidr = pool.spec.cidr.as_str();
     let wrong = |reason: String| {
@@ -151,7 +151,7 @@ fn children(pool: &IPPool, number: i64) -> Result<Vec<IPPool>> {
     Ok(ranges.into_iter().enumerate().map(child).collect())
 }
 
-/// Creates a child pool, or finds that an earlier, interrupted split has done so.
+/// Creates a child pool, or accepts the one that an interrupted split created.
 async fn create(client: &Client, child: &IPPool) -> Result<()> {
     match client.create_overlapping_pool(child.clone()).await {
         Err(error) if error.is_already_exists() => {

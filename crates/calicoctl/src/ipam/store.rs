@@ -1,6 +1,6 @@
-//! Address management's records in a datastore, as people want to see them: everything that is there, or an error.
+//! Address management's records in a datastore, read completely or not at all.
 //!
-//! Changes are the `ipam` crate's business; nothing here writes.
+//! The `ipam` crate makes changes; nothing here writes.
 
 use crate::failure::{Failure, Result};
 use ::explain::counted;
@@ -14,7 +14,7 @@ use model::{AllocationBlock, IpamConfig, Key, KvPair, ListOptions, Value};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How often a write is tried against others before giving up.
+/// How often a write is retried after conflicts before giving up.
 pub(super) const ATTEMPTS: usize = 100;
 
 /// Address management's records in one datastore.
@@ -23,7 +23,7 @@ pub(super) struct Store {
     client: Client,
 }
 
-/// What is needed of a pool.
+/// The needed fields of a pool.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     pub(super) name: String,
@@ -32,23 +32,23 @@ pub(super) struct Pool {
     pub(super) disabled: bool,
 }
 
-/// All blocks.
+/// Every block, readable or not.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// Those that can be read, in the order in which Calico lists them.
+    /// Readable blocks, in the order in which Calico lists them.
     pub(super) entries: Vec<AllocationBlock>,
-    /// Those that cannot.
+    /// Unreadable blocks.
     pub(super) invalid: Vec<InvalidEntry>,
 }
 
 impl Blocks {
-    /// The block that an address lies in.
+    /// The block that contains an address.
     fn of(self, address: IpAddr) -> Result<Option<AllocationBlock>> {
         self.check_readable(address)?;
         Ok(self.entries.into_iter().find(|block| block.cidr.contains(&address)))
     }
 
-    /// An address of a block that cannot be read is neither free nor taken.
+    /// Checks that the address is not in an unreadable block, where it would be neither free nor taken.
     fn check_readable(&self, address: IpAddr) -> Result<()> {
         let holds = |entry: &&InvalidEntry| matches!(&entry.parsed_key, Some(Key::Block { cidr }) if cidr.contains(&address));
         let Some(entry) = self.invalid.iter().find(holds) else { return Ok(()) };
@@ -56,7 +56,6 @@ impl Blocks {
     }
 }
 
-/// What a release did.
 #[derive(Debug, Default)]
 pub(super) struct ReleaseOutcome {
     pub(super) released: usize,
@@ -73,7 +72,7 @@ impl Store {
         self.client.backend()
     }
 
-    /// The settings; what holds when there are none.
+    /// The settings; the defaults if there are none.
     pub(super) async fn config(&self) -> Result<IpamConfig> {
         Ok(match existing(self.backend().get(&Key::IpamConfig, None).await)? {
             Some(KvPair { value: Value::IpamConfig(config), .. }) => config,
@@ -81,7 +80,7 @@ impl Store {
         })
     }
 
-    /// All pools, by name. A pool that cannot be read is an error: nothing true can be said without it.
+    /// All pools, by name. An unreadable pool is an error: any answer without it could be wrong.
     pub(super) async fn pools(&self) -> Result<Vec<Pool>> {
         let pools = self.client.resource::<IPPoolSpec>().list(&ListQuery::all()).await?;
         all_readable("IP pool", &pools.invalid)?;
@@ -109,7 +108,7 @@ impl Store {
         let mut nets = Vec::new();
         for reservation in &reservations.items {
             for cidr in &reservation.spec.reserved_cidrs {
-                // A lone address is accepted too, as in Calico.
+                // A plain address is accepted too, as in Calico.
                 match api::scalars::IpOrCidr::from(cidr.as_str().trim()).parse() {
                     Ok(network) => nets.push(network.masked()),
                     Err(reason) => {
@@ -131,12 +130,12 @@ impl Store {
             _ => None,
         });
         let mut entries: Vec<AllocationBlock> = blocks.collect();
-        // Datastores order blocks by their names as text, not by number.
+        // Datastores order blocks by name as text, not by number.
         entries.sort_by_cached_key(|block| block.cidr.to_string().replace(['.', ':', '/'], "-"));
         Ok(Blocks { entries, invalid: found.invalid })
     }
 
-    /// The block that an address lies in, where there is one.
+    /// The block that contains an address, if it exists.
     pub(super) async fn block_of(&self, address: IpAddr) -> Result<Option<AllocationBlock>> {
         for pool in self.pools().await?.iter().filter(|pool| pool.cidr.contains(&address)) {
             let Some(cidr) = address::block_of(address, pool.block_size) else { continue };
@@ -145,11 +144,11 @@ impl Store {
                 return Ok(Some(block));
             }
         }
-        // No pool, or blocks of another size than the pool has today.
+        // No pool, or blocks of another size than the pool has now.
         self.blocks().await?.of(address)
     }
 
-    /// Releases addresses, block by block. A refusal concerns one block only; the first one is reported.
+    /// Releases addresses, block by block. A refusal affects one block only; the first one is reported.
     pub(super) async fn release(&self, requests: &[Release]) -> Result<ReleaseOutcome> {
         let outcome = Ipam::new(Arc::clone(self.backend())).release_ips(requests).await?;
         Ok(ReleaseOutcome {
@@ -160,7 +159,7 @@ impl Store {
     }
 }
 
-/// An entry that may well be missing.
+/// An entry that may be missing.
 pub(super) fn existing(outcome: client::Result<KvPair>) -> client::Result<Option<KvPair>> {
     match outcome {
         Ok(entry) => Ok(Some(entry)),
@@ -169,11 +168,11 @@ pub(super) fn existing(outcome: client::Result<KvPair>) -> client::Result<Option
     }
 }
 
-/// An object that cannot be read may be the one that matters: then nothing is said at all.
+/// Checks that every object is readable: an unreadable one might be the one that matters.
 pub(super) fn all_readable(what: &str, invalid: &[InvalidEntry]) -> Result<()> {
     let Some(first) = invalid.first() else { return Ok(()) };
     Err(Failure::new(format!(
-        "{} cannot be read, so that nothing certain can be said; the first is {}: {}",
+        "{} cannot be read, so no reliable result is possible; the first is {}: {}",
         counted(invalid.len(), &format!("stored {what}")),
         first.key,
         first.reason

@@ -1,13 +1,13 @@
-//! Boxed tables, as Calico's IPAM commands print them. Titles are always on the left; a column of figures is on the right.
+//! Boxed tables, as Calico's IPAM commands print them. Titles are aligned left, numeric columns right.
 
-/// Where a column's cells stand.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
     Right,
 }
 
-/// A table that is printed when it is complete.
+/// A table, printed when complete.
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -25,7 +25,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// The table as text, with a line break at the end. A table without rows has its bottom right below its titles.
+    /// The table as text with a final line break. A table without rows has its bottom directly below its titles.
     pub(super) fn render(&self) -> String {
         let widths: Vec<usize> = self
             .columns
@@ -63,13 +63,13 @@ fn line(cells: &[String], widths: &[usize], align: impl Fn(usize) -> Align) -> S
     text + "|\n"
 }
 
-/// A number with five significant digits, as C and Go print it with `%.5g`.
+/// A number with five significant digits, like `%.5g` in C and Go.
 pub(super) fn figure(number: u128) -> String {
     let digits = number.to_string();
     if digits.len() <= 5 {
         return digits;
     }
-    // Rust rounds an exact value to the nearest digit as C does; the exponent is spelled differently.
+    // Rust rounds an exact value to the nearest digit, like C; only the exponent is spelled differently.
     #[expect(clippy::cast_precision_loss, reason = "five digits are shown; a double has fifteen")]
     let scientific = format!("{:.4e}", number as f64);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

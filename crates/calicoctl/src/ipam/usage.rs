@@ -1,4 +1,4 @@
-//! How full each pool is, block by block, with owners: values for a map, a page or a description.
+//! The use of each pool, block by block, with owners: values for a map, a page or a description.
 
 use super::store::Store;
 use crate::failure::Result;
@@ -21,22 +21,22 @@ pub(crate) struct PoolUse {
     pub(crate) in_use: u128,
     pub(crate) reserved: u128,
     pub(crate) available: u128,
-    /// In the order of their addresses.
+    /// Ordered by address.
     pub(crate) blocks: Vec<BlockUse>,
 }
 
-/// A block that exists.
+/// An existing block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockUse {
     pub(crate) cidr: IpNet,
-    /// The node that it belongs to, or what stands for one; empty where it belongs to nobody.
+    /// The owning node or virtual owner; empty if the block has no owner.
     pub(crate) owner: String,
     pub(crate) capacity: u128,
     pub(crate) in_use: u128,
     pub(crate) reserved: u128,
 }
 
-/// Everything that can be read, and the blocks that cannot.
+/// All readable pools and blocks, and the unreadable blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) pools: Vec<PoolUse>,
@@ -93,14 +93,14 @@ pub(crate) async fn load(client: &Client) -> Result<Usage> {
     Ok(usage)
 }
 
-/// The owner's name without the word for what it is.
+/// The owner's name without its type prefix.
 fn owner(affinity: Option<&str>) -> &str {
     let affinity = affinity.unwrap_or_default();
     affinity.split_once(':').map_or(affinity, |(_, name)| name)
 }
 
 impl PoolUse {
-    /// The pool's name and range, as people say it.
+    /// The pool's name and range, for display.
     pub(crate) fn title(&self) -> String {
         match &self.cidr {
             Some(cidr) => format!("{} {cidr}", self.name),
@@ -115,7 +115,7 @@ impl PoolUse {
     }
 }
 
-/// A share in whole per cents; anything that is in use is at least 1.
+/// A share as a whole percentage; any use counts as at least 1.
 pub(crate) fn percent(number: u128, whole: u128) -> u128 {
     if whole == 0 || number == 0 { 0 } else { (number.saturating_mul(100) / whole).max(1) }
 }

@@ -1,4 +1,4 @@
-//! What is in each cell, as Go's templates print it: a missing pointer is `<nil>`, a list is joined by commas.
+//! The contents of each cell, formatted like Go's templates: a missing pointer is `<nil>`, a list is joined by commas.
 
 use api::Resource;
 use api::kubernetes::LabelSelector;
@@ -8,13 +8,13 @@ use api::yaml::go_float;
 use std::fmt::Display;
 use std::fmt::Write as _;
 
-/// Longest list of networks in a cell.
+/// The maximum length of a list of networks in a cell.
 const LONGEST_LIST: usize = 80;
 
-/// What a table needs to know beyond the objects themselves.
+/// Data that tables need beyond the objects themselves.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The AS number of nodes that have none of their own.
+    /// The AS number for nodes without one of their own.
     pub as_number: String,
 }
 
@@ -145,7 +145,7 @@ fn join_map(map: &StringMap) -> String {
     pairs.join(",")
 }
 
-/// Cuts a long list off, with dots to show it.
+/// Truncates a long list and marks that with dots.
 fn cut(text: &str) -> String {
     if text.len() <= LONGEST_LIST {
         return text.to_owned();
@@ -154,7 +154,7 @@ fn cut(text: &str) -> String {
     format!("{}...", &text[..end])
 }
 
-/// A selector over labels as Kubernetes' own types print themselves.
+/// Formats a label selector like Kubernetes' own types.
 fn pod_selector(selector: &LabelSelector) -> String {
     let mut text = "&LabelSelector{MatchLabels:map[string]string{".to_owned();
     // Writing to a string cannot fail.

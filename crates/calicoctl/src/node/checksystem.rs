@@ -1,7 +1,7 @@
 //! `calicoctl node checksystem`: whether this machine's kernel has what Calico needs.
 //!
 //! A feature may be loaded, loadable, built in, or only named in the kernel's configuration: any one of these will do.
-//! Which features are needed depends on what filters packets, iptables or nftables.
+//! Which features are needed depends on the dataplane, iptables or nftables.
 
 use crate::context::Context;
 use crate::failure::{Failure, Result};
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// The oldest kernel that will do.
+/// The oldest supported kernel.
 const OLDEST: [u32; 3] = [2, 6, 24];
 
-/// What filters packets.
+/// The dataplane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Dataplane {
     /// iptables and IP sets.
@@ -30,23 +30,23 @@ impl Dataplane {
     }
 }
 
-/// Who needs a feature.
+/// Where a feature is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// Every node.
     All,
-    /// Nodes whose packets are filtered by this.
+    /// Nodes with this dataplane.
     Only(Dataplane),
-    /// Some uses of Calico.
+    /// Some uses of Calico only.
     Some,
 }
 
-/// A feature of the kernel.
+/// A kernel feature.
 struct Feature {
     name: &'static str,
-    /// Other names of the same module.
+    /// Alternative names of the same module.
     others: &'static [&'static str],
-    /// Options of the kernel's configuration, one of which is enough.
+    /// Options of the kernel configuration, any of which suffices.
     options: &'static [&'static str],
     need: Need,
 }
@@ -85,8 +85,8 @@ impl Feature {
     }
 }
 
-/// Calico's list in Calico's order, then what only nftables needs. IPVS is for kube-proxy's mode of that name, and virtual
-/// functions are for devices that are handed to machines: neither keeps a node from running.
+/// Calico's list in Calico's order, then what only nftables needs. IPVS is for kube-proxy's IPVS mode, and virtual
+/// functions are for devices passed through to virtual machines: a node runs without either.
 const FEATURES: &[Feature] = &[
     feature("ip_set", &["CONFIG_IP_SET"]),
     feature("ip6_tables", &["CONFIG_IP6_NF_IPTABLES"]).optional(),
@@ -126,21 +126,21 @@ const FEATURES: &[Feature] = &[
     feature("nft_fib", &["CONFIG_NFT_FIB_INET", "CONFIG_NFT_FIB_IPV4"]).or(&["nft_fib_inet"]).for_nftables(),
 ];
 
-/// What this machine's kernel says about itself; a test says something else.
+/// The facts about a machine's kernel: this machine's, or a test's.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// Its version, such as `6.1.0-13-amd64`.
+    /// The kernel version, such as `6.1.0-13-amd64`.
     pub release: String,
     /// `modules.dep` and `modules.builtin`: a path per module.
     pub module_files: String,
     /// The modules that are loaded, or built in and visible, with underscores in their names.
     pub loaded: BTreeSet<String>,
-    /// Its configuration, as far as it can be found.
+    /// The kernel configuration, as far as it can be found.
     pub configuration: String,
 }
 
 impl Host {
-    /// Looks at this machine, and at this configuration instead of the usual ones.
+    /// Reads the facts of this machine, with this configuration file instead of the usual ones if given.
     ///
     /// # Errors
     /// When the given configuration cannot be read. Everything else may be missing.
@@ -184,7 +184,7 @@ impl Host {
     }
 }
 
-/// The configuration of the running kernel, from where distributions keep it, or from the kernel itself.
+/// The configuration of the running kernel, from where distributions store it, or from the kernel itself.
 fn configuration(release: &str) -> String {
     let places = [
         "/usr/src/linux/.config".to_owned(),
@@ -198,13 +198,13 @@ fn configuration(release: &str) -> String {
     }
     let mut text = String::new();
     if let Ok(file) = std::fs::File::open("/proc/config.gz") {
-        // The kernel's own copy is a few hundred kilobytes; what is cut off is not found, which is the safe side.
+        // The kernel's own copy is a few hundred kilobytes; options beyond the limit are not found, which is safe.
         let _ = flate2::read::GzDecoder::new(file).take(16 << 20).read_to_string(&mut text);
     }
     text
 }
 
-/// The dataplane to judge by: the one that was named, or the one that this kernel can do, iptables first.
+/// The dataplane to check for: the named one, or the first that this kernel supports, iptables before nftables.
 fn chosen(host: &Host, named: Option<Dataplane>) -> Dataplane {
     let can = |dataplane: Dataplane| {
         FEATURES.iter().all(|feature| !feature.is_needed(dataplane) || host.has(feature))
@@ -215,7 +215,7 @@ fn chosen(host: &Host, named: Option<Dataplane>) -> Dataplane {
     })
 }
 
-/// Prints what is there and what is not, and judges by a dataplane.
+/// Prints which features are present, and checks those that a dataplane needs.
 ///
 /// # Errors
 /// When something that Calico needs is missing.
@@ -238,7 +238,7 @@ pub fn check(host: &Host, named: Option<Dataplane>, context: &mut Context) -> Re
     for feature in FEATURES {
         let name = feature.name;
         let is_needed = feature.is_needed(dataplane);
-        // What only nftables needs is not in Calico's list.
+        // Features that only nftables needs are not in Calico's list.
         if !is_needed && feature.need == Need::Only(Dataplane::Nftables) {
             continue;
         }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_judged_by_what_it_can_do() {
+    fn a_kernel_is_judged_by_its_features() {
         let names = |dataplane: Dataplane| {
             let needed = FEATURES.iter().filter(|feature| feature.is_needed(dataplane));
             needed.map(|feature| feature.name.to_owned()).collect::<BTreeSet<_>>()
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_may_be_found_anywhere() {
+    fn a_feature_counts_wherever_it_is_found() {
         let reject = FEATURES.iter().find(|feature| feature.name == "ipt_REJECT").expect("a feature");
         let vfio = FEATURES.iter().find(|feature| feature.name == "vfio-pci").expect("a feature");
         let loaded = |name: &str| Host { loaded: [name.to_owned()].into(), ..Host::default() };

@@ -1,7 +1,7 @@
-//! `calicoctl node diags`: what one wants to know about this machine's node, in one archive.
+//! `calicoctl node diags`: everything useful about this machine's node, in one archive.
 //!
-//! Tools that are missing are reported and left out. It starts no container and fetches no image: what a container could report
-//! is asked of the node's own, if it runs.
+//! Missing tools are reported and left out. No container is started and no image is fetched: what needs a container is
+//! read from the node's own, if it runs.
 
 use crate::archive;
 use crate::context::Context;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const RUNTIMES: [&str; 3] = ["docker", "nerdctl", "crictl"];
 
-/// What is announced, run, and kept as a file.
+/// Announcement, command and file of each query.
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("Dumping routes (IPv4)", "ip -4 route", "ipv4_route"),
     ("Dumping routes (IPv6)", "ip -6 route", "ipv6_route"),
@@ -30,10 +30,10 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Collects everything below a new folder of `temporary`, and packs it.
+/// Collects everything in a new folder below `temporary`, and packs it.
 ///
 /// # Errors
-/// When the folder cannot be made. Everything else that fails is reported and left out.
+/// When the folder cannot be created. Any other failure is reported, and its part left out.
 pub async fn collect(log_dir: &Path, temporary: &Path, context: &mut Context) -> Result<()> {
     let programs = Programs::of(context);
     context.print("Collecting diagnostics\n")?;
@@ -81,7 +81,7 @@ pub async fn collect(log_dir: &Path, temporary: &Path, context: &mut Context) ->
     ))
 }
 
-/// A folder for this run that nobody else can look into.
+/// Creates a folder for this run that other users cannot read.
 fn new_folder(temporary: &Path) -> std::io::Result<PathBuf> {
     let moment = jiff::Timestamp::now().as_nanosecond();
     for attempt in 0..100 {
@@ -119,7 +119,7 @@ fn text(report: &Report) -> String {
     String::from_utf8_lossy(&report.output).trim_end().to_owned()
 }
 
-/// Asks Felix to write its statistics to its log, where it is one that understands the question.
+/// Asks Felix to write its statistics to its log, if the process handles the signal.
 fn signal_felix(context: &mut Context) -> Result<()> {
     use rustix::process::{Pid, Signal, kill_process};
     let mut asked = 0;
@@ -129,7 +129,7 @@ fn signal_felix(context: &mut Context) -> Result<()> {
             continue;
         };
         let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-        // Without a handler the signal would end the process.
+        // Without a handler, the signal would end the process.
         if is_felix(read("comm").trim(), &read("cmdline")) && catches_user_signal(&read("status")) {
             asked += usize::from(kill_process(pid, Signal::USR1).is_ok());
         }
@@ -151,7 +151,7 @@ fn catches_user_signal(status: &str) -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << 9) != 0)
 }
 
-/// The sets of the kernel, asked of the node's container: the machine itself may lack the tool.
+/// The kernel's sets, read from the node's container: the machine itself may lack the tool.
 async fn container_sets(
     programs: &Programs,
     runtime: Option<&str>,
@@ -199,7 +199,7 @@ fn copy_logs(log_dir: &Path, target: &Path, context: &mut Context) -> Result<()>
         .map_err(|error| Failure::new(format!("Error creating log directory: {error}")))
 }
 
-/// Copies files and folders; links, sockets and the like are not logs.
+/// Copies files and folders; links, sockets and other special files are not logs.
 fn copy_tree(source: &Path, target: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(target)?;
     for entry in std::fs::read_dir(source)? {
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_felix_with_a_handler_is_asked() {
+    fn only_a_felix_with_a_handler_is_signalled() {
         assert!(catches_user_signal("Name:\tx\nSigCgt:\t0000000000000200\n"));
         assert!(!catches_user_signal("SigCgt:\t0000000000000100\n"));
         assert!(!catches_user_signal(""));

@@ -1,6 +1,6 @@
 //! `calicoctl node run`: starts the node container with Docker, for a cluster on etcd.
 //!
-//! In Kubernetes nodes are started by the manifests, and this refuses to. Nothing secret is put on the command line:
+//! In Kubernetes, manifests start nodes, so this command refuses to. Secrets are never put on the command line:
 //! certificates are mounted as files.
 
 use super::{RunArgs, require_root};
@@ -22,9 +22,9 @@ const CA_CERT_FILE: &str = "/etc/calico/certs/ca_cert.crt";
 const FELIX_FILE: &str = "/etc/calico/felix.cfg";
 const FIRST_FOUND: &str = "first-found";
 
-/// What the container logs when it is up.
+/// The container's log message when it is up.
 const STARTED: &str = "Calico node started successfully";
-/// How long it may take until then.
+/// How long the start may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: &RunArgs, context: &mut Context) -> Result<()> {
     let programs = Programs::of(context);
     prepare_machine(&programs, context).await?;
     context.print("Removing old calico-node container (if running).\n")?;
-    // There usually is none.
+    // There usually is no such container.
     let _ = programs.run("docker", &["rm", "-f", "calico-node"]).await;
     context.print(&format!(
         "Running the following command to start calico-node:\n\n{line}\n\n\
@@ -103,7 +103,7 @@ async fn check(args: &RunArgs) -> Result<Option<u32>> {
     Ok(as_number)
 }
 
-/// A number, or two of 16 bits with a dot between.
+/// Parses a number, or two 16-bit numbers with a dot in between.
 fn as_number(text: &str) -> Option<u32> {
     match text.split_once('.') {
         Some((high, low)) => {
@@ -148,12 +148,12 @@ fn hostname() -> Result<String> {
     }
 }
 
-/// The whole command, the program first.
+/// The complete command, starting with the program.
 fn container_command(args: &RunArgs, name: &str, as_number: Option<u32>, etcd: &EtcdSettings) -> Vec<String> {
     let mut variables: BTreeMap<&str, String> = BTreeMap::from([
         ("NODENAME", name.to_owned()),
         ("CALICO_NETWORKING_BACKEND", args.backend.clone()),
-        // Only Kubernetes has pods to give a network to.
+        // Pods exist only in Kubernetes.
         ("CALICO_MANAGE_CNI", "false".to_owned()),
         ("ETCD_ENDPOINTS", etcd.endpoints.clone()),
         ("ETCD_DISCOVERY_SRV", etcd.discovery_srv.clone()),
@@ -199,7 +199,7 @@ fn container_command(args: &RunArgs, name: &str, as_number: Option<u32>, etcd: &
     }
     let mut command: Vec<String> =
         ["docker", "run", "--net=host", "--privileged", "--name=calico-node"].map(str::to_owned).to_vec();
-    // An init system restarts what ends; otherwise Docker does.
+    // An init system restarts the service itself; otherwise Docker does.
     let manner: &[&str] = if args.init_system { &["--rm"] } else { &["-d", "--restart=always"] };
     command.extend(manner.iter().map(|word| (*word).to_owned()));
     for (variable, value) in variables {
@@ -212,7 +212,7 @@ fn container_command(args: &RunArgs, name: &str, as_number: Option<u32>, etcd: &
     command
 }
 
-/// What the container cannot do from inside: modules, forwarding, room for connections.
+/// Does what the container cannot do from inside: loads modules, enables forwarding, raises the limit of connections.
 async fn prepare_machine(programs: &Programs, context: &mut Context) -> Result<()> {
     let is_container = context.surroundings.environment.variable("CALICO_CTL_CONTAINER");
     if is_container.is_some_and(|value| !value.is_empty()) {
@@ -221,7 +221,7 @@ async fn prepare_machine(programs: &Programs, context: &mut Context) -> Result<(
     context.print("Running command to load modules: modprobe -a xt_set ip6_tables\n")?;
     let report = programs.run("modprobe", &["-a", "xt_set", "ip6_tables"]).await;
     if !report.succeeded {
-        // They may be built in.
+        // The modules may be built in.
         tracing::warn!(output = %String::from_utf8_lossy(&report.output), "modprobe failed");
     }
     context.print("Enabling IPv4 forwarding\n")?;
@@ -254,7 +254,7 @@ async fn start(programs: &Programs, arguments: &[String]) -> Result<()> {
     Err(shown(&output.status.to_string(), &String::from_utf8_lossy(&text)))
 }
 
-/// Shows the container's log until it says that it is up.
+/// Shows the container's log until it reports that it is up.
 async fn follow(programs: &Programs, context: &mut Context) -> Result<()> {
     let unreadable = |reason: String| failed(format!(" unable to check calico/node logs: {reason}"));
     let mut command = programs.command("docker").map_err(unreadable)?;

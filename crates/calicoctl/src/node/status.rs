@@ -6,12 +6,12 @@ use bird_control::{BirdError, Peer};
 use model::IpVersion;
 use std::path::{Path, PathBuf};
 
-/// Where to look; a test looks elsewhere.
+/// Where to look for processes and sockets; tests use other places.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The processes, as the kernel shows them.
+    /// The path of /proc.
     pub processes: PathBuf,
-    /// The folders that may hold BIRD's sockets, the first one first.
+    /// The folders that may contain BIRD's sockets, in order of preference.
     pub sockets: Vec<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ impl Default for Host {
 /// Prints the report.
 ///
 /// # Errors
-/// When Calico is not running, or BIRD gives no proper answer.
+/// When Calico is not running, or BIRD's answer is not valid.
 pub async fn report(host: &Host, context: &mut Context) -> Result<()> {
     let commands = commands(&host.processes);
     if !commands.iter().any(|command| is_calico(command)) {
@@ -47,7 +47,7 @@ pub async fn report(host: &Host, context: &mut Context) -> Result<()> {
             } else if both_families {
                 print_peers(IpVersion::V6, "bird.ctl", host, context).await?;
             } else if host.sockets.iter().any(|folder| folder.join("bird6.ctl").exists()) {
-                // The native speaker answers for both families, at two sockets.
+                // The native speaker answers for both families, on two sockets.
                 print_peers(IpVersion::V6, "bird6.ctl", host, context).await?;
             } else {
                 context.print("\nINFO: BIRDv6 process: 'bird6' is not running.\n")?;
@@ -57,7 +57,7 @@ pub async fn report(host: &Host, context: &mut Context) -> Result<()> {
     context.print("\n")
 }
 
-/// Prints the peers of one family. True when the same BIRD has peers of the other family, too.
+/// Prints the peers of one family. True if the same BIRD also has peers of the other family.
 async fn print_peers(family: IpVersion, socket: &str, host: &Host, context: &mut Context) -> Result<bool> {
     let version = family.number();
     context.print(&format!("\nIPv{version} BGP status\n"))?;
@@ -100,7 +100,7 @@ fn table(peers: &[Peer]) -> String {
     format!("{edge}{}{edge}{body}{edge}", line(&TITLES))
 }
 
-/// The arguments of every process. Processes that end meanwhile, and threads of the kernel, have none.
+/// The arguments of every process. Kernel threads, and processes that end meanwhile, have none.
 fn commands(processes: &Path) -> Vec<Vec<String>> {
     let Ok(entries) = std::fs::read_dir(processes) else { return Vec::new() };
     let is_process = |entry: &std::fs::DirEntry| {
@@ -117,7 +117,7 @@ fn commands(processes: &Path) -> Vec<Vec<String>> {
     arguments.collect()
 }
 
-/// The name of the program, without the folder that it was started from.
+/// The program's name, without its folder.
 fn program(command: &[String]) -> &str {
     command.first().map_or("", |path| path.rsplit('/').next().unwrap_or(path))
 }

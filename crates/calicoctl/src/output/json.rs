@@ -7,14 +7,14 @@ use std::io;
 /// The value as text, without a line break at the end.
 ///
 /// # Errors
-/// Never for objects made of our types; the signature is serde's.
+/// Never for objects of our types; the signature is serde's.
 pub(crate) fn to_string<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
     let mut out = Vec::with_capacity(1024);
     value.serialize(&mut Serializer::with_formatter(&mut out, GoPretty(PrettyFormatter::new())))?;
     String::from_utf8(out).map_err(serde::ser::Error::custom)
 }
 
-/// The layout is that of serde_json; what differs is that Go escapes the characters that mean something in HTML.
+/// The layout is serde_json's; only Go's escapes of the characters with a meaning in HTML are added.
 struct GoPretty(PrettyFormatter<'static>);
 
 impl Formatter for GoPretty {
@@ -68,7 +68,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn layout_and_escapes_are_those_of_go() {
+    fn layout_and_escapes_match_go() {
         let value = json!({"a": "x && y < 'z'", "b": [], "c": {}, "d": [1, {"e": "\u{2028}\n"}]});
         let expected = "{\n  \"a\": \"x \\u0026\\u0026 y \\u003c 'z'\",\n  \"b\": [],\n  \"c\": {},\n  \"d\": [\n    1,\n    {\n      \"e\": \"\\u2028\\n\"\n    }\n  ]\n}";
         assert_eq!(super::to_string(&value).unwrap(), expected);

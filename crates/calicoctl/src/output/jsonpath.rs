@@ -1,11 +1,11 @@
 //! kubectl's JSONPath: `-o jsonpath='{range .items[*]}{.metadata.name}{"\n"}{end}'`.
 //!
-//! It is a dialect of its own (text outside of braces is printed, `range` and `end`, a dot in a name is written `\.`), so
-//! crates for the standard do not read it. A path that leads nowhere prints nothing, as in kubectl.
+//! It is a dialect of its own (text outside braces is printed, `range` and `end`, a dot in a name is written `\.`), so
+//! crates for the standard cannot parse it. A path that finds nothing prints nothing, as in kubectl.
 //!
-//! - [`parse`]: the template as a value, or what is wrong with it.
-//! - [`walk`]: which values a path finds.
-//! - this file: what is printed of them.
+//! - [`parse`]: the template as a value, or its mistake.
+//! - [`walk`]: the values that a path finds.
+//! - this file: prints them.
 
 mod parse;
 mod walk;
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use parse::{Part, Template};
 use serde_json::Value;
 
-/// What the template prints about an object.
+/// Renders the template for an object.
 ///
 /// # Errors
 /// When the template is wrong.
@@ -45,7 +45,7 @@ fn print(parts: &[Part], root: &Value, current: &Value, out: &mut String) -> Res
     Ok(())
 }
 
-/// A value as kubectl prints it: text as it is, everything else as JSON.
+/// A value as kubectl prints it: strings as they are, everything else as JSON.
 fn text(value: &Value) -> Result<String> {
     Ok(match value {
         Value::String(text) => text.clone(),
@@ -125,7 +125,7 @@ mod tests {
             (r#"{.items[?(@.ready != true)].metadata.name}"#, "127.0.0.2"),
             (r#"{.users[?(@.user.username)].name}"#, "e2e"),
             (r#"{.items[?(@.status.addresses[0].address == "127.0.0.2")].metadata.name}"#, "127.0.0.2"),
-            // The root, the current value, and what is not there.
+            // The root, the current value, and missing fields.
             ("{$.kind} {@.kind}", "List List"),
             ("{range .users[*]}{@.name}{' '}{$.kind};{end}", "myself List;e2e List;"),
             (
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_template_says_where() {
+    fn a_wrong_template_is_reported_with_its_position() {
         for (template, message) in [
             ("{.kind", "unclosed action"),
             ("{range .items[*]}{.x}", "unexpected end of text: a range lacks its {end}"),

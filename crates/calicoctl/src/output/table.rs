@@ -5,21 +5,21 @@ use crate::failure::{Failure, Result};
 use crate::kinds::{KindEntry, Settings, cell, entry_of};
 use api::Resource;
 
-/// Which columns a table has.
+/// The columns of a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice<'a> {
-    /// Those of the short table.
+    /// The short table's.
     Narrow,
-    /// Those of the wide table.
+    /// The wide table's.
     Wide,
-    /// These.
+    /// The named columns.
     Custom(&'a [String]),
 }
 
 /// The tables of the answers.
 ///
 /// # Errors
-/// When a column is not one of the kind's.
+/// When the kind does not have one of the columns.
 pub(crate) fn render(
     answers: &[Answer],
     choice: &Choice<'_>,
@@ -43,7 +43,7 @@ pub(crate) fn render(
     Ok(out)
 }
 
-/// A table whose rows come one after another: columns keep the width that they once had, and grow where a cell needs it.
+/// A table whose rows are printed one at a time: columns keep their width, and grow when a cell needs it.
 #[derive(Debug)]
 pub(crate) struct Growing<'a> {
     columns: Vec<&'a str>,
@@ -54,13 +54,13 @@ impl<'a> Growing<'a> {
     /// A table without rows.
     ///
     /// # Errors
-    /// When a column is not one of the kind's.
+    /// When the kind does not have one of the columns.
     pub(crate) fn new(entry: &KindEntry, choice: &Choice<'a>, with_namespace: bool) -> Result<Self> {
         let columns = headings(entry, choice, with_namespace)?;
         Ok(Self { widths: vec![tabwriter::MINIMUM; columns.len()], columns })
     }
 
-    /// The titles and these rows, aligned together.
+    /// The titles and the first rows, aligned together.
     pub(crate) fn begin(&mut self, resources: &[Resource], settings: &Settings) -> String {
         let titles: Vec<String> = self.columns.iter().map(|column| (*column).to_owned()).collect();
         let mut lines = vec![titles];

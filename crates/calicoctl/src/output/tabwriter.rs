@@ -1,15 +1,15 @@
-//! Columns aligned with spaces, by the rules of Go's elastic tabs: a cell ends at a tab, and a column is as wide as the
-//! widest of the cells that stand in it on neighbouring lines.
+//! Columns aligned with spaces, by the rules of Go's elastic tabs: a cell ends at a tab, and a column is as wide as its
+//! widest cell on adjacent lines.
 //!
-//! What stands after the last tab of a line belongs to no column.
+//! Text after the last tab of a line belongs to no column.
 
-/// Narrowest column.
+/// The minimum width of a column.
 pub(super) const MINIMUM: usize = 5;
 
-/// Spaces after the widest cell.
+/// The number of spaces after the widest cell.
 pub(super) const PADDING: usize = 3;
 
-/// The text with its tabs replaced.
+/// The text with its tabs replaced by spaces.
 #[must_use]
 pub(crate) fn align(text: &str) -> String {
     let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();

@@ -1,10 +1,10 @@
 //! Go templates over the objects, with the field names of Calico's Go types.
 //!
-//! Our objects know the names of JSON (`ipNetworks`), templates use those of Go (`IPNetworks`); the two differ in case
-//! only, so every name that the template mentions is looked up without regard to case. Fields that Go embeds are found
-//! where Go promotes them to: `.Name` is `.ObjectMeta.Name` is `metadata.name`. Maps with names of the user's own
-//! (labels) are left as they are. A field that an object does not have is its type's zero where the schema gives the
-//! type, as in Go.
+//! Our objects have the names of JSON (`ipNetworks`), templates use those of Go (`IPNetworks`); the two differ in case
+//! only, so every name that the template mentions is looked up case-insensitively. Fields of embedded Go structs are
+//! available where Go promotes them: `.Name` is `.ObjectMeta.Name` is `metadata.name`. Maps with user-defined keys
+//! (labels) are left as they are. A missing field has the zero value of its type if the schema gives the type, as in
+//! Go.
 
 use super::Answer;
 use crate::failure::{Failure, Result};
@@ -15,10 +15,10 @@ use serde_json::{Map, Value as Json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The output of a template.
+/// Renders a template.
 ///
 /// # Errors
-/// When the template is wrong, or asks for something that is not there.
+/// When the template is wrong, or refers to something that does not exist.
 pub(crate) fn render(text: &str, answers: &[Answer], settings: &Settings) -> Result<String> {
     check_ends(text)?;
     let names = Names::of(text);
@@ -58,7 +58,7 @@ pub(crate) fn render(text: &str, answers: &[Answer], settings: &Settings) -> Res
     template.execute_to_string(&Value::List(data.into())).map_err(|error| wrong(&error))
 }
 
-/// Refuses a template that ends inside a block; the library would take the end of the text for the block's.
+/// Refuses a template that ends inside a block; the library would treat the end of the text as the block's end.
 fn check_ends(text: &str) -> Result<()> {
     let mut open = 0_usize;
     let mut rest = text;
@@ -79,7 +79,7 @@ fn check_ends(text: &str) -> Result<()> {
     }
 }
 
-/// How long an action is, up to its closing braces; those in quotes do not count.
+/// The length of an action up to its closing braces; braces in quotes do not count.
 fn action_length(text: &str) -> usize {
     let mut quote = None;
     let mut escaped = false;
@@ -130,7 +130,7 @@ fn joined(arguments: &[Value], expected: usize) -> std::result::Result<Value, Te
 struct Names(BTreeSet<String>);
 
 impl Names {
-    /// Every word after a point. Some may be in text or strings; those do no harm.
+    /// Collects every word after a dot. Some may be in text or strings; those do no harm.
     fn of(template: &str) -> Self {
         let mut names = BTreeSet::new();
         for (place, _) in template.match_indices('.') {
@@ -143,7 +143,7 @@ impl Names {
         Self(names)
     }
 
-    /// Puts a value under every spelling of its name that the template uses, or under its own.
+    /// Inserts a value under every spelling of its name that the template uses, or under its own name.
     fn insert(&self, fields: &mut BTreeMap<Arc<str>, Value>, name: &str, value: Value) {
         let mut used = false;
         for spelling in self.0.iter().filter(|spelling| spelling.eq_ignore_ascii_case(name)) {
@@ -155,11 +155,11 @@ impl Names {
         }
     }
 
-    /// A whole object, with what Go embeds promoted.
+    /// A whole object, with embedded fields promoted as in Go.
     fn object(&self, json: &Json, schema: &Map<String, Json>) -> Value {
         let Json::Object(top) = json else { return self.value(json, None) };
         let mut fields = BTreeMap::new();
-        // Promoted fields first: the object's own win.
+        // Promoted fields first: the object's own fields override them.
         if let Some(Json::Object(metadata)) = top.get("metadata") {
             let inner = self.metadata(metadata);
             for (name, value) in &inner {
@@ -237,7 +237,7 @@ impl Names {
                 let inner = schema.and_then(|schema| schema.get("items")).and_then(Json::as_object);
                 Value::List(items.iter().map(|item| self.value(item, inner)).collect::<Vec<_>>().into())
             }
-            // A map whose names are the user's own has no properties in its schema.
+            // A map with user-defined keys has no properties in its schema.
             Json::Object(map) if schema.is_some_and(|schema| !schema.contains_key("properties")) => {
                 own_names(map)
             }
@@ -251,8 +251,7 @@ fn own_names(map: &Map<String, Json>) -> Value {
     Value::Map(Arc::new(names.fields(map, None)))
 }
 
-/// What Go has in a field of this type when nothing was set; nothing at all for objects and numbers, which may be
-/// pointers there.
+/// The zero value of a field of this type in Go; `None` for objects and numbers, which may be pointers there.
 fn zero(schema: &Json) -> Value {
     match schema.get("type").and_then(Json::as_str) {
         Some("string") => Value::String("".into()),

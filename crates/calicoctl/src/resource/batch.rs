@@ -1,11 +1,11 @@
-//! A backend that stores many new objects in one step.
+//! A backend wrapper that creates many new objects in one step.
 //!
-//! While one transaction is under way, the objects that are ready for the next one wait; so the batches are as large as the
-//! store is slow, and a single object waits for nobody. A batch that meets an object that is there already is done
-//! over one by one, and no further batches are tried: the input is probably an update.
+//! While one transaction is in flight, objects for the next one accumulate; so batches grow with the store's latency,
+//! and a single object never waits for others. When a batch contains an object that already exists, its objects are
+//! created one by one, and no further batches are tried: the input is probably an update.
 //!
-//! It also remembers the tiers that it saw, because every policy asks for its own. It lives for one command and must not
-//! live longer: what it remembers is not looked up again until this command changes it.
+//! It also caches the tiers that it read, because every policy looks up its tier. It lives for one command and must not
+//! live longer: cached tiers are not read again until this command changes them.
 
 use api::Kind;
 use async_trait::async_trait;
@@ -16,16 +16,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
-/// Most objects in one step. Each may need two conditions, of which etcd takes 128.
+/// The maximum number of objects in one step. Each may need two conditions, and etcd accepts 128.
 const MAX_BATCH: usize = 60;
 
-/// What waits for its turn.
+/// An object that waits for its batch.
 struct Waiting {
     entry: KvPair,
     done: oneshot::Sender<Option<Result<KvPair>>>,
 }
 
-/// The backend around another one.
 pub(crate) struct Batching {
     inner: Arc<dyn Backend>,
     waiting: Mutex<VecDeque<Waiting>>,
@@ -35,7 +34,7 @@ pub(crate) struct Batching {
 }
 
 impl Batching {
-    /// Batches the new objects that go to this backend.
+    /// Batches the creation of objects in this backend.
     #[must_use]
     pub(crate) fn new(inner: Arc<dyn Backend>) -> Self {
         Self {
@@ -51,7 +50,7 @@ impl Batching {
         !self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Forgets what is about to change.
+    /// Drops a cached tier that is about to change.
     fn forget(&self, key: &Key) {
         self.tiers.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.to_string());
     }
@@ -62,7 +61,7 @@ impl Batching {
         waiting.drain(..count).collect()
     }
 
-    /// Works on what waits until nothing does. A waiter that has to do its own work gets `None`.
+    /// Creates waiting objects until none are left. A waiter that has to create its object itself gets `None`.
     async fn work(&self) {
         loop {
             let batch = self.take_batch();
@@ -80,7 +79,7 @@ impl Batching {
             match outcome {
                 Ok(Some(stored)) => {
                     for (done, stored) in waiting.into_iter().zip(stored) {
-                        // Who does not wait any more needs no answer.
+                        // A receiver that is gone needs no answer.
                         let _ = done.send(Some(Ok(stored)));
                     }
                 }
@@ -107,9 +106,9 @@ impl Backend for Batching {
         let (done, answer) = oneshot::channel();
         let item = Waiting { entry: entry.clone(), done };
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(item);
-        // Others that are ready come first, so that they are in the same batch.
+        // Let other tasks that are ready enqueue first, so that they join the same batch.
         tokio::task::yield_now().await;
-        // Looked at again afterwards: something may have come between the last look and the end of the work.
+        // Checked again afterwards: an object may have been added between the last check and the end of the work.
         while self.has_waiting() && !self.is_busy.swap(true, Ordering::AcqRel) {
             self.work().await;
             self.is_busy.store(false, Ordering::Release);

@@ -1,7 +1,8 @@
 //! `convert`: files of Calico's first API version and Kubernetes' network policies, as objects of the current version.
 //!
-//! Objects that are current already pass through. Calico's own tool has dropped this command; it stays here for old files
-//! that somebody still has. Workload endpoints of the first version are refused: orchestrators make them, people do not.
+//! Objects that are current already are passed through. Calico's own tool has dropped this command; it stays here for
+//! users who still have old files. Workload endpoints of the first version are refused: orchestrators create them, not
+//! users.
 
 mod names;
 mod v1;
@@ -16,7 +17,7 @@ use api::kind::API_VERSION;
 use api::{Kind, NetworkPolicy, Resource};
 use serde_json::Value;
 
-/// The beginning of the names of policies that stand for Kubernetes' own.
+/// The prefix of the names of policies that represent Kubernetes policies.
 const KUBERNETES_POLICY: &str = "knp.default.";
 
 /// Flags of `convert`.
@@ -35,7 +36,7 @@ pub(crate) struct ConvertArgs {
     /// Do not check the converted resources.
     #[arg(long)]
     pub ignore_validation: bool,
-    /// Accepted as everywhere; nothing is connected to.
+    /// Accepted for consistency; no connection is made.
     #[command(flatten)]
     pub config: ConfigFlag,
 }
@@ -43,7 +44,7 @@ pub(crate) struct ConvertArgs {
 /// Runs `convert`.
 ///
 /// # Errors
-/// What cannot be converted.
+/// When an object cannot be converted.
 pub(crate) fn run(args: &ConvertArgs, context: &mut Context) -> Result<()> {
     let format = match Format::parse(&args.output)? {
         format @ (Format::Yaml | Format::Json) => format,
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &ConvertArgs, context: &mut Context) -> Result<()> {
     if format == Format::Json { context.print("\n") } else { Ok(()) }
 }
 
-/// The objects of a document: itself, the items of a list object, or the items of a bare list.
+/// Appends the objects of a document: itself, the items of a list object, or the items of a bare list.
 fn flatten(value: Value, objects: &mut Vec<Value>) {
     match value {
         Value::Array(items) => items.into_iter().for_each(|item| flatten(item, objects)),
@@ -100,11 +101,11 @@ fn flatten(value: Value, objects: &mut Vec<Value>) {
 fn validate(resource: &Resource) -> std::result::Result<(), String> {
     let mut checked = resource.clone();
     checked.set_defaults();
-    // A policy of Kubernetes keeps a name that only Kubernetes may use.
+    // A Kubernetes policy keeps its name, whose prefix is reserved for Kubernetes.
     checked.validate().map_err(|errors| format!("the converted object is not valid: {errors}"))
 }
 
-/// The object in the current version, and what was left out of it.
+/// The object in the current version, and the list of what was left out.
 fn converted(object: &Value) -> std::result::Result<(Resource, Vec<String>), String> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));

@@ -1,4 +1,4 @@
-//! `delete`: objects by name, or those of a file.
+//! `delete`: deletes objects by name, or those of a file.
 
 use super::operations::{self, Refusal};
 use super::report::Results;
@@ -30,7 +30,7 @@ pub(crate) struct DeleteArgs {
     /// Count resources that do not exist as deleted.
     #[arg(long, short = 's')]
     pub skip_not_exists: bool,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -47,10 +47,10 @@ pub(crate) struct DeleteArgs {
 /// Runs `delete`.
 ///
 /// # Errors
-/// What could not be deleted.
+/// When some objects could not be deleted.
 pub(crate) async fn run(args: &DeleteArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
-    // Each object with the version that the file says; any version where it says none.
+    // Each object with the version that the file names; any version if it names none.
     let targets: Vec<(Identity, String)> = match args.files.is_given() {
         false => from_words(&args.words, namespaces)?
             .into_iter()

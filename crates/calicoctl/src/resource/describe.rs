@@ -1,7 +1,8 @@
-//! `describe`: objects for reading. Rules are lines; what else the datastore knows stands beside the object: the endpoints
-//! that a policy selects, the policies that apply to an endpoint, the blocks of a pool or a node.
+//! `describe`: objects in a readable form. Rules are lines, and each object is followed by what else the datastore
+//! knows about it: the endpoints that a policy selects, the policies that apply to an endpoint, the blocks of a pool or
+//! a node.
 //!
-//! - this file: what is asked of the datastore.
+//! - this file: reads the datastore.
 //! - [`page`]: an object and those facts as text; pure.
 //! - [`rules`]: a rule as a line; pure.
 
@@ -24,7 +25,7 @@ use client::{Client, ListQuery};
 use model::ListOptions;
 use page::Facts;
 
-/// What decides which policy applies to which endpoint.
+/// The kinds that determine which policy applies to which endpoint.
 const OF_POLICY: [Kind; 9] = [
     Kind::GlobalNetworkPolicy,
     Kind::HostEndpoint,
@@ -58,7 +59,7 @@ pub(crate) struct DescribeArgs {
     /// Only objects with these labels: app=web,tier!=db,env in (a,b), or a selector of Calico's language.
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Show the resources of all namespaces.
@@ -72,7 +73,7 @@ pub(crate) struct DescribeArgs {
 /// Runs `describe`.
 ///
 /// # Errors
-/// What could not be read; the rest is printed all the same.
+/// When something could not be read; the rest is still printed.
 pub(crate) async fn run(args: &DescribeArgs, context: &mut Context) -> Result<()> {
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: args.all_namespaces };
     let labels = Labels::parse(args.selector.as_deref())?;
@@ -115,7 +116,7 @@ pub(crate) async fn run(args: &DescribeArgs, context: &mut Context) -> Result<()
     if problems.is_empty() { Ok(()) } else { Err(Failure::new(problems.join("\n"))) }
 }
 
-/// What is known beside the objects; only what they need is read.
+/// Context for the objects; only what they need is read.
 struct Knowledge {
     cluster: Option<Cluster>,
     usage: Option<usage::Usage>,
@@ -137,7 +138,7 @@ impl Knowledge {
         Ok(knowledge)
     }
 
-    /// What there is to say beside an object.
+    /// The facts to print beside an object.
     fn facts(&self, resource: &Resource, world: Option<&World<'_>>) -> Facts {
         let (kind, namespace, name) = (resource.kind(), resource.namespace(), resource.name());
         let mut facts = Facts::default();
@@ -171,7 +172,7 @@ fn tier_of(resource: &Resource) -> Option<&str> {
     }
 }
 
-/// Policies and endpoints, as far as this user may read them.
+/// Reads policies and endpoints, as far as this user may read them.
 async fn cluster(client: &Client, context: &mut Context) -> Result<Cluster> {
     let mut cluster = Cluster::new();
     for kind in OF_POLICY {

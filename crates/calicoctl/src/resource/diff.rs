@@ -1,4 +1,4 @@
-//! `diff`, and what `--dry-run` shows: what would change, as a unified diff of YAML. Nothing is written.
+//! `diff` and `--dry-run`: show what would change, as a unified diff of YAML. Nothing is written.
 
 mod unified;
 
@@ -33,7 +33,7 @@ pub(crate) struct DiffArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -42,7 +42,7 @@ pub(crate) struct DiffArgs {
     /// Sets, and what is not in them any more.
     #[command(flatten)]
     pub prune: PruneFlags,
-    /// End with 1 if anything differs, and with 2 after a failure.
+    /// Exit with 1 if anything differs, and with 2 after a failure.
     #[arg(long)]
     pub exit_code: bool,
 }
@@ -73,7 +73,7 @@ async fn differences(args: &DiffArgs, context: &mut Context) -> Result<usize> {
     preview(Action::Apply, input, &client, pipeline::DEFAULT_PARALLEL, context).await
 }
 
-/// What would become of one object.
+/// The outcome that a write would have for one object.
 enum Plan {
     Created(String),
     Changed(String),
@@ -83,7 +83,7 @@ enum Plan {
 /// Shows what a writing command would do, and counts the objects that would be created, changed or pruned.
 ///
 /// # Errors
-/// What it would fail with.
+/// With the errors that the command would fail with.
 pub(crate) async fn preview(
     action: Action,
     input: Input,
@@ -152,7 +152,7 @@ pub(crate) async fn preview(
     Results::of(kinds, outcomes).write(verb, context).map(|()| 0)
 }
 
-/// Shows what would be pruned, and counts it.
+/// Shows which objects would be pruned, and counts them.
 fn preview_prune(found: &prune::Candidates, context: &mut Context) -> Result<usize> {
     prune::report_kept(found, context);
     let colours = context.surroundings.colours;
@@ -169,7 +169,7 @@ fn preview_prune(found: &prune::Candidates, context: &mut Context) -> Result<usi
 /// Shows what a delete would do.
 ///
 /// # Errors
-/// What it would fail with.
+/// With the errors that the delete would fail with.
 pub(crate) async fn preview_delete(
     identities: &[Identity],
     skip_not_exists: bool,
@@ -205,7 +205,7 @@ pub(crate) async fn preview_delete(
 /// The difference between an object as it is and as it would be.
 ///
 /// # Errors
-/// Never for objects made of our types; the signature is serde's.
+/// Never for objects of our types; the signature is serde's.
 pub(crate) fn changes(stored: &Resource, new: &Resource, colours: bool) -> Result<String> {
     let identity = Identity::of(stored).to_string();
     Ok(unified(&yaml(stored)?, &yaml(new)?, &identity, "new", colours))
@@ -253,7 +253,7 @@ async fn plan(
     })
 }
 
-/// The object with everything that a write and a read fill in.
+/// The object with all fields that storing and reading it would fill in.
 fn as_stored(mut resource: Resource) -> std::result::Result<Resource, Refusal> {
     let unreadable = |error: serde_json::Error| Refusal::Text(error.to_string());
     resource.set_defaults();

@@ -1,7 +1,8 @@
-//! `edit`: one object in the user's editor, read as strictly as a file, and stored if nobody else changed it meanwhile.
+//! `edit`: opens one object in the user's editor, parses it as strictly as a file, and stores it unless it was changed
+//! meanwhile.
 //!
-//! What the user wrote is never lost: a mistake opens the editor again with the reason above the text, and where the edit
-//! ends without being stored, the file stays and its path is printed.
+//! The user's text is never lost: after a mistake the editor opens again with the reason above the text, and if the
+//! edit ends without being stored, the file is kept and its path is printed.
 
 use super::operations::{self, Refusal};
 use super::target::{Identity, Namespaces, from_words};
@@ -18,14 +19,14 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What stands above every object.
+/// The comment above every object.
 const HEADER: &str = "# Edit the object below. Lines at the top that begin with '#' are ignored. An empty or unchanged file\n\
                       # leaves everything as it is. If the object cannot be stored, the editor opens again with the reason.\n#\n";
 
 /// Flags of `edit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The editor is the one of KUBE_EDITOR, VISUAL or EDITOR, or vi. What was written is kept if it cannot be stored.\n\n\
+    after_help = "The editor is taken from KUBE_EDITOR, VISUAL or EDITOR; the default is vi. Your text is kept if it cannot be stored.\n\n\
                   Examples:\n  calicoctl edit ippool default-ipv4-ippool\n\n  \
                   # With another editor.\n  KUBE_EDITOR=nano calicoctl edit networkpolicy allow-web -n shop"
 )]
@@ -35,7 +36,7 @@ pub(crate) struct EditArgs {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -85,7 +86,7 @@ pub(crate) async fn run(args: &EditArgs, context: &mut Context) -> Result<()> {
                     return context.print(&format!("{} edited\n", name_line(&resource).trim_end()));
                 }
                 Err(Refusal::Store(error)) if matches!(*error, Error::Validation(_)) => error.to_string(),
-                // Another writer, or the datastore: opening the editor again would not help.
+                // A conflict or a datastore failure: opening the editor again would not help.
                 Err(refusal) => return Err(file.kept(&refusal.to_string())),
             },
             Err(_) if is_repeated => return Err(file.kept("no valid changes were saved")),
@@ -95,7 +96,7 @@ pub(crate) async fn run(args: &EditArgs, context: &mut Context) -> Result<()> {
             return Err(file.kept("no valid changes were saved"));
         }
         header = header_with(&mistake);
-        // The places in the message count the lines of the file that the user is about to see.
+        // Line numbers in the message refer to the file that the user is about to see.
         if let Err(mistake) = parse(&body, header.lines().count(), &stored) {
             header = header_with(&mistake);
         }
@@ -121,7 +122,7 @@ fn body_of(text: &str) -> &str {
     rest
 }
 
-/// The object of the text, if it is valid and still the same object. `above` lines stand before the text in its file.
+/// Parses the text, which must be valid and still the same object. `above` lines precede it in the file.
 fn parse(body: &str, above: usize, stored: &Resource) -> std::result::Result<Resource, String> {
     let text = format!("{}{body}", "\n".repeat(above));
     let documents = read("the edited object", text.as_bytes(), Checks::Structure)
@@ -133,7 +134,7 @@ fn parse(body: &str, above: usize, stored: &Resource) -> std::result::Result<Res
     if Identity::of(&resource) != Identity::of(stored) {
         return Err(format!("the kind, namespace and name of {} cannot be changed", Identity::of(stored)));
     }
-    // Removing the version must not hide that another writer was faster.
+    // Deleting the version must not hide a conflict with another writer.
     resource.metadata_mut().resource_version.clone_from(&stored.metadata().resource_version);
     let mut whole = resource.clone();
     whole.set_defaults();
@@ -149,7 +150,7 @@ fn edit(context: &Context, path: &Path) -> Result<()> {
         Some(value).filter(|value| !value.trim().is_empty())
     });
     let editor = named.unwrap_or_else(|| "vi".to_owned());
-    // The variable may hold flags, or quotes: it is a line for the shell, as elsewhere.
+    // The variable may contain flags or quotes: like other tools, pass it to the shell.
     let status = std::process::Command::new("/bin/sh")
         .arg("-c")
         .arg(format!("{editor} \"$1\""))
@@ -163,7 +164,7 @@ fn edit(context: &Context, path: &Path) -> Result<()> {
     }
 }
 
-/// The file that the user edits. Objects may hold what others should not read, so it is the user's alone.
+/// The file that the user edits. Objects may be confidential, so only the user can read it.
 struct Draft {
     path: PathBuf,
 }
@@ -192,7 +193,7 @@ impl Draft {
     }
 
     fn remove(&self) {
-        // A file that cannot be removed is in the folder for temporary files, and holds nothing new.
+        // The file is in the folder for temporary files, and holds nothing new.
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -201,7 +202,7 @@ impl Draft {
         failure
     }
 
-    /// A failure after which the file stays.
+    /// A failure that leaves the file in place and names it.
     fn kept(&self, reason: &str) -> Failure {
         Failure::new(format!(
             "{reason}\nThe edit was not stored. A copy of your changes is in {}",
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_at_the_top_are_not_the_object() {
+    fn comments_at_the_top_are_not_part_of_the_object() {
         assert_eq!(body_of("# a\n#\nkind: x\n# inside\n"), "kind: x\n# inside\n");
         assert_eq!(body_of("# only"), "");
         assert_eq!(body_of("kind: x\n"), "kind: x\n");

@@ -1,4 +1,4 @@
-//! `get`: objects by name, all of a kind, or those of a file, in any format.
+//! `get`: prints objects by name, all of a kind, or those of a file, in any format.
 
 use super::labels::Labels;
 use super::operations::Refusal;
@@ -18,10 +18,10 @@ use model::{IpamConfig, Key, Value};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// How many objects are asked for at once.
+/// How many objects are read at once.
 const PARALLEL: usize = 32;
 
-/// The AS number where the cluster has not been given one.
+/// The AS number of clusters that do not set one.
 const DEFAULT_AS_NUMBER: &str = "64512";
 
 /// Flags of `get`.
@@ -60,20 +60,20 @@ pub(crate) struct GetArgs {
     /// Only objects with these labels: app=web,tier!=db,env in (a,b), or a selector of Calico's language.
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Go on after the objects are shown, and show each change.
+    /// After showing the objects, keep watching and show each change.
     #[arg(long, short = 'w', conflicts_with_all = ["filename", "export"])]
     pub watch: bool,
     /// Show only changes from now on.
     #[arg(long, conflicts_with_all = ["filename", "export"])]
     pub watch_only: bool,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Show the resources of all namespaces.
     #[arg(long, short = 'A', visible_short_alias = 'a')]
     pub all_namespaces: bool,
-    /// Leave out what only means something in this cluster (uid, version, times, namespace); only for resources that are
-    /// asked for by name.
+    /// Leave out fields that only apply to this cluster (uid, version, times, namespace); only for resources that are
+    /// requested by name.
     #[arg(long)]
     pub export: bool,
     /// Where the datastore is.
@@ -84,7 +84,7 @@ pub(crate) struct GetArgs {
 /// Runs `get`.
 ///
 /// # Errors
-/// What could not be read; the rest is printed all the same.
+/// When something could not be read; the rest is still printed.
 pub(crate) async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
     let format = Format::parse(&args.output)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: args.all_namespaces };
@@ -108,8 +108,8 @@ pub(crate) async fn run(args: &GetArgs, context: &mut Context) -> Result<()> {
         return follow(args, &targets, &format, &labels, context).await;
     }
     let opened = context.open(&args.config).await?;
-    // The version is asked for at the same time, so that it costs no wait of its own; when the datastore does not answer
-    // that, the rest is not waited for either.
+    // The version is read at the same time, so that it adds no latency; if the datastore does not answer that request,
+    // the rest is not waited for either.
     let answers = async {
         let requests = targets.iter().map(|target| read(&opened.client, target));
         Ok(futures::stream::iter(requests).buffered(PARALLEL).collect::<Vec<_>>().await)
@@ -156,7 +156,7 @@ async fn follow(
     let config = context.client_config(&args.config)?;
     if config.datastore_type == DatastoreType::Embedded && !is_served(Path::new(&config.embedded_path)) {
         return Err(Failure::new(format!(
-            "an embedded store has one user at a time, so that nothing could change during a watch: serve it with `tortie \
+            "an embedded store has one user at a time, so nothing could change during a watch: serve it with `tortie \
              datastore --data-dir {}`",
             config.embedded_path
         )));
@@ -173,12 +173,12 @@ async fn follow(
     watch::run(args, targets, format, labels, &opened, settings, context).await
 }
 
-/// Whether a server answers for an embedded store.
+/// Whether a server for an embedded store is running.
 fn is_served(folder: &Path) -> bool {
     UnixStream::connect(kvstore_engine::socket_path(folder)).is_ok()
 }
 
-/// Reads one object or all of a kind; also says which entries could not be read.
+/// Reads one object or all of a kind, and reports which entries could not be read.
 pub(super) async fn read(
     client: &Client,
     target: &Identity,
@@ -210,7 +210,7 @@ pub(super) async fn read(
     if *kind == Kind::Tier {
         list.items.sort_by(|one, other| tier_order(one).total_cmp(&tier_order(other)));
     }
-    // An entry that cannot be read is there all the same: readers of the list must know.
+    // An unreadable entry still exists: users of the list must know.
     let unreadable = list
         .invalid
         .iter()
@@ -219,8 +219,8 @@ pub(super) async fn read(
     Ok((Answer::List { kind: *kind, items: list.items, revision: list.revision }, unreadable))
 }
 
-/// The settings of address management that nobody wrote as an object: `ipam configure` and migrations write only the
-/// record that address management reads. Nothing where there is no such record.
+/// The effective settings of address management where no object holds them: `ipam configure` and migrations write only
+/// the record that address management reads. `None` if there is no such record.
 async fn settings_in_force(client: &Client) -> std::result::Result<Option<Resource>, Refusal> {
     let record: IpamConfig = match client.backend().get(&Key::IpamConfig, None).await {
         Ok(entry) => match entry.value {
@@ -244,7 +244,7 @@ async fn settings_in_force(client: &Client) -> std::result::Result<Option<Resour
     resource.map(Some).map_err(|error| Refusal::Text(error.to_string()))
 }
 
-/// The order of a tier; tiers without one come last.
+/// The order of a tier; tiers without an order come last.
 fn tier_order(resource: &Resource) -> f64 {
     match resource {
         Resource::Tier(tier) => tier.spec.order.map_or(f64::INFINITY, |order| order.0),
@@ -252,7 +252,7 @@ fn tier_order(resource: &Resource) -> f64 {
     }
 }
 
-/// Removes what only means something in the cluster that the object comes from.
+/// Removes fields that only apply to the cluster that the object comes from.
 fn strip(answer: &mut Answer) {
     let Answer::One(resource) = answer else { return };
     let metadata = resource.metadata_mut();
@@ -264,7 +264,7 @@ fn strip(answer: &mut Answer) {
     metadata.deletion_grace_period_seconds = None;
 }
 
-/// The AS number of nodes without one of their own.
+/// The AS number for nodes that have none of their own.
 async fn as_number(client: &Client) -> String {
     match client.resource::<BGPConfigurationSpec>().get("", api::words::GLOBAL_NAME).await {
         Ok(configuration) => configuration

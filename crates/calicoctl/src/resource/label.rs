@@ -23,13 +23,13 @@ pub(crate) struct LabelArgs {
     /// The label: key=value, or the key alone to remove it.
     #[arg(value_name = "KEY=VALUE")]
     pub label: String,
-    /// Change the value of a label that is there with another one.
+    /// Change the value of an existing label.
     #[arg(long)]
     pub overwrite: bool,
     /// Remove the label.
     #[arg(long, conflicts_with = "overwrite")]
     pub remove: bool,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.

@@ -1,7 +1,7 @@
-//! `-l`: objects by their labels, in Kubernetes' words (`app=web,tier!=db,env in (a,b)`) or in Calico's selector language
-//! (`app == 'web' && !has(quarantine)`).
+//! `-l`: selects objects by their labels, in Kubernetes' syntax (`app=web,tier!=db,env in (a,b)`) or in Calico's
+//! selector language (`app == 'web' && !has(quarantine)`).
 //!
-//! Values are quoted in one and bare in the other, so that a text means the same wherever both can read it.
+//! Values are bare in one and quoted in the other, so a text that both can parse means the same in both.
 
 use crate::context::LOG_LEVELS;
 use crate::failure::{Failure, Result};
@@ -13,13 +13,13 @@ use selector::{Selector, is_valid_label};
 pub(crate) struct Labels(Selector);
 
 impl Labels {
-    /// Reads a selector; nothing given selects everything.
+    /// Parses a selector; `None` selects everything.
     ///
     /// # Errors
-    /// When neither language can read it.
+    /// When it is valid in neither language.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self> {
         let text = text.unwrap_or_default().trim();
-        // Other programs of this name take the level of the log here; to select nothing instead would be a trap.
+        // Calico's tool takes a log level with `-l`; to select nothing instead would be a trap.
         if LOG_LEVELS.contains(&text) || matches!(text, "trace" | "warning") {
             return Err(Failure::new(format!(
                 "-l selects by label here: use --log-level={text} for the log, or -l 'has({text})' for the label"
@@ -27,7 +27,7 @@ impl Labels {
         }
         match Selector::parse(text) {
             Ok(selector) => Ok(Self(selector)),
-            // Quotes, braces and operators of logic are only Calico's.
+            // Quotes, braces and logical operators exist only in Calico's language.
             Err(error) if text.contains(['"', '\'', '{', '&', '|']) || text.contains("has(") => {
                 Err(Failure::new(format!("invalid selector '{text}': {error}")))
             }
@@ -44,21 +44,21 @@ impl Labels {
         }
     }
 
-    /// Whether an object has such labels.
+    /// Whether the selector matches the object's labels.
     #[must_use]
     pub(crate) fn select(&self, resource: &Resource) -> bool {
         self.0.evaluate(&resource.metadata().labels)
     }
 }
 
-/// Kubernetes' requirements as one selector of Calico's language.
+/// Translates Kubernetes' requirements into a selector in Calico's language.
 fn translate(text: &str) -> std::result::Result<String, String> {
     let requirements =
         split(text).into_iter().map(requirement).collect::<std::result::Result<Vec<_>, _>>()?;
     Ok(requirements.join(" && "))
 }
 
-/// The requirements, split at commas outside of parentheses.
+/// Splits the requirements at commas outside parentheses.
 fn split(text: &str) -> Vec<&str> {
     let (mut found, mut begin, mut depth) = (Vec::new(), 0, 0_usize);
     for (place, character) in text.char_indices() {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_reported() {
         for (text, message) in [
             ("app=web=x", "'web=x' is not a value"),
             ("a b", "'a b' is not a label"),

@@ -1,5 +1,5 @@
-//! What each command does to one object, with Calico's rules: which metadata a user may set, when a create becomes an
-//! update, how often a conflict is tried again.
+//! What each command does to one object, by Calico's rules: which metadata a user may set, when a create becomes an
+//! update, how often a conflict is retried.
 
 use super::target::Identity;
 use api::meta::ObjectMeta;
@@ -9,32 +9,32 @@ use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
-/// How often an update is tried when another client was faster, and the pause between.
+/// How often an update is retried after a conflict, and the pause in between.
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The beginning of the names of policies that stand for Kubernetes' own.
+/// The prefix of the names of policies that represent Kubernetes policies.
 const KUBERNETES_POLICY: &str = "knp.default.";
 
-/// Why an operation on one object failed; prints as Calico prints it.
+/// Why an operation on one object failed; formatted like Calico.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// What the client or the store said.
+    /// An error of the client or the store.
     Store(Box<Error>),
-    /// What the command line itself says.
+    /// An error of the command line itself.
     Text(String),
-    /// This many mistakes, which were shown with their places.
+    /// This many mistakes, which were already shown with their places.
     Shown(usize),
 }
 
 impl Refusal {
-    /// Whether there is no such object.
+    /// Whether the object does not exist.
     #[must_use]
     pub(crate) fn is_does_not_exist(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_does_not_exist())
     }
 
-    /// How many mistakes were shown already.
+    /// How many mistakes have been shown already.
     #[must_use]
     pub(crate) fn shown(&self) -> usize {
         match self {
@@ -43,7 +43,7 @@ impl Refusal {
         }
     }
 
-    /// Whether there is such an object already.
+    /// Whether the object already exists.
     #[must_use]
     pub(crate) fn is_already_exists(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_already_exists())
@@ -65,7 +65,7 @@ impl fmt::Display for Refusal {
             Self::Store(error) => error,
         };
         match &**error {
-            // Calico's tool adds `with error: <nil>` where there is no more to say.
+            // Calico's tool adds `with error: <nil>` where there is no reason.
             Error::DoesNotExist { key, reason } if reason.is_empty() => {
                 write!(f, "resource does not exist: {key}")
             }
@@ -104,7 +104,7 @@ pub(crate) async fn create(client: &Client, resource: &Resource) -> Outcome {
     let mut new = resource.clone();
     let metadata = new.metadata_mut();
     let written = std::mem::take(metadata);
-    // Everything else in the metadata is for the store to say.
+    // The rest of the metadata is set by the store.
     *metadata = ObjectMeta {
         name: written.name,
         namespace: written.namespace,
@@ -116,7 +116,7 @@ pub(crate) async fn create(client: &Client, resource: &Resource) -> Outcome {
     Ok(client.create_any(new).await?)
 }
 
-/// Creates an object, or updates it where it is there.
+/// Creates an object, or updates it if it exists.
 ///
 /// # Errors
 /// As the client's create and update.
@@ -138,7 +138,7 @@ pub(crate) async fn apply(client: &Client, resource: &Resource) -> Outcome {
     }
 }
 
-/// Updates an object that is there. A version in the object must be the stored one.
+/// Updates an existing object. A version in the object must be the stored one.
 ///
 /// # Errors
 /// As the client's update; a conflict only after a few attempts.
@@ -167,7 +167,7 @@ pub(crate) async fn update(client: &Client, resource: &Resource) -> Outcome {
     }
 }
 
-/// The object with the metadata that is stored, except for what a user may set.
+/// The object with the stored metadata, except for the fields that a user may set.
 #[must_use]
 pub(crate) fn with_metadata_of(stored: &Resource, resource: &Resource) -> Resource {
     let mut merged = resource.clone();
@@ -180,7 +180,7 @@ pub(crate) fn with_metadata_of(stored: &Resource, resource: &Resource) -> Resour
     merged
 }
 
-/// Deletes an object; with a version, only that version of it.
+/// Deletes an object; if a version is given, only that version of it.
 ///
 /// # Errors
 /// As the client's delete.
@@ -194,7 +194,7 @@ pub(crate) async fn delete(client: &Client, identity: &Identity, revision: &str)
     Ok(client.delete_any(identity.kind, &identity.namespace, &identity.name, &options).await?)
 }
 
-/// Refuses what belongs to Calico or to Kubernetes.
+/// Refuses objects that belong to Calico or to Kubernetes.
 fn check_writable(kind: Kind, name: &str, namespace: &str, operation: &str) -> Result<(), Refusal> {
     let refused = |key: &str, reason: &str| {
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };

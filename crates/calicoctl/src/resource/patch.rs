@@ -14,13 +14,13 @@ use api::document::{Checks, read};
 use client::Client;
 use serde_json::Value;
 
-/// How often a patch is tried when another client changed the object meanwhile.
+/// How often a patch is retried after a conflict.
 const ATTEMPTS: usize = 5;
 
 /// Flags of `patch`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  # Make a node a route reflector.\n  calicoctl patch node node-0 \
-                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field, whether it is there or not.\n  \
+                        --patch '{\"spec\":{\"bgp\": {\"routeReflectorClusterID\": \"224.0.0.1\"}}}'\n\n  # Remove a field, if it exists.\n  \
                         calicoctl patch ippool pool1 --type=merge -p '{\"spec\": {\"disabled\": null}}'")]
 pub(crate) struct PatchArgs {
     /// The type of the object.
@@ -42,7 +42,7 @@ pub(crate) struct PatchArgs {
         hide_possible_values = true
     )]
     pub r#type: String,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -53,7 +53,7 @@ pub(crate) struct PatchArgs {
     pub dry_run: bool,
 }
 
-/// A patch that was read.
+/// A parsed patch.
 enum Patch {
     Strategic(Value),
     Merge(Value),
@@ -95,7 +95,7 @@ impl Patch {
 /// Runs `patch`.
 ///
 /// # Errors
-/// When the patch is wrong, or the object cannot be changed.
+/// When the patch is invalid, or the object cannot be changed.
 pub(crate) async fn run(args: &PatchArgs, context: &mut Context) -> Result<()> {
     let patch = Patch::parse(&args.r#type, &args.patch)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
@@ -126,7 +126,7 @@ async fn stored(client: &Client, target: &Identity) -> operations::Outcome {
     Ok(client.get_any(target.kind, &target.namespace, &target.name, None).await?)
 }
 
-/// The object after the patch, read as strictly as a user's file.
+/// Applies the patch; the result is parsed as strictly as a user's file.
 fn patched(stored: &Resource, patch: &Patch) -> std::result::Result<Resource, String> {
     let mut value =
         serde_json::to_value(stored).map_err(|error| format!("marshalling original resource: {error}"))?;

@@ -1,8 +1,8 @@
-//! Many objects at once: as many requests under way as the store likes, results in the order of the input.
+//! Many objects at once: many requests in flight, results in the order of the input.
 //!
-//! Objects that others depend on go first (tiers before policies, filters before peers), and last when objects are
-//! deleted. Pools go one at a time, because each is checked against the ones before it. An object that is in the
-//! input twice is worked on twice, in order.
+//! Dependencies are written first (tiers before policies, filters before peers) and deleted last. Pools are written one
+//! at a time, because each is checked against the ones before it. An object that is in the input twice is written
+//! twice, in order.
 
 use super::target::Identity;
 use crate::context::Context;
@@ -12,18 +12,18 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-/// How many requests are under way at once, unless the user says otherwise.
+/// How many requests may be in flight at once, unless the user sets another number.
 pub(crate) const DEFAULT_PARALLEL: usize = 64;
 
-/// Work that takes longer than this shows its progress, this often.
+/// Work that takes longer than this reports its progress, at this interval.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Which way dependencies point.
+/// The direction of dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// What others need comes first.
+    /// Dependencies come first.
     Writing,
-    /// What others need goes last.
+    /// Dependencies come last.
     Deleting,
 }
 
@@ -59,7 +59,7 @@ where
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Objects that may be worked on together.
+/// Objects that may be processed together.
 struct Wave {
     items: Vec<usize>,
     one_at_a_time: bool,
@@ -80,7 +80,7 @@ fn waves(identities: &[Identity], direction: Direction) -> Vec<Wave> {
     waves.into_values().map(|items| Wave { one_at_a_time: is_pool(&items), items }).collect()
 }
 
-/// The place of a kind in the order of dependencies; pools have one of their own.
+/// The position of a kind in the order of dependencies; pools have one of their own.
 fn rank(kind: Kind) -> u8 {
     match kind {
         Kind::Tier | Kind::BGPFilter | Kind::IPAMConfiguration => 0,
@@ -101,7 +101,7 @@ impl Progress {
         }
         self.last = Instant::now();
         self.shown = true;
-        // Progress is a courtesy: when it cannot be shown, the work goes on.
+        // Progress output is optional: if it fails, the work continues.
         let stderr = &mut context.surroundings.stderr;
         let _ = write!(stderr, "\r{done} of {total} resources").and_then(|()| stderr.flush());
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_need_goes_first_and_repetitions_wait() {
+    fn dependencies_go_first_and_repetitions_wait() {
         let identities = [
             identity(Kind::GlobalNetworkPolicy, "a"),
             identity(Kind::IPPool, "p"),

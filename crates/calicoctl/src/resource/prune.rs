@@ -1,9 +1,9 @@
-//! `apply --prune`: deletes what an earlier apply of the same set wrote and the files no longer hold.
+//! `apply --prune`: deletes objects that an earlier apply of the same set wrote and the files no longer contain.
 //!
 //! An apply with `--applyset NAME` marks what it writes with an annotation: unlike a label, no policy can select by it.
-//! Only objects with the mark of this very set are ever candidates, each in exactly the version that was looked at. What
-//! Calico or Kubernetes makes by itself is never pruned, whatever its marks; neither is a pool with addresses in use.
-//! A plain apply or replace of an object takes the mark away, and with it the object out of the set.
+//! Only objects with the mark of exactly this set are ever candidates, each in exactly the version that was read.
+//! Objects that Calico or Kubernetes creates by itself are never pruned, whatever their marks; neither is a pool with
+//! addresses in use. A plain apply or replace of an object removes the mark, and with it the object from the set.
 
 use super::labels::Labels;
 use super::operations::{self, Refusal};
@@ -23,20 +23,20 @@ use std::collections::BTreeSet;
 /// The annotation that names the set of an object.
 pub(crate) const MARK: &str = "calicoctl/applyset";
 
-/// Longest name of a set.
+/// The maximum length of a set's name.
 const LONGEST_NAME: usize = 63;
 
 /// How many kinds are listed at once.
 const PARALLEL: usize = 8;
 
-/// The flags of commands that know sets.
+/// The flags of commands that support sets.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PruneFlags {
     /// Mark the resources as members of this set, by the annotation calicoctl/applyset.
     #[arg(long, value_name = "NAME")]
     pub applyset: Option<String>,
-    /// Also delete what an earlier apply of the set wrote and the files do not hold any more. What has no mark of the set,
-    /// and what Calico or Kubernetes makes by itself, is never touched.
+    /// Also delete resources that an earlier apply of the set wrote and the files no longer contain. Resources without
+    /// the mark of the set, and those that Calico or Kubernetes creates by itself, are never touched.
     #[arg(long, requires = "applyset")]
     pub prune: bool,
     /// Only resources with these labels, of the files and of the set: app=web,tier!=db,env in (a,b), or a selector of
@@ -46,10 +46,10 @@ pub(crate) struct PruneFlags {
 }
 
 impl PruneFlags {
-    /// The name of the set, checked.
+    /// The validated name of the set.
     ///
     /// # Errors
-    /// When it is not a name.
+    /// When it is not a valid name.
     pub(crate) fn set(&self) -> Result<Option<&str>> {
         let Some(name) = self.applyset.as_deref() else { return Ok(None) };
         let is_fine = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
@@ -67,12 +67,12 @@ pub(crate) fn mark(resource: &mut Resource, set: &str) {
     resource.metadata_mut().annotations.insert(MARK.to_owned(), set.to_owned());
 }
 
-/// Why an object is never pruned, if so.
+/// The reason why an object is never pruned; `None` if it may be.
 fn protected(resource: &Resource) -> Option<&'static str> {
     let (kind, name) = (resource.kind(), resource.name());
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    let made_by_kubernetes = "it is made from an object of Kubernetes";
-    let made_by_calico = "Calico makes it by itself";
+    let made_by_kubernetes = "Kubernetes derives it from one of its own objects";
+    let made_by_calico = "Calico creates it by itself";
     if !resource.metadata().owner_references.is_empty() {
         return Some("it has an owner");
     }
@@ -111,21 +111,22 @@ fn protected(resource: &Resource) -> Option<&'static str> {
     }
 }
 
-/// What would be pruned, and what has the mark but stays, with the reason.
+/// Objects that would be pruned, and marked objects that stay, with the reason.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates {
-    /// To be deleted.
+    /// Objects to delete.
     pub doomed: Vec<Resource>,
-    /// Not to be deleted.
+    /// Objects to keep, with the reason.
     pub kept: Vec<(Identity, &'static str)>,
-    /// Kinds that could not be looked at, and why.
+    /// Kinds that could not be listed, with the reason.
     pub unlisted: Vec<String>,
 }
 
-/// Kinds of which nothing is ever pruned; some of them are many.
+/// Kinds that are never pruned; some have very many objects.
 const NEVER: [Kind; 3] = [Kind::ClusterInformation, Kind::Node, Kind::WorkloadEndpoint];
 
-/// Looks for members of the set that are not among `present`. What this user may not list is not pruned, and named.
+/// Finds members of the set that are not among `present`. Kinds that this user may not list are not pruned, but
+/// reported.
 ///
 /// # Errors
 /// When the datastore fails.
@@ -135,7 +136,7 @@ pub(crate) async fn candidates(
     labels: &Labels,
     present: &BTreeSet<Identity>,
 ) -> Result<Candidates> {
-    // Kubernetes makes profiles from its own objects, and takes none from users.
+    // Kubernetes' profiles are derived from its own objects; users cannot write them.
     let is_kubernetes = client.backend().is_kubernetes();
     let kinds: Vec<Kind> = KINDS
         .iter()
@@ -148,7 +149,7 @@ pub(crate) async fn candidates(
     for (kind, list) in kinds.iter().zip(lists) {
         let items = match list {
             Ok(list) => list.items,
-            // A cluster without the definition of a kind has no objects of it.
+            // A cluster without the definition of a kind has no objects of that kind.
             Err(error) if error.is_does_not_exist() => continue,
             Err(error @ client::Error::Unauthorized { .. }) => {
                 found.unlisted.push(format!("{kind} objects are not pruned: {error}"));
@@ -178,7 +179,7 @@ pub(crate) async fn candidates(
     Ok(found)
 }
 
-/// The blocks that hold addresses.
+/// The blocks that contain allocated addresses.
 async fn used_blocks(client: &Client) -> Result<Vec<IpNet>> {
     let list = client.backend().list(&ListOptions::Block { ip_version: None }, None).await?;
     let used = list.items.into_iter().filter_map(|entry| match entry.value {
@@ -201,10 +202,10 @@ fn is_in_use(resource: &Resource, used: &[IpNet]) -> bool {
     }
 }
 
-/// Deletes the candidates, each in the version that was looked at, and says so.
+/// Deletes the candidates, each in the version that was read, and reports it.
 ///
 /// # Errors
-/// What could not be deleted.
+/// When some objects could not be deleted.
 pub(crate) async fn delete(
     client: &Client,
     found: &Candidates,
@@ -234,7 +235,7 @@ pub(crate) async fn delete(
     if failures.is_empty() { Ok(()) } else { Err(Failure::new(failures.join("\n"))) }
 }
 
-/// Says what has the mark and stays.
+/// Reports the marked objects that stay.
 pub(crate) fn report_kept(found: &Candidates, context: &mut Context) {
     for (identity, reason) in &found.kept {
         context.warn(&format!("Warning: {identity} is not pruned: {reason}"));
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_calico_and_kubernetes_make_is_never_pruned() {
+    fn objects_made_by_calico_or_kubernetes_are_never_pruned() {
         let object = |kind: Kind, metadata: &str| {
             Resource::from_json(kind, format!(r#"{{"metadata":{metadata}}}"#).as_bytes()).expect("an object")
         };
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_sets_are_checked() {
+    fn set_names_are_validated() {
         let set = |name: &str| PruneFlags { applyset: Some(name.to_owned()), ..PruneFlags::default() };
         assert_eq!(set("team-a.policies_1").set().expect("a name"), Some("team-a.policies_1"));
         for wrong in ["", "a b", "a/b", "ü", &"x".repeat(64)] {

@@ -1,27 +1,26 @@
-//! The last words of a command that worked on many objects, in Calico's wording.
+//! The final message of a command that worked on many objects, in Calico's wording.
 
 use super::operations::Refusal;
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 use api::Kind;
 
-/// What was done to the objects.
+/// What the command did to the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verb {
-    /// As a command: `create`.
+    /// The command: `create`.
     pub plain: &'static str,
-    /// As something done: `created`.
+    /// Its past participle: `created`.
     pub past: &'static str,
 }
 
-/// How it went.
 #[derive(Debug)]
 pub(crate) struct Results {
     /// The kinds of the objects.
     pub kinds: Vec<Kind>,
     /// How many were handled.
     pub handled: usize,
-    /// What went wrong with the others.
+    /// The failures of the others.
     pub refusals: Vec<Refusal>,
 }
 
@@ -34,16 +33,16 @@ impl Results {
         Self { kinds, handled: total - refusals.len(), refusals }
     }
 
-    /// The kind, if all objects are of one.
+    /// The kind, if all objects have the same one.
     fn single_kind(&self) -> Option<Kind> {
         let first = *self.kinds.first()?;
         self.kinds.iter().all(|kind| *kind == first).then_some(first)
     }
 
-    /// Says how a create, apply, replace or validate went.
+    /// Reports the result of a create, apply, replace or validate.
     ///
     /// # Errors
-    /// When anything went wrong.
+    /// When anything failed.
     pub(crate) fn write(&self, verb: Verb, context: &mut Context) -> Result<()> {
         let Verb { plain, past } = verb;
         let total = self.kinds.len();
@@ -69,10 +68,10 @@ impl Results {
         Err(Failure::new(format!("hit error:{errors}")))
     }
 
-    /// Says how a delete went.
+    /// Reports the result of a delete.
     ///
     /// # Errors
-    /// When anything went wrong.
+    /// When anything failed.
     pub(crate) fn delete(&self, context: &mut Context) -> Result<()> {
         let quoted = self.single_kind().map_or_else(String::new, |kind| format!("'{kind}' "));
         if self.kinds.is_empty() {
@@ -92,7 +91,8 @@ impl Results {
         Err(Failure::new(lines.join("\n")))
     }
 
-    /// What went wrong, to follow a colon: one error in brackets, as Go prints a list of them, several on lines of their own.
+    /// The errors to print after a colon: a single error in brackets, as Go prints a list, several on lines of their
+    /// own.
     fn errors(&self) -> String {
         let shown: usize = self.refusals.iter().map(Refusal::shown).sum();
         let mut texts: Vec<String> =
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_has_its_line_and_nothing_is_said_twice() {
+    fn each_failure_has_its_line_and_nothing_is_repeated() {
         let text = |text: &str| Refusal::Text(text.to_owned());
         for (refusals, expected) in [
             (vec![text("gone")], " [gone]"),

@@ -1,19 +1,19 @@
-//! Which objects a command line means.
+//! Determines which objects a command line means.
 
 use crate::failure::{Failure, Result};
 use crate::kinds;
 use api::{Kind, Resource};
 use std::fmt;
 
-/// The namespace that objects live in when no other is named.
+/// The namespace of objects when no other is given.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// One object, or all of a kind where the name is empty.
+/// One object, or all of a kind if the name is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     /// The kind.
     pub kind: Kind,
-    /// The namespace; empty for kinds without, and for all namespaces.
+    /// The namespace; empty for cluster-scoped kinds, and for all namespaces.
     pub namespace: String,
     /// The name; empty for all.
     pub name: String,
@@ -41,7 +41,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// The namespaces that a command line speaks of.
+/// The namespaces that the flags of a command line select.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Namespaces<'a> {
     /// The value of `-n`.
@@ -51,7 +51,7 @@ pub(crate) struct Namespaces<'a> {
 }
 
 impl Namespaces<'_> {
-    /// The namespace of an object in whose own text `written` stands. Empty for cluster-wide kinds and for all
+    /// The namespace of an object; `written` is the one in its own text. Empty for cluster-scoped kinds and for all
     /// namespaces.
     ///
     /// # Errors
@@ -83,10 +83,10 @@ impl Namespaces<'_> {
     }
 }
 
-/// The objects that `KIND [NAME...]` or `KIND/NAME...` names. Without a name it is one identity without a name.
+/// The objects that `KIND [NAME...]` or `KIND/NAME...` names. Without names, one identity with an empty name.
 ///
 /// # Errors
-/// When a kind is not known, a name is empty, or the namespaces do not fit.
+/// When a kind is unknown, a name is empty, or the namespaces contradict each other.
 pub(crate) fn from_words(words: &[String], namespaces: Namespaces<'_>) -> Result<Vec<Identity>> {
     let identity = |kind: Kind, name: &str| {
         let namespace = namespaces.resolve(kind, "")?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_resolved_as_calico_resolves_them() {
+    fn namespaces_are_resolved_like_calico() {
         type Case =
             (Kind, &'static str, Option<&'static str>, bool, std::result::Result<&'static str, &'static str>);
         let cases: [Case; 10] = [

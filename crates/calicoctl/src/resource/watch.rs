@@ -1,8 +1,8 @@
 //! `get --watch`: the objects, then every change as one more row or document, until the reader or the user ends it.
 //!
-//! What was shown is remembered by version. When a watch breaks, everything is listed again and only what changed
-//! meanwhile is shown; so a short outage costs no row and repeats none. Like kubectl's, a row of a deleted object is its
-//! last state.
+//! The versions that were shown are remembered. When a watch breaks, everything is listed again and only what changed
+//! meanwhile is shown; so a short outage neither loses nor repeats a row. As in kubectl, the row of a deleted object
+//! shows its last state.
 
 use super::get::GetArgs;
 use super::labels::Labels;
@@ -20,13 +20,13 @@ use futures::StreamExt as _;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The pauses before a broken watch is begun again.
+/// The pauses before a broken watch is restarted.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Shows one kind, or one object, and its changes.
 ///
 /// # Errors
-/// When the objects cannot be read, or the datastore refuses. An outage is not an error: it is waited for.
+/// When the objects cannot be read, or the datastore refuses. An outage is not an error: the watch waits for its end.
 pub(crate) async fn run(
     args: &GetArgs,
     targets: &[Identity],
@@ -47,19 +47,19 @@ pub(crate) async fn run(
     let mut follower = Follower { seen: Seen::default(), printer, labels, is_quiet: args.watch_only };
     tokio::select! {
         outcome = follower.run(&opened.client, target, context) => outcome,
-        // Ctrl-C is how a watch ends.
+        // Ctrl-C is the regular end of a watch.
         _ = tokio::signal::ctrl_c() => Ok(()),
     }
 }
 
-/// What happens to one object, as far as it is shown.
+/// How a change of one object is shown.
 #[derive(Debug)]
 enum Change {
     Shown(Box<Resource>),
     Unchanged,
 }
 
-/// The versions that were shown, by namespace and name.
+/// The versions that have been shown, by namespace and name.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<(String, String), Resource>);
 
@@ -68,7 +68,7 @@ impl Seen {
         (resource.namespace().to_owned(), resource.name().to_owned())
     }
 
-    /// Notes an object as it is now. The same version is not shown twice.
+    /// Records the current state of an object. The same version is not shown twice.
     fn update(&mut self, resource: Resource) -> Change {
         let known = self.0.get(&Self::key(&resource));
         if known
@@ -80,12 +80,12 @@ impl Seen {
         Change::Shown(Box::new(resource))
     }
 
-    /// Notes that an object is gone. One that was never shown is not shown now.
+    /// Records that an object was deleted. If it was never shown, it is not shown now either.
     fn remove(&mut self, key: &(String, String)) -> Change {
         self.0.remove(key).map_or(Change::Unchanged, |resource| Change::Shown(Box::new(resource)))
     }
 
-    /// What a whole list changes: what is new or different, then what is gone.
+    /// The changes of a whole list: first what is new or different, then what is gone.
     fn replace(&mut self, items: Vec<Resource>) -> Vec<Resource> {
         let there: std::collections::BTreeSet<_> = items.iter().map(Self::key).collect();
         let gone: Vec<_> = self.0.keys().filter(|key| !there.contains(*key)).cloned().collect();
@@ -103,7 +103,7 @@ struct Follower<'a> {
     seen: Seen,
     printer: Printer<'a>,
     labels: &'a Labels,
-    /// Whether what is there at first is left out.
+    /// Whether the objects that exist at the start are left out.
     is_quiet: bool,
 }
 
@@ -145,7 +145,7 @@ impl Follower<'_> {
                         Ended::Broken(reason) => tracing::info!(%reason, "the watch ended: listing again"),
                     }
                 }
-                // What is wrong from the beginning is not waited for, nor is what will not change by itself.
+                // An error at the first attempt is not retried, nor is one that is permanent.
                 Err(error) if is_first || !(error.is_transient() || error.is_expired()) => {
                     return Err(error.into());
                 }
@@ -176,7 +176,7 @@ impl Follower<'_> {
             let change = match event {
                 Err(error) => return Ok(Ended::Broken(error.to_string())),
                 Ok(ResourceEvent::Added(new) | ResourceEvent::Modified { new, .. }) => {
-                    // An object that lost the labels leaves the selection, as if it were deleted.
+                    // An object that no longer matches the labels is shown as deleted.
                     if self.labels.select(&new) {
                         self.seen.update(new)
                     } else {
@@ -207,7 +207,7 @@ enum Ended {
     Broken(String),
 }
 
-/// Objects as text, one after another.
+/// Prints objects, one at a time.
 struct Printer<'a> {
     format: &'a Format,
     settings: Settings,
@@ -228,7 +228,7 @@ impl<'a> Printer<'a> {
         Ok(Self { format, settings, table, is_first: true })
     }
 
-    /// Several objects; at first with the titles of the table.
+    /// Prints several objects; the first time with the titles of the table.
     fn several(&mut self, resources: &[Resource], with_titles: bool) -> Result<String> {
         if let (true, Some(table)) = (with_titles, &mut self.table) {
             return Ok(table.begin(resources, &self.settings));
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(names(&seen.replace(vec![pool("a", "1"), pool("b", "2")])), ["a@1", "b@2"]);
         assert!(matches!(seen.update(pool("a", "1")), Change::Unchanged));
         assert!(matches!(seen.update(pool("a", "3")), Change::Shown(_)));
-        // Meanwhile b was deleted and c is new; a is as it was.
+        // Meanwhile b was deleted and c was added; a is unchanged.
         assert_eq!(names(&seen.replace(vec![pool("a", "3"), pool("c", "5")])), ["c@5", "b@2"]);
         assert!(seen.replace(vec![pool("a", "3"), pool("c", "5")]).is_empty());
         assert!(matches!(seen.remove(&(String::new(), "nosuch".to_owned())), Change::Unchanged));

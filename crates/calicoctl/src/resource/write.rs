@@ -1,4 +1,4 @@
-//! `create`, `apply`, `replace` and `validate`: objects from files into the datastore, or only looked at.
+//! `create`, `apply`, `replace` and `validate`: objects from files are written to the datastore, or only checked.
 
 use super::batch::Batching;
 use super::labels::Labels;
@@ -23,7 +23,7 @@ pub(crate) struct WriteFlags {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
     /// Where the datastore is.
@@ -89,10 +89,10 @@ pub(crate) struct ValidateArgs {
     /// Where the objects come from.
     #[command(flatten)]
     pub files: FileFlags,
-    /// The namespace of resources that do not say theirs; `default` without this flag.
+    /// The namespace of resources that do not name one; `default` if not given.
     #[arg(long, short = 'n', value_name = "NS")]
     pub namespace: Option<String>,
-    /// Accepted as everywhere; nothing is connected to.
+    /// Accepted for consistency; no connection is made.
     #[command(flatten)]
     pub config: ConfigFlag,
 }
@@ -100,14 +100,14 @@ pub(crate) struct ValidateArgs {
 /// Which of the writing commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Fail where the object is there.
+    /// Fail if the object exists.
     Create {
-        /// Or count it as done.
+        /// Count an existing object as created instead.
         skip_exists: bool,
     },
     /// Create or update.
     Apply,
-    /// Fail where the object is not there.
+    /// Fail if the object does not exist.
     Replace,
 }
 
@@ -135,7 +135,7 @@ impl Action {
 /// Runs `create`.
 ///
 /// # Errors
-/// What could not be created.
+/// When an object could not be created.
 pub(crate) async fn create(args: &CreateArgs, context: &mut Context) -> Result<()> {
     run(Action::Create { skip_exists: args.skip_exists }, &args.flags, &PruneFlags::default(), context).await
 }
@@ -143,7 +143,7 @@ pub(crate) async fn create(args: &CreateArgs, context: &mut Context) -> Result<(
 /// Runs `apply`.
 ///
 /// # Errors
-/// What could not be applied.
+/// When an object could not be applied.
 pub(crate) async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()> {
     run(Action::Apply, &args.flags, &args.prune, context).await
 }
@@ -151,7 +151,7 @@ pub(crate) async fn apply(args: &ApplyArgs, context: &mut Context) -> Result<()>
 /// Runs `replace`.
 ///
 /// # Errors
-/// What could not be replaced.
+/// When an object could not be replaced.
 pub(crate) async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result<()> {
     run(Action::Replace, &args.flags, &PruneFlags::default(), context).await
 }
@@ -159,7 +159,7 @@ pub(crate) async fn replace(args: &ReplaceArgs, context: &mut Context) -> Result
 /// Runs `validate`.
 ///
 /// # Errors
-/// What is not valid.
+/// When an object is not valid.
 pub(crate) fn validate(args: &ValidateArgs, context: &mut Context) -> Result<()> {
     let documents = read(&args.files, context)?;
     let namespaces = Namespaces { flag: args.namespace.as_deref(), all: false };
@@ -193,7 +193,7 @@ async fn run(
         return diff::preview(action, input, &client, flags.parallel, context).await.map(|_| ());
     }
     let Input { documents, resources, pruning } = input;
-    // Users with few rights may write what they write without being able to do this.
+    // Users with few rights may be able to write their objects without being able to do this.
     if let Err(error) = client.ensure_initialized("", "").await {
         tracing::info!(%error, "unable to initialize datastore");
     }
@@ -203,7 +203,7 @@ async fn run(
         .map(|(document, resource)| Identity::of(resource.as_ref().unwrap_or(&document.resource)))
         .collect();
     warn_of_repetitions(&identities, context);
-    // One at a time means one request per object, too.
+    // With `--parallel 1`, requests must be sent one per object, too.
     let batches = flags.parallel > 1 && action != Action::Replace && documents.len() > 1;
     let client =
         if batches { Client::new(Arc::new(Batching::new(Arc::clone(client.backend())))) } else { client };
@@ -233,7 +233,7 @@ async fn run(
     show_places(&documents, &mut outcomes, context);
     let kinds = documents.iter().map(Document::kind).collect();
     Results::of(kinds, outcomes).write(action.verb(), context)?;
-    // Only what was applied as a whole is complete enough to say what does not belong to it.
+    // Only an input that was applied completely determines what does not belong to the set.
     match pruning {
         Some(pruning) => {
             let found = pruning.candidates(client).await?;
@@ -243,17 +243,16 @@ async fn run(
     }
 }
 
-/// What is to be written, and what is to be pruned beside it.
+/// The objects to write, and those to prune.
 pub(crate) struct Input {
-    /// The documents, as far as they are selected.
+    /// The selected documents.
     pub documents: Vec<Document>,
     /// Their objects, in their namespaces and with the mark of their set.
     pub resources: Vec<Outcome>,
-    /// What to prune, if anything.
+    /// What to prune, if requested.
     pub pruning: Option<Pruning>,
 }
 
-/// What to prune.
 pub(crate) struct Pruning {
     set: String,
     labels: Labels,
@@ -261,7 +260,7 @@ pub(crate) struct Pruning {
 }
 
 impl Pruning {
-    /// The members of the set that the input does not hold.
+    /// The members of the set that are not in the input.
     ///
     /// # Errors
     /// When a kind cannot be listed.
@@ -271,7 +270,7 @@ impl Pruning {
 }
 
 impl Input {
-    /// Selects, places and marks the objects of documents.
+    /// Selects the objects of the documents, sets their namespaces and marks them.
     ///
     /// # Errors
     /// When the flags are wrong, or there is nothing to compare the set with.
@@ -282,7 +281,7 @@ impl Input {
     ) -> Result<Self> {
         let set = flags.set()?;
         let labels = Labels::parse(flags.selector.as_deref())?;
-        // What is in the files stays, selected or not.
+        // Everything in the files is kept when pruning, selected or not.
         let placed_of = |document: &Document| placed(document, namespaces);
         let present = documents
             .iter()
@@ -303,7 +302,7 @@ impl Input {
     }
 }
 
-/// Says which objects stand in the input more than once: rarely what the user wanted.
+/// Warns about objects that are in the input more than once: that is rarely intended.
 fn warn_of_repetitions(identities: &[Identity], context: &mut Context) {
     let mut counts: BTreeMap<&Identity, usize> = BTreeMap::new();
     for identity in identities {
@@ -315,7 +314,7 @@ fn warn_of_repetitions(identities: &[Identity], context: &mut Context) {
     }
 }
 
-/// Points at the fields in the users' files that were refused, all of one file together. What was shown is not said again.
+/// Shows the refused fields in the users' files, grouped by file. Mistakes that were shown before are not repeated.
 pub(crate) fn show_places(
     documents: &[Document],
     outcomes: &mut [std::result::Result<(), Refusal>],

@@ -1,4 +1,4 @@
-//! `calicoctl bgp` and `calicoctl explain route` on a cluster of two nodes, one of which reports.
+//! `calicoctl bgp` and `calicoctl explain route` on a cluster of two nodes, of which one reports.
 
 use crate::harness::Shell;
 use testkit::{Etcd, Folder};
@@ -63,7 +63,7 @@ fn sessions_and_routes_of_all_nodes() {
             "NODE PEER TYPE ASN STATE SINCE ORIGIN",
             "n1 10.65.0.2 NodeMesh 64512 Established 09:40:46 node-to-node mesh with n2",
             "n1 192.0.2.1 NodePeer 65000 missing BGPPeer tor",
-            "n1 10.65.0.77 0 Active 09:00:00 reported by the node, and no longer asked for",
+            "n1 10.65.0.77 0 Active 09:00:00 reported by the node, but no longer intended",
             "n2 10.65.0.1 NodeMesh 64512 not reported node-to-node mesh with n1",
         ]
     );

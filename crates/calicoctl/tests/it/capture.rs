@@ -1,4 +1,4 @@
-//! A context whose output a test can read, for commands that look at the machine and are called below the command line.
+//! A context whose output a test can read, for commands that inspect the machine and are called below the command line.
 
 use crate::harness::{Buffer, environment};
 use calicoctl::Surroundings;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// A context with these variables, and what is printed on its standard output.
+/// A context with these variables, and the buffer of its standard output.
 pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Buffer) {
     let printed = Buffer::default();
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -23,7 +23,7 @@ pub(crate) fn context(variables: &[(&str, &str)]) -> (Context, Buffer) {
     (Context { surroundings, globals: Globals::default() }, printed)
 }
 
-/// Writes a program for the shell into a folder.
+/// Writes a shell script into a folder.
 pub(crate) fn program(folder: &Path, name: &str, script: &str) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::create_dir_all(folder).expect("a folder");
@@ -32,7 +32,7 @@ pub(crate) fn program(folder: &Path, name: &str, script: &str) {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("permissions");
 }
 
-/// The files of a compressed archive, with their contents; links have the path that they lead to.
+/// The files of a compressed archive, with their contents; for links, the target path.
 pub(crate) fn unpacked(archive: &Path) -> BTreeMap<String, String> {
     let file = std::fs::File::open(archive).expect("the archive");
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));

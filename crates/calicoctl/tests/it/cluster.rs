@@ -1,4 +1,4 @@
-//! `calicoctl cluster diags`, with a `kubectl` that is played.
+//! `calicoctl cluster diags`, with a simulated `kubectl`.
 
 use crate::capture::{context, program, unpacked};
 use crate::harness::Shell;
@@ -64,7 +64,7 @@ async fn a_bundle_of_the_cluster() {
         let found = files.iter().find(|(path, _)| path.split_once('/').is_some_and(|(_, rest)| rest == name));
         found.unwrap_or_else(|| panic!("{name} in {:?}", files.keys())).1.as_str()
     };
-    // One log per component was asked for, from the node in focus.
+    // One log per component was requested, from the focus node.
     assert_eq!(
         file("nodes/n2/calico-system/calico-node-b.log"),
         "answer to logs --since=0s -n calico-system calico-node-b --all-containers\n"
@@ -82,7 +82,7 @@ async fn a_bundle_of_the_cluster() {
         file("nodes/n2/cni.log.log"),
         "answer to exec -n calico-system -t calico-node-b -c calico-node -- cat /var/log/calico/cni/cni.log\n"
     );
-    // An image without programs reports by itself; of a namespace that others share, only Calico's pods are looked at.
+    // An image without programs reports by itself; in a shared namespace, only Calico's pods are inspected.
     for (name, what) in [
         ("ip-route.txt", "route"),
         ("nft-ruleset.txt", "nft"),
@@ -97,7 +97,7 @@ async fn a_bundle_of_the_cluster() {
         assert_eq!(file(&format!("nodes/n1/{name}")), expected);
     }
     assert!(!text.contains("kube-proxy"), "{text}");
-    // Nothing says that eBPF is off, so it is asked for.
+    // Nothing reports that eBPF is off, so its dumps are requested.
     assert!(file("nodes/n2/bpf-routes.json").contains("bpf routes dump --json"));
     assert_eq!(file("nodes/n2/ipset-list.txt"), "not here\n");
     assert_eq!(
@@ -123,7 +123,7 @@ async fn a_bundle_of_the_cluster() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_there_is_no_bundle() {
+async fn without_a_cluster_no_bundle_is_written() {
     let folder = Folder::new("cluster").expect("a folder");
     let programs = folder.path().join("programs");
     program(

@@ -1,4 +1,4 @@
-//! `calicoctl datastore`: the same data through all stores, in circles, with nothing lost.
+//! `calicoctl datastore`: the same data through all stores, in cycles, with nothing lost.
 
 use crate::harness::Shell;
 use calicoctl::for_tests::bundle::{self, Bundle};
@@ -10,7 +10,7 @@ use testkit::{ApiServer, Etcd, Folder};
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/migration/all-kinds.yaml");
 const IMPORTED: &str = "Datastore information successfully imported. Point every component at this datastore, then run `calicoctl datastore migrate unlock`.\n";
 
-/// What counts of a file: each object and each entry by name.
+/// The relevant contents of a file: each object and each entry by name.
 fn contents(text: &str, in_kubernetes: bool) -> BTreeMap<String, Value> {
     let bundle: Bundle = bundle::read("a file", text).unwrap_or_else(|failure| panic!("{failure}\n{text}"));
     let mut contents = BTreeMap::new();
@@ -72,7 +72,7 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     let identity = "uid\": \"7f5a2f3c-9d1b-4c57-8a54-2d2f6c1b9e01\"";
     assert!(from_etcd.contains(identity) && from_etcd.contains("2024-02-29T12:00:00Z"));
 
-    // Kubernetes: without definitions at first; nodes and namespaces are its own.
+    // Kubernetes: without definitions at first; its nodes and namespaces already exist.
     let below = Etcd::start().expect("etcd");
     let api_server = ApiServer::start(&below.endpoint()).expect("kube-apiserver");
     for object in [
@@ -88,7 +88,7 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     assert!(output.success, "{output:?}");
     assert!(output.stdout.ends_with(IMPORTED), "{output:?}");
     for notice in [
-        "[INFO] 1 'NetworkPolicy' resource(s) are not imported: Kubernetes' own objects stand for them.",
+        "[INFO] 1 'NetworkPolicy' resource(s) are not imported: Kubernetes' own objects represent them.",
         "[INFO] 1 'Profile' resource(s) are not imported",
         "[INFO] 1 'WorkloadEndpoint' resource(s) are not imported",
     ] {
@@ -96,10 +96,10 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     }
     let from_kubernetes = new.run("datastore migrate export").text();
     compare(&from_kubernetes, &file, true);
-    // Once more: everything is there, and stays as it is.
+    // A second time: everything exists, and stays as it is.
     let again = import(&new, &from_etcd);
     assert!(
-        again.success && again.stderr.contains("resources were there already, as the file says"),
+        again.success && again.stderr.contains("resources were already stored, as in the file"),
         "{again:?}"
     );
     compare(&new.run("datastore migrate export").text(), &from_kubernetes, true);
@@ -110,12 +110,12 @@ fn from_etcd_to_kubernetes_to_embedded_and_back() {
     let embedded = Shell::embedded();
     assert!(import(&embedded, &from_kubernetes).success);
     compare(&embedded.run("datastore migrate export").text(), &file, true);
-    // And straight from etcd, where identities and what Kubernetes makes itself come along.
+    // And directly from etcd, where identities and what Kubernetes derives itself are exported, too.
     let embedded = Shell::embedded();
     assert!(import(&embedded, &from_etcd).success);
     let from_embedded = embedded.run("datastore migrate export").text();
     compare(&from_embedded, &file, false);
-    // Every store makes the built-in tiers itself.
+    // Every store creates the built-in tiers itself.
     let identities = |text: &str| {
         let identities = bundle::read("", text).expect("a file").supplement.identities;
         identities
@@ -170,7 +170,7 @@ fn old_policy_names_in_etcd() {
     put("default.legacy", "default.legacy", "", 1, "");
     put("bare", "bare", "default", 2, "bare");
     put("sec.stale", "sec.stale", "sec", 3, "sec.renamed");
-    // Both names: the plain one is the policy, the old one a leftover.
+    // Both names exist: the plain one is the policy, the old one a leftover.
     put("default.twice", "default.twice", "default", 4, "");
     put("twice", "twice", "default", 5, "twice");
     assert_eq!(
@@ -221,13 +221,13 @@ fn only_a_locked_datastore_is_exported() {
 #[test]
 fn an_interrupted_import_is_run_again() {
     let file = std::fs::read_to_string(FILE).expect("the file");
-    // What an import leaves behind when it is cut off: some resources, and no addresses.
+    // The state after an interrupted import: some resources, and no addresses.
     let (resources, rest) = file.split_once("===\n").expect("parts");
     let some: Vec<&str> = resources.split("---\n").take(9).collect();
     let information = rest.split("===\n").next().expect("the second part");
     let shell = Shell::embedded();
     let first = import(&shell, &format!("{}---\n===\n{information}===\n{{}}\n", some.join("---\n")));
-    // The peer of the file needs a filter that the cut took away.
+    // The peer in the file needs a filter that was cut off.
     assert!(first.error().contains("BGPPeer(rack): error with field spec.filters"));
     let again = import(&shell, &file);
     assert!(again.success, "{again:?}");
@@ -264,13 +264,13 @@ fn a_datastore_that_goes_away_during_an_import() {
             error.contains("What was stored stays: repair the cause and run the same import again."),
             "{error}"
         );
-        // It does not try the thousands that are left, one by one.
+        // It does not try the remaining thousands one by one.
         assert!(error.lines().count() < 40, "{error}");
     });
     etcd.restart().expect("etcd");
     let again = import(&shell, &file);
     assert!(
-        again.success && again.stderr.contains("resources were there already, as the file says"),
+        again.success && again.stderr.contains("resources were already stored, as in the file"),
         "{again:?}"
     );
     compare(&shell.run("datastore migrate export").text(), &file, false);
@@ -301,7 +301,7 @@ fn other_data_is_not_overwritten() {
 }
 
 #[test]
-fn what_is_newer_than_we_are_is_kept() {
+fn unknown_newer_fields_are_kept() {
     let file = std::fs::read_to_string(FILE).expect("the file");
     let newer = file.replace("  selector: all()\n", "  selector: all()\n  fromTheFuture: {a: [1, two]}\n");
     assert_ne!(newer, file);

@@ -35,7 +35,7 @@ spec:
     ports: [{port: 5432}]
 ";
 
-/// The policy that people write: `from` where `to` belongs.
+/// A common mistake in policies: `from` where `to` belongs.
 const MISTAKE: &str = "\
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -97,7 +97,7 @@ fn from_under_egress_is_reported_and_shown() {
 }
 
 #[test]
-fn what_would_change_is_shown() {
+fn changes_of_an_apply_are_shown() {
     let shell = Shell::embedded();
     shell.file("now/pods.yaml", PODS);
     let now = shell.path("now").display().to_string();
@@ -170,7 +170,7 @@ spec:
         "{text}"
     );
     let text = shell.run("explain --from shop/web --to node:n1:80 --default-endpoint-to-host-action accept");
-    assert!(text.stderr.contains("node:n1:80 has no address that is known"), "{text:?}");
+    assert!(text.stderr.contains("node:n1:80 has no known address"), "{text:?}");
     let text = shell.run("explain --from shop/web --to 203.0.113.7:80").text();
     assert!(text.starts_with("ALLOWED  "), "{text}");
 }
@@ -246,8 +246,8 @@ const IN_KUBERNETES: &str = r#"
     "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "test2"}}}], "ports": [{"port": 80}]}]}}
 ]}"#;
 
-/// The walk of people who write their first policies, on a real kube-apiserver: everything is denied, then one port is
-/// opened, first with a mistake and then without.
+/// What users experience when they write their first policies, on a real kube-apiserver: everything is denied, then one
+/// port is opened, first with a mistake and then without.
 #[test]
 fn a_cluster_of_kubernetes_is_explained() {
     let etcd = Etcd::start().expect("starting etcd");
@@ -306,14 +306,14 @@ fn the_matrix_is_written_as_a_page() {
     assert!(html.contains("Kubernetes NetworkPolicy shop/db") && html.contains(&policy), "{html}");
     let unwritable = shell.run(&format!("explain matrix --offline {now} --html {now}/no/such/folder.html"));
     assert!(!unwritable.success && unwritable.stderr.contains("cannot write"), "{unwritable:?}");
-    // A port that no pod declares and no policy names was not asked about, and the answer says so.
+    // A port that no pod declares and no policy names was not tested, and the answer reports that.
     let same = shell.run(&format!("explain matrix --offline {now} --with {now}"));
-    let ports = "nothing would change for the 4 connections asked on ports 80, 5432\n";
+    let ports = "nothing would change for the 4 connections tested on ports 80, 5432\n";
     assert!(same.stdout.ends_with(ports), "{}", same.stdout);
     shell.file("one/pod.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: only}}");
     let one = shell.path("one").display().to_string();
     let same = shell.run(&format!("explain matrix --offline {one} --with {one}"));
-    assert!(same.stdout.ends_with("for the 1 connection asked on port 80\n"), "{}", same.stdout);
+    assert!(same.stdout.ends_with("for the 1 connection tested on port 80\n"), "{}", same.stdout);
 }
 
 #[test]
@@ -349,7 +349,7 @@ spec:
 }
 
 #[test]
-fn an_analysis_of_the_datastore_looks_at_pools() {
+fn an_analysis_of_the_datastore_includes_pools() {
     let shell = Shell::embedded();
     let objects = shell.file(
         "objects.yaml",

@@ -1,4 +1,4 @@
-//! `calicoctl flows`: what the tool gives to it. The rest is tested in the crate `flows-cli`.
+//! `calicoctl flows`: what the tool passes to it. The rest is tested in the crate `flows-cli`.
 
 use crate::harness::Shell;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ spec: {selector: app == 'db', types: [Ingress]}
 ";
 
 #[test]
-fn streams_and_variables_are_the_tools() {
+fn streams_and_variables_are_passed_on() {
     let mut shell = Shell::embedded();
     let line = shell.pipe("flows --input-file - --to-pod shop/db-0", FLOW).text();
     assert_eq!(
@@ -21,7 +21,7 @@ fn streams_and_variables_are_the_tools() {
         "2026-01-01T00:00:00Z dst shop/web-* -> shop/db-0:5432 tcp: ALLOWED by profile kns.shop rule 0; 3 packets, 0 B\n"
     );
     assert_eq!(shell.pipe("flows --input-file - --denied", FLOW).text(), "");
-    assert!(shell.run("flows").error().starts_with("where are the flows?"));
+    assert!(shell.run("flows").error().starts_with("no source of flows"));
     shell.variables.insert("GOLDMANE_HOST".to_owned(), "localhost:1".to_owned());
     assert!(shell.run("flows").error().contains("cannot connect to localhost:1"));
 }

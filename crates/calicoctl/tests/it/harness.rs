@@ -1,4 +1,4 @@
-//! Runs one command line in this process and keeps what it printed.
+//! Runs one command line in this process and captures its output.
 
 use calicoctl::Surroundings;
 use daemon::{Environment, Variables};
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use testkit::{ApiServer, Folder};
 
-/// What a command printed, and how it ended.
+/// The output and the exit code of a command.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Output {
     pub(crate) stdout: String,
@@ -20,21 +20,21 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// The standard output of a command that must have worked, in silence on standard error.
+    /// The standard output of a command that must succeed without output on standard error.
     pub(crate) fn text(self) -> String {
         assert!(self.success, "{self:?}");
         assert_eq!(self.stderr, "", "{}", self.stdout);
         self.stdout
     }
 
-    /// The standard error of a command that must have failed.
+    /// The standard error of a command that must fail.
     pub(crate) fn error(self) -> String {
         assert!(!self.success, "{self:?}");
         self.stderr
     }
 }
 
-/// Where commands run: a datastore (by its variables), a folder for files, an input.
+/// The environment of commands: a datastore (by its variables), a folder for files, an input.
 pub(crate) struct Shell {
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) stdin: Vec<u8>,
@@ -48,12 +48,13 @@ impl Shell {
     pub(crate) fn embedded() -> Self {
         let folder = Folder::new("calicoctl").expect("a folder");
         let path = folder.path().join("data").display().to_string();
-        // Commands that read do not make one.
+        // Commands that read do not create the store.
         drop(kvstore_engine::Store::open(&path, kvstore_engine::Options::default()).expect("making a store"));
         Self::with(&[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", &path)], folder)
     }
 
-    /// A shell whose datastore is this kube-apiserver, where the definitions of Calico's resources are made first.
+    /// A shell whose datastore is this kube-apiserver, in which the definitions of Calico's resources are created
+    /// first.
     pub(crate) fn kubernetes(api_server: &ApiServer, name: &str) -> Self {
         let definitions: Vec<String> = api::crds::all().iter().map(ToString::to_string).collect();
         api_server
@@ -89,7 +90,7 @@ impl Shell {
         path.display().to_string()
     }
 
-    /// Runs a command line; words are separated by spaces, except those in `more`, which follow as they are.
+    /// Runs a command line; words are separated by spaces, and those in `more` are appended unchanged.
     pub(crate) fn run_with(&self, line: &str, more: &[&str]) -> Output {
         let words = line.split_whitespace().chain(more.iter().copied());
         let arguments: Vec<OsString> =
@@ -126,7 +127,7 @@ impl Shell {
     }
 }
 
-/// What was printed.
+/// Captured output.
 #[derive(Clone, Default)]
 pub(crate) struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -147,7 +148,7 @@ impl Write for Buffer {
     }
 }
 
-/// These variables; files are those of the machine, except the default configuration file.
+/// An environment with these variables; files are those of the machine, except the default configuration file.
 pub(crate) fn environment(variables: &BTreeMap<String, String>) -> Box<dyn Environment + Send + Sync> {
     let default = Path::new(client::config::DEFAULT_CONFIG_PATH);
     Box::new(Variables::new(variables).without_file(default))

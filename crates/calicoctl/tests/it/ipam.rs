@@ -13,7 +13,7 @@ use testkit::{Etcd, Folder};
 
 const CNI: &str = include_str!("../data/ipam/cni.txt");
 
-/// Records as `etcdctl get` prints them: a line with the key, a line with the value.
+/// Records as `etcdctl get` prints them: alternating lines of keys and values.
 fn pairs(dump: &str) -> Vec<(&str, &str)> {
     let mut lines = dump.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let mut pairs = Vec::new();
@@ -61,12 +61,12 @@ fn get(shell: &Shell, key: &str) -> Option<String> {
     response.kvs.first().map(|entry| String::from_utf8_lossy(&entry.value).into_owned())
 }
 
-/// What Calico's plugin left after two pods on one node and one on another, in an embedded store.
+/// An embedded store with what Calico's plugin left after two pods on one node and one on another.
 fn cni() -> Shell {
     embedded_with(&pairs(CNI))
 }
 
-/// The same in a real etcd.
+/// The records of [`cni`] in a real etcd.
 fn cni_in_etcd() -> (Etcd, Shell) {
     let etcd = Etcd::start().expect("starting etcd");
     for (key, value) in pairs(CNI) {

@@ -1,4 +1,4 @@
-//! The command line as a person uses it: arguments in, text and an exit code out. Everything runs in this process, on the
+//! The command line as a user sees it: arguments in, text and an exit code out. Everything runs in this process, on the
 //! embedded store, and a representative part on a real etcd and a real kube-apiserver.
 
 mod bgp;

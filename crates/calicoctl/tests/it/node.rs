@@ -1,4 +1,4 @@
-//! `calicoctl node`: a BIRD that is played, a real one, and a machine made of files.
+//! `calicoctl node`: a simulated BIRD, a real one, and a machine described by files.
 
 use crate::capture::{context, program, unpacked};
 use crate::harness::{Buffer, Shell};
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use testkit::{Folder, Process};
 
-/// A machine on which these programs run, with sockets in two folders.
+/// A machine on which these programs run, with two socket folders.
 fn machine(folder: &Folder, commands: &[&str]) -> status::Host {
     let processes = folder.path().join("proc");
     for (pid, command) in commands.iter().enumerate() {
@@ -24,7 +24,7 @@ fn machine(folder: &Folder, commands: &[&str]) -> status::Host {
     status::Host { processes, sockets: sockets.to_vec() }
 }
 
-/// A BIRD that greets, waits for the question, and answers.
+/// A simulated BIRD that greets, waits for the command, and answers.
 fn play_bird(socket: &Path, answer: &'static str) {
     let listener = UnixListener::bind(socket).expect("a socket");
     std::thread::spawn(move || {
@@ -62,7 +62,7 @@ async fn peers_of_both_birds() {
          Mesh_172_17_8_102 BGP      master   up     2026-11-14  Established   \n \
          Global_10_20_30_40 BGP      master   start  09:12:01    Connect       Socket: Connection refused\n0000 \n",
     );
-    // The second folder is looked at when the first one has no socket.
+    // The second folder is used when the first one has no socket.
     play_bird(
         &host.sockets[1].join("bird6.ctl"),
         "0001 BIRD v0.3.3+birdv1.6.8 ready.\n2002-name     proto    table    state  since       info\n\
@@ -80,7 +80,7 @@ async fn peers_of_both_birds() {
 }
 
 #[tokio::test]
-async fn what_does_not_run_is_said() {
+async fn missing_processes_are_reported() {
     let folder = Folder::new("status").expect("a folder");
     let host = machine(&folder, &["sh -c calico-node"]);
     assert_eq!(report(&host).await, (String::new(), Some("Calico process is not running.".to_owned())));
@@ -154,7 +154,7 @@ async fn a_real_bird() {
         "{text}"
     );
     assert!(rows.iter().all(|row| row.len() == 5), "{text}");
-    // A BIRD of this version answers for both families.
+    // This version of BIRD answers for both families.
     assert!(text.ends_with("IPv6 BGP status\nNo IPv6 peers found.\n\n"), "{text}");
 }
 
@@ -203,7 +203,7 @@ fn checks_of_the_kernel() {
     )));
     assert!(!text.contains("System meets"));
 
-    // A machine for nftables, without any of iptables' modules, IPVS or virtual functions.
+    // A machine for nftables, without the modules of iptables, IPVS or virtual functions.
     let configuration =
         ["NF_CT_NETLINK", "NF_TABLES", "NFT_CT", "NFT_NAT", "NFT_MASQ", "NFT_REJECT", "NFT_FIB_INET"]
             .map(|option| format!("CONFIG_{option}=m\n"))
@@ -223,7 +223,7 @@ fn checks_of_the_kernel() {
 }
 
 #[test]
-fn a_kernel_configuration_that_is_not_there() {
+fn a_missing_kernel_configuration() {
     let error = Shell::embedded().run("node checksystem -f /nowhere/config").error();
     let is_root = rustix::process::getuid().is_root();
     let expected = if is_root {

@@ -1,4 +1,4 @@
-//! Where the datastore is: a path that was mistyped, and nothing at all.
+//! Choosing the datastore: a mistyped path, and no configuration at all.
 
 use crate::harness::Shell;
 use testkit::Folder;
@@ -7,7 +7,7 @@ const POOL: &str =
     "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: one}\nspec: {cidr: 10.1.0.0/16}\n";
 
 #[test]
-fn reading_makes_no_store_and_creating_makes_one() {
+fn reading_does_not_create_a_store_but_writing_does() {
     let folder = Folder::new("places").expect("a folder");
     let path = folder.path().join("typo").display().to_string();
     let shell = Shell::with(&[("DATASTORE_TYPE", "embedded"), ("EMBEDDED_PATH", &path)], folder);

@@ -21,7 +21,7 @@ fn client_and_cluster() {
         before.stderr.starts_with("unable to retrieve Cluster Version or Type: resource does not exist"),
         "{before:?}"
     );
-    // Locking makes the datastore ready for a cluster that has not said what it is.
+    // Locking initializes a datastore whose cluster has no recorded information yet.
     shell.run("datastore migrate lock").text();
     let unknown = format!("{}Cluster Version:   unknown\nCluster Type:      unknown\n", client_lines());
     assert_eq!(shell.run("version").text(), unknown);
@@ -32,7 +32,7 @@ fn client_and_cluster() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_said() {
+fn wrong_durations_and_unreachable_clusters_are_reported() {
     let shell = Shell::embedded();
     let error = shell.run("version --poll=soon").error();
     assert_eq!(error, "invalid poll duration specified: soon\n");

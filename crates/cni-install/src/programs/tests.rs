@@ -1,4 +1,4 @@
-//! Programs in real folders.
+//! Installs programs in real folders.
 
 use super::*;
 use daemon::Variables;
@@ -54,7 +54,7 @@ impl Case {
     }
 }
 
-/// What is in a folder afterwards; the image of these tests brings `portmap` and `tuning`.
+/// The contents of a folder after installing; the image in these tests has `portmap` and `tuning`.
 const EVERYTHING: [&str; 7] = [
     "bandwidth 755 tortie",
     "calico 755 tortie",
@@ -76,7 +76,7 @@ fn plugins_go_into_every_writeable_folder_with_narrow_modes() {
 }
 
 #[test]
-fn skipped_and_kept_programs() {
+fn programs_can_be_skipped_or_kept() {
     let case = Case::new();
     case.write("bin/portmap", "the host's own", 0o755);
     case.write("bin/calico", "old", 0o755);
@@ -105,7 +105,7 @@ fn a_second_installation_touches_nothing() {
     case.install(&[], &["bin"]).expect("an installation");
     let after = std::fs::metadata(case.path("bin/calico")).expect("metadata");
     assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
-    // A file of the same size and other contents is found and replaced.
+    // A file of the same size with other contents is detected and replaced.
     case.write("bin/calico", "troite", 0o755);
     case.install(&[], &["bin"]).expect("an installation");
     assert!(case.listed("bin").contains(&"calico 755 tortie".to_owned()));
@@ -116,7 +116,7 @@ fn a_host_without_writeable_folders_must_bring_the_plugins() {
     let case = Case::new();
     let error = case.install(&[], &["missing"]).expect_err("no folder").to_string();
     assert!(error.starts_with("found no writeable directory"), "{error}");
-    // Told to leave the host alone, the plugins must be there already.
+    // With updates disabled, the plugins must be there already.
     let error = case.install(&[("UPDATE_CNI_BINARIES", "false")], &["missing"]).expect_err("no plugins");
     assert!(matches!(error, ProgramError::NoFolder { .. }));
 }

@@ -1,5 +1,5 @@
-//! The installer on real folders and a real kube-apiserver: a host gets everything, an old configuration goes, and the
-//! kubeconfig that is left lets the plugin in.
+//! The installer on real folders and a real kube-apiserver: it installs everything on a host and removes an old
+//! configuration, and its kubeconfig gives the plugin access.
 
 use cni_install::for_tests::{Installation, Settings};
 use daemon::Variables;
@@ -48,7 +48,7 @@ impl Container {
         installation.install().await.map_err(|error| error.to_string())
     }
 
-    /// Names of a folder with their modes.
+    /// The names in a folder with their modes.
     fn listed(&self, folder: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(folder)).expect("a folder").map(|entry| {
             let entry = entry.expect("an entry");
@@ -62,7 +62,7 @@ impl Container {
 }
 
 #[tokio::test]
-async fn a_host_without_kubernetes() {
+async fn everything_is_installed_without_kubernetes() {
     let container = Container::new();
     container.write("host/etc/cni/net.d/10-old.conflist", "{}");
     container.write("calico-secrets/etcd-ca", "ca");
@@ -102,7 +102,7 @@ async fn a_host_without_kubernetes() {
     for part in ["\"https://10.0.0.1:2379\"", "\"/etc/cni/net.d/calico-tls/etcd-key\"", "\"host-a\""] {
         assert!(text.contains(part), "{text}");
     }
-    // Again, with a template that is no use: what is there stays.
+    // Installs again with an unusable template: the existing files stay.
     let broken = Variables::new([("CNI_NETWORK_CONFIG", "{")]);
     let error = container.install(&broken).await.expect_err("no JSON");
     assert!(error.contains("not valid JSON"), "{error}");
@@ -116,7 +116,7 @@ async fn a_host_without_kubernetes() {
 }
 
 #[tokio::test]
-async fn a_plain_host() {
+async fn a_plain_host_is_installed_in_place() {
     let host = Container { folder: Folder::new("cni-install").expect("a folder") };
     host.write("usr/bin/tortie", "the program");
     let variables = Variables::new([
@@ -125,7 +125,7 @@ async fn a_plain_host() {
         ("ETCD_KEY_FILE", "/etc/etcd/key.pem"),
     ]);
     let installed = host.installed(&variables).await.expect("an installation");
-    assert_eq!(installed.sleep, Some(false), "nothing is to be kept fresh, and it stays");
+    assert_eq!(installed.sleep, Some(false), "without credentials to refresh it does not keep running");
     assert_eq!(
         host.listed("opt/cni/bin"),
         [
@@ -147,11 +147,11 @@ async fn a_plain_host() {
         (&plugin["datastore_type"], &plugin["etcd_key_file"]),
         (&"etcdv3".into(), &"/etc/etcd/key.pem".into())
     );
-    // Nothing here waits for Kubernetes, and the node's name is where the node writes it.
+    // Nothing here waits for Kubernetes, and the plugin finds the node's name where the node writes it.
     for absent in ["policy", "kubernetes", "nodename"] {
         assert!(plugin.get(absent).is_none(), "{plugin}");
     }
-    // On a host where Calico runs, its configuration and certificates stay, and only the plugins are replaced.
+    // On a host where Calico runs, its configuration and certificates stay; only the plugins are replaced.
     host.write("etc/cni/net.d/10-calico.conflist", "{\"name\": \"calicos\"}");
     host.write("etc/cni/net.d/calico-tls/etcd-key", "key");
     host.write("opt/cni/bin/calico", "an older one");
@@ -159,7 +159,7 @@ async fn a_plain_host() {
     assert_eq!(read(), "{\"name\": \"calicos\"}");
     assert!(host.path("etc/cni/net.d/calico-tls/etcd-key").is_file());
     assert_eq!(std::fs::read_to_string(host.path("opt/cni/bin/calico")).expect("text"), "the program");
-    // With a template of its own it is replaced.
+    // With a template the configuration is replaced.
     let given = variables;
     let given = given.with([("CNI_NETWORK_CONFIG", "{\"name\": \"mine\"}"), ("SLEEP", "true")]);
     assert_eq!(host.installed(&given).await.expect("an installation").sleep, Some(true));
@@ -167,7 +167,7 @@ async fn a_plain_host() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_of_a_cluster() {
+async fn a_pod_installs_a_working_kubeconfig() {
     let etcd = Etcd::start().expect("etcd");
     let api_server = ApiServer::start(&etcd.endpoint()).expect("kube-apiserver");
     for account in ["calico-node", "calico-cni-plugin"] {
@@ -214,7 +214,7 @@ async fn a_pod_of_a_cluster() {
         "{}",
         String::from_utf8_lossy(&who.stderr)
     );
-    // Without the right to make tokens there is no kubeconfig, and the old one stays.
+    // Without permission to create tokens there is no new kubeconfig, and the old one stays.
     let before =
         std::fs::read(container.path("host/etc/cni/net.d/calico-kubeconfig")).expect("the kubeconfig");
     container.write(&format!("{account}/token"), "a.b.c");

@@ -1,5 +1,5 @@
-//! What a configuration asks of `host-local`. Ranges come from three places, in this order: those of the runtime, the
-//! single old-style one, the list.
+//! The configuration of `host-local`. Ranges come from three places, in this order: the runtime, the single old-style
+//! range, the list.
 
 use super::ranges::{Range, RangeSet};
 use crate::frame::{configuration, failure};
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 
 const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// What is asked for, checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) ranges: Vec<RangeSet>,
-    /// Addresses that were asked for by name.
+    /// Addresses that were requested explicitly.
     pub(super) requested: Vec<IpAddr>,
     pub(super) routes: Vec<Route>,
     pub(super) resolv_conf: String,
@@ -79,7 +79,7 @@ pub(super) struct RangeDocument {
 
 impl Settings {
     /// # Errors
-    /// Ranges that are missing, wrong, overlap, or are more than the version allows; addresses that cannot be read.
+    /// Ranges that are missing, invalid, overlapping, or more than the version allows; invalid addresses.
     pub(super) fn read(call: &Call) -> Result<Self> {
         let document: Document = configuration(call)?;
         let ipam = document.ipam.ok_or_else(|| failure("IPAM config missing 'ipam' key"))?;
@@ -131,7 +131,7 @@ fn check_sets(sets: &[RangeSet], call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// An address that is asked for; a prefix length behind it means nothing here.
+/// A requested address; a prefix length after it has no meaning here.
 fn address(text: &str) -> Result<IpAddr> {
     let bare = text.split_once('/').map_or(text, |(address, _)| address);
     bare.parse().map_err(|_| failure(format!("cannot understand ip: {text:?} is not an IP address")))

@@ -1,4 +1,4 @@
-//! Ranges of addresses, and sets of them that are walked in a circle. Pure.
+//! Ranges of addresses, and sets of ranges that are iterated in a circle. Pure.
 
 use super::config::RangeDocument;
 use cni_protocol::result::Ip;
@@ -6,23 +6,23 @@ use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The part of a subnet that addresses are given from.
+/// The part of a subnet that addresses are assigned from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     subnet: IpNet,
     start: IpAddr,
     end: IpAddr,
-    /// Never given.
+    /// Never assigned.
     pub(super) gateway: IpAddr,
 }
 
-/// Ranges of one family that together serve one address of a container.
+/// Ranges of one family, which together provide one address of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangeSet(Vec<Range>);
 
 impl Range {
-    /// Checks a range and fills in what it leaves out: the gateway is the subnet's first address, the range all of it
-    /// but the network's own address and, for IPv4, the broadcast address.
+    /// Checks a range and fills in defaults: the gateway is the subnet's first address; the range is the whole subnet
+    /// except the network address and, for IPv4, the broadcast address.
     pub(super) fn read(document: RangeDocument) -> Result<Self, String> {
         let text = document.subnet.unwrap_or_default();
         let subnet: IpNet = text.parse().map_err(|_| format!("invalid CIDR address: {text}"))?;
@@ -61,9 +61,9 @@ impl Range {
         self.contains(other.start) || self.contains(other.end) || other.contains(self.start)
     }
 
-    /// The result for one of its addresses.
+    /// The result for one address of the range.
     pub(super) fn ip(&self, address: IpAddr) -> Ip {
-        // The subnet's length fits the address, which is one of the subnet's.
+        // The subnet's length is valid for the address, which is in the subnet.
         let address = IpNet::new_assert(address, self.subnet.prefix_len());
         Ip { address, gateway: Some(self.gateway), interface: None }
     }
@@ -91,12 +91,12 @@ impl RangeSet {
         self.0.iter().any(|range| other.0.iter().any(|of_other| range.overlaps(of_other)))
     }
 
-    /// The range that an address is of.
+    /// The range that contains an address.
     pub(super) fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(address))
     }
 
-    /// Every address once but gateways, beginning behind the last one that was given.
+    /// Every address except gateways once, starting after the last one assigned.
     pub(super) fn after(&self, last: Option<IpAddr>) -> impl Iterator<Item = (IpAddr, &Range)> {
         let place = last.and_then(|last| {
             let number = self.0.iter().position(|range| range.contains(last))?;

@@ -1,5 +1,5 @@
-//! The files of `host-local`: one per address, named by it, with the owner inside; one per set of ranges with the address
-//! that was given last; one to lock. All as the reference plugin has them, whose lock is honoured too.
+//! The files of `host-local`: one per address, named after it, containing the owner; one per set of ranges with the
+//! last assigned address; one lock. All in the form of the reference plugin, whose lock is respected, too.
 
 use crate::frame::failure;
 use cni_protocol::error::Result;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Who has an address.
+/// The owner of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner<'a> {
     pub(super) container: &'a str,
@@ -22,14 +22,14 @@ impl Owner<'_> {
         format!("{}\r\n{}", self.container.trim(), self.interface)
     }
 
-    /// Whether a file's text means this owner. Old versions of the reference plugin wrote no interface.
+    /// Whether a file's text names this owner. Old versions of the reference plugin wrote no interface.
     fn owns(&self, text: &str) -> bool {
         let text = text.trim();
         text == self.line() || text == self.container.trim()
     }
 }
 
-/// The files of one network, locked for as long as this lives.
+/// The files of one network, locked during the lifetime of this value.
 #[derive(Debug)]
 pub(super) struct Store {
     folder: PathBuf,
@@ -65,7 +65,7 @@ impl Store {
             Err(error) => return Err(failed(&path, error)),
         };
         if let Err(error) = file.write_all(owner.line().as_bytes()) {
-            // A file without an owner would keep the address for ever.
+            // A file without an owner would keep the address forever.
             let _ = std::fs::remove_file(&path);
             return Err(failed(&path, error));
         }
@@ -74,8 +74,8 @@ impl Store {
         Ok(true)
     }
 
-    /// The address of a set that was given last. Only the beginning of a walk depends on it, so that anything unreadable
-    /// counts as none.
+    /// The last assigned address of a set. Only the start of a search depends on it, so an unreadable file counts as
+    /// none.
     pub(super) fn last(&self, set: usize) -> Option<IpAddr> {
         std::fs::read_to_string(self.last_file(set)).ok()?.trim().parse().ok()
     }

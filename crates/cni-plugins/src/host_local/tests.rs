@@ -1,4 +1,4 @@
-//! The whole plugin on a folder of its own: what is given, what is kept, what is refused.
+//! The whole plugin on a folder of its own: what is assigned, stored and refused.
 
 use super::{add, check, delete, resolver};
 use cni_protocol::{Call, Environment};
@@ -32,7 +32,7 @@ fn addresses(container: &str, args: &str, document: &Value) -> Result<Vec<String
 }
 
 #[test]
-fn one_address_of_each_set_with_the_files_of_the_reference_plugin() {
+fn one_address_of_each_set_in_the_files_of_the_reference_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let mut conf = document(
         folder.path(),
@@ -62,12 +62,12 @@ fn one_address_of_each_set_with_the_files_of_the_reference_plugin() {
     assert!(file("10.1.2.2").is_err() && file("2001:db8:1::10").is_err());
     let error = check(&call("CHECK", "c1", "", &conf)).unwrap_err();
     assert_eq!(error.msg, "host-local: Failed to find address added by container c1");
-    // A second DEL finds nothing, which is well.
+    // A second DEL finds nothing, which is not an error.
     delete(&call("DEL", "c1", "", &conf)).unwrap();
 }
 
 #[test]
-fn addresses_go_round_and_end() {
+fn addresses_are_assigned_in_a_circle_until_exhausted() {
     let folder = tempfile::tempdir().unwrap();
     // Two ranges of two addresses each; the gateway of the first is one of them.
     let conf = document(
@@ -80,7 +80,7 @@ fn addresses_go_round_and_end() {
     assert_eq!(addresses("a", "", &conf).unwrap(), ["10.1.0.2/24"]);
     assert_eq!(addresses("b", "", &conf).unwrap(), ["10.2.0.8/24"]);
     delete(&call("DEL", "a", "", &conf)).unwrap();
-    // The one behind the last, not the one that is free again.
+    // The address after the last one, not the one that is free again.
     assert_eq!(addresses("c", "", &conf).unwrap(), ["10.2.0.9/24"]);
     assert_eq!(addresses("d", "", &conf).unwrap(), ["10.1.0.2/24"]);
     let error = addresses("e", "", &conf).unwrap_err();
@@ -114,12 +114,12 @@ fn requested_addresses_from_all_three_places() {
     assert!(gateway.contains("requested ip 10.1.2.1 is subnet's gateway"), "{gateway}");
     let elsewhere = addresses("e", "IP=10.9.9.9", &conf).unwrap_err();
     assert_eq!(elsewhere, "failed to allocate all requested IPs: 10.9.9.9");
-    // What was given before the failure went back.
+    // What was assigned before the failure has been released.
     assert!(check(&call("CHECK", "e", "", &conf)).is_err());
 }
 
 #[test]
-fn wrong_configurations_have_the_words_of_the_reference_plugin() {
+fn invalid_configurations_are_reported_like_in_the_reference_plugin() {
     let folder = tempfile::tempdir().unwrap();
     for (ranges, message) in [
         (json!([]), "no IP ranges specified"),

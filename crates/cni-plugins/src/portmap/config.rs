@@ -1,4 +1,4 @@
-//! What a configuration asks of `portmap`, checked; and which addresses of a previous result are the container's. Pure.
+//! The checked configuration of `portmap`, and the container's addresses in a previous result. Pure.
 
 use crate::frame::{configuration, failure};
 use cni_protocol::Call;
@@ -7,10 +7,10 @@ use cni_protocol::result::CniResult;
 use serde::Deserialize;
 use std::net::IpAddr;
 
-/// Kubernetes has marks 14 and 15, Calico 16 to 31.
+/// Kubernetes uses marks 14 and 15, Calico 16 to 31.
 const DEFAULT_MARK_BIT: u8 = 13;
 
-/// Who writes the rules.
+/// The backend that writes the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backend {
     Nftables,
@@ -42,41 +42,41 @@ impl Protocol {
     }
 }
 
-/// One port of the host that leads to one of the container.
+/// A port of the host that is forwarded to a port of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mapping {
     pub(super) host_port: u16,
     pub(super) container_port: u16,
     pub(super) protocol: Protocol,
-    /// The host's address, where it is asked for; unspecified for all of one family.
+    /// The host's address, if configured; unspecified for all of one family.
     pub(super) host_ip: Option<IpAddr>,
 }
 
 impl Mapping {
-    /// Whether it leads to an address of this family.
+    /// Whether it forwards to an address of this family.
     pub(super) fn is_for(&self, address: IpAddr) -> bool {
         self.host_ip.is_none_or(|host| host.is_ipv4() == address.is_ipv4())
     }
 
-    /// The host's address that packets must have.
+    /// The destination address that packets must have.
     pub(super) fn destination(&self) -> Option<IpAddr> {
         self.host_ip.filter(|host| !host.is_unspecified())
     }
 }
 
-/// What is asked for.
+/// The configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) network: String,
     pub(super) container: String,
     pub(super) backend: Backend,
     pub(super) mappings: Vec<Mapping>,
-    /// Whether connections from localhost and from the container itself come from the host's address.
+    /// Whether connections from localhost and from the container itself get the host's address as their source.
     pub(super) snat: bool,
     /// Whether all connections do.
     pub(super) masquerade_all: bool,
     pub(super) mark_bit: u8,
-    /// A chain of others that marks what is masqueraded.
+    /// A chain of another program that marks what is masqueraded.
     pub(super) external_mark_chain: Option<String>,
     pub(super) conditions_v4: Vec<String>,
     pub(super) conditions_v6: Vec<String>,
@@ -149,7 +149,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The backend that is asked for, or the one that the other settings can only mean.
+    /// The configured backend, or the only one that supports the other settings.
     fn choose(&self, asked: Option<&str>) -> Result<Backend> {
         let mut of_iptables = Vec::new();
         let mut of_nftables = Vec::new();
@@ -220,7 +220,7 @@ impl MappingDocument {
     }
 }
 
-/// The first address of each family that is the container's, as far as the result says whose addresses are.
+/// The container's first address of each family, as far as the result assigns addresses to interfaces.
 pub(super) fn container_addresses(result: &CniResult, ifname: &str) -> Vec<IpAddr> {
     let is_containers = |number: Option<usize>| match number.and_then(|number| result.interfaces.get(number))
     {
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Letter for letter what containerd 1.6 gives.
+    /// Letter by letter what containerd 1.6 passes.
     #[test]
     fn names_as_containerd_writes_them() {
         let given = json!({"runtimeConfig": {"portMappings": [

@@ -1,7 +1,7 @@
-//! Port mappings by the programs `iptables-save` and `iptables-restore`, in the chains of the reference plugin.
+//! Port mappings using the programs `iptables-save` and `iptables-restore`, in the chains of the reference plugin.
 //!
-//! What to write is a pure function of what is there ([`additions`], [`removals`]); it goes to the kernel as one input of
-//! `iptables-restore`, so that a table is never half-written.
+//! The changes are a pure function of the current rules ([`additions`], [`removals`]); they are passed to the kernel as
+//! one input of `iptables-restore`, so that a table is never incomplete.
 
 use super::config::{Protocol, Settings};
 use crate::frame::failure;
@@ -18,7 +18,7 @@ const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
 const MASQUERADE: &str = "CNI-HOSTPORT-MASQ";
 const CHAIN_LENGTH: usize = 28;
 const COMMENT_LENGTH: usize = 255;
-/// The most ports of one rule.
+/// The maximum number of ports in one rule.
 const PORTS_IN_RULE: usize = 15;
 
 pub(super) fn add(settings: &Settings, address: IpAddr) -> Result<()> {
@@ -27,7 +27,7 @@ pub(super) fn add(settings: &Settings, address: IpAddr) -> Result<()> {
     restore(v4, &additions(&saved, settings, address))
 }
 
-/// Removes the container's chains. Where iptables is not `expected`, a host without it has none.
+/// Removes the container's chains. If iptables is not `expected`, a host without it has no chains.
 pub(super) fn delete(settings: &Settings, expected: bool) -> Result<()> {
     let chain = chain_name(settings);
     let mut usable = 0;
@@ -57,7 +57,7 @@ pub(super) fn check(settings: &Settings, address: IpAddr) -> Result<()> {
 }
 
 fn missing(v4: bool) -> cni_protocol::CniError {
-    failure(format!("the iptables backend was asked for, but {} was not found", program(v4, "save")))
+    failure(format!("the iptables backend was requested, but {} was not found", program(v4, "save")))
         .with_details(
             "install iptables on this host, or set \"backend\": \"nftables\", which needs no program",
         )
@@ -67,7 +67,7 @@ fn program(v4: bool, what: &str) -> String {
     format!("{}-{what}", if v4 { "iptables" } else { "ip6tables" })
 }
 
-/// The nat table as the program prints it; `None` when the program is not there.
+/// The nat table as the program prints it; `None` when the program does not exist.
 fn save(v4: bool) -> Result<Option<String>> {
     let program = program(v4, "save");
     match Command::new(&program).args(["-t", "nat"]).stdin(Stdio::null()).output() {
@@ -120,7 +120,7 @@ fn additions(saved: &str, settings: &Settings, address: IpAddr) -> String {
     let chain = chain_name(settings);
     let mut script = String::from("*nat\n");
     let mut rules = Vec::new();
-    // Declaring a chain empties it: chains that all containers share are declared only where they are missing.
+    // Declaring a chain empties it: chains that all containers share are declared only if they are missing.
     let mut shared = |name: &str, content: &[String], entries: &[(&str, String)], prepend: bool| {
         if !has_chain(saved, name) {
             let _ = writeln!(script, ":{name} - [0:0]");
@@ -141,7 +141,7 @@ fn additions(saved: &str, settings: &Settings, address: IpAddr) -> String {
         shared(SET_MARK, &[set], &[], false);
         let masquerade = format!("-m mark --mark {mark:#x}/{mark:#x} -j MASQUERADE");
         let entry = "-m comment --comment \"CNI portfwd requiring masquerade\" ".to_owned();
-        // Before the masquerading of other plugins, which would take the packets.
+        // Before other plugins' masquerading, which would take the packets.
         shared(MASQUERADE, &[masquerade], &[("POSTROUTING", entry)], true);
     }
     let local = || "-m addrtype --dst-type LOCAL ".to_owned();
@@ -159,7 +159,7 @@ fn additions(saved: &str, settings: &Settings, address: IpAddr) -> String {
     script
 }
 
-/// What removes a container's chain; empty when it is not there.
+/// The input that removes a container's chain; empty when it does not exist.
 fn removals(saved: &str, chain: &str) -> String {
     if !has_chain(saved, chain) {
         return String::new();
@@ -172,13 +172,13 @@ fn removals(saved: &str, chain: &str) -> String {
     script
 }
 
-/// Deletions of the rules that lead to a chain.
+/// Deletions of the rules that jump to a chain.
 fn led_to(saved: &str, chain: &str) -> Vec<String> {
     let end = format!("-j {chain}");
     lines(saved, DNAT).filter(|line| line.ends_with(&end)).map(|line| line.replacen("-A", "-D", 1)).collect()
 }
 
-/// What leads to the container's chain, without the jump.
+/// The rules that lead to the container's chain, without the jump.
 fn entries(settings: &Settings, address: IpAddr) -> Vec<String> {
     let mut comment = format!("dnat name: \\\"{}\\\" id: \\\"{}\\\"", settings.network, settings.container);
     if comment.len() > COMMENT_LENGTH {
@@ -207,7 +207,7 @@ fn entries(settings: &Settings, address: IpAddr) -> Vec<String> {
     rules
 }
 
-/// A word of a condition, which may not end the line or the word.
+/// A word of a condition, quoted so that it cannot end the line or the word.
 fn quoted(word: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:!,=".contains(it);
     if word.chars().all(is_plain) && !word.is_empty() {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_container_makes_the_shared_chains() {
+    fn a_first_container_creates_the_shared_chains() {
         let chain = chain_name(&settings());
         let expected = format!(
             "*nat
@@ -309,7 +309,7 @@ COMMIT
     }
 
     #[test]
-    fn what_is_there_stays_and_what_leads_to_the_chain_goes_first() {
+    fn existing_chains_stay_and_jumps_are_removed_before_their_chain() {
         let chain = chain_name(&settings());
         assert_eq!(chain.len(), 28);
         let saved = format!(

@@ -1,5 +1,5 @@
-//! Port mappings in nftables: one table per family, shared with the reference plugin, in which a container's rules carry
-//! its id as comment.
+//! Port mappings in nftables: one table per family, shared with the reference plugin; the comment of a container's
+//! rules is its id.
 //!
 //! ```text
 //! prerouting, output: to an address of this host ─► hostports_all ─► hostip_hostports, hostports: a rule per port
@@ -18,15 +18,15 @@ use std::sync::Arc;
 
 const TABLE: &str = "cni_hostport";
 const ALL: &str = "hostports_all";
-/// Older versions of the reference plugin have rules with a host address here.
+/// Older versions of the reference plugin put rules with a host address here.
 const WITH_ADDRESS: &str = "hostip_hostports";
 const PORTS: &str = "hostports";
 const MASQUERADING: &str = "masquerading";
 const DESTINATION_PRIORITY: i32 = -100;
 const SOURCE_PRIORITY: i32 = 100;
-/// The routing table's type of an address that is this host's.
+/// The routing table's type of an address of this host.
 const LOCAL: u32 = 2;
-/// The longest comment of a rule.
+/// The maximum length of a rule's comment.
 const COMMENT_LENGTH: usize = 128;
 
 pub(super) fn add(settings: &Settings, address: IpAddr) -> Result<()> {
@@ -96,12 +96,12 @@ fn removals(client: &mut Client, table: &Table, container: &str) -> Result<Vec<C
 }
 
 fn comment_of(container: &str) -> &str {
-    // Ids are ASCII, so that every place is one between characters.
+    // Ids are ASCII, so every index is a character boundary.
     container.get(..COMMENT_LENGTH).unwrap_or(container)
 }
 
-/// The chains that all containers share. What leads to them is written again each time: another version of the plugin may
-/// have written it differently.
+/// The chains that all containers share. The rules that lead to them are rewritten each time: another version of the
+/// plugin may have written them differently.
 fn base(snat: bool) -> Vec<Change> {
     let plain = |name: &str| Change::AddChain { name: name.into(), base: None };
     let jump = |chain: &str, to: &str, before: Vec<Expression>| {
@@ -185,7 +185,7 @@ fn translate(mapping: &Mapping, address: IpAddr) -> Vec<Expression> {
     expressions
 }
 
-/// Goes on when the packet's source or destination is this address.
+/// Continues if the packet's source or destination is this address.
 fn end(address: IpAddr, source: bool) -> Vec<Expression> {
     let (offset, length) = match (address, source) {
         (IpAddr::V4(_), true) => (12, 4),

@@ -1,5 +1,5 @@
-//! What a configuration asks of `tuning`, from its four places: the file, `CNI_ARGS`, the runtime, and `args.cni`; later
-//! ones win. Pure.
+//! The configuration of `tuning`, from its four places: the file, `CNI_ARGS`, the runtime, and `args.cni`; later ones
+//! win. Pure.
 
 use crate::frame::{configuration, failure};
 use cni_protocol::Call;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 const DEFAULT_DATA_DIR: &str = "/run/cni/tuning";
 
-/// What is asked for.
+/// The configuration.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     pub(super) sysctls: BTreeMap<String, String>,
@@ -21,7 +21,7 @@ pub(super) struct Settings {
     pub(super) data_dir: PathBuf,
 }
 
-/// What an interface should be like, or was; what is not given stays. The form of the reference plugin's file.
+/// The desired or previous settings of an interface; absent ones stay. This is the form of the reference plugin's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Wanted {
@@ -72,7 +72,7 @@ struct CniSection {
 }
 
 impl Settings {
-    /// `input` is the configuration as it came: a key that is there twice cannot be seen in what was read from it.
+    /// `input` is the configuration as received: duplicate keys can no longer be seen in the parsed document.
     pub(super) fn read(call: &Call, input: &[u8]) -> Result<Self> {
         if !input.is_empty() {
             serde_json::from_slice::<SysctlsOnce>(input).map_err(|error| failure(error.to_string()))?;
@@ -97,7 +97,7 @@ impl Settings {
                 tx_queue_length: section.link.tx_queue_length.or(link.tx_queue_length),
             };
         }
-        // What the reference plugin takes as not given.
+        // The reference plugin treats these values as absent.
         link.mac = link.mac.filter(|mac| !mac.is_empty());
         link.mtu = link.mtu.filter(|mtu| *mtu != 0);
         link.promisc = link.promisc.filter(|promisc| *promisc);
@@ -111,7 +111,7 @@ impl Wanted {
         *self == Self::default()
     }
 
-    /// How the interface is now, as far as it will be changed.
+    /// The current values of the interface's settings that will be changed.
     pub(super) fn before(&self, link: &Link) -> Self {
         let mac = || link.mac.map(|mac| mac.to_string());
         Self {
@@ -123,7 +123,7 @@ impl Wanted {
         }
     }
 
-    /// What the interface has that was not asked for, in words.
+    /// Describes the first setting of the interface that differs.
     pub(super) fn compare(&self, link: &Link) -> Result<(), String> {
         let name = &link.name;
         let differs = |what: &str, wanted: &dyn fmt::Display, found: &dyn fmt::Display| {
@@ -150,8 +150,8 @@ impl Wanted {
     }
 }
 
-/// The path of a sysctl below `/proc/sys`. Written with dots or slashes; `IFNAME` stands for the interface, whose name may
-/// have dots of its own.
+/// The path of a sysctl below `/proc/sys`. Keys are written with dots or slashes; `IFNAME` is replaced by the
+/// interface, whose name may contain dots.
 pub(super) fn sysctl_path(key: &str, ifname: &str) -> Result<String> {
     let first = key.find(['.', '/']).and_then(|place| key.get(place..=place));
     let path = if first == Some(".") { key.replace('.', "/") } else { key.to_owned() };
@@ -163,7 +163,7 @@ pub(super) fn sysctl_path(key: &str, ifname: &str) -> Result<String> {
     Ok(path)
 }
 
-/// Refuses a sysctl that is given twice.
+/// Rejects duplicate sysctls.
 struct SysctlsOnce;
 
 impl<'de> Deserialize<'de> for SysctlsOnce {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sysctl_that_is_there_twice_is_refused() {
+    fn duplicate_sysctls_are_refused() {
         let read = |text: &str| {
             serde_json::from_str::<SysctlsOnce>(text).map(|_| ()).map_err(|error| error.to_string())
         };

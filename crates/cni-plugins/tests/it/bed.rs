@@ -48,7 +48,7 @@ impl Bed {
         ))?;
         bed.host.set("net/ipv4/ip_forward", "1")?;
         bed.host.set("net/ipv6/conf/all/forwarding", "1")?;
-        // The host answers for the container's gateway, which has no address anywhere.
+        // The host answers for the container's gateway, which no device has as its address.
         bed.host.set("net/ipv4/conf/cali0/proxy_arp", "1")?;
         bed.host.set("net/ipv4/neigh/cali0/proxy_delay", "0")?;
         bed.container.batch(
@@ -62,7 +62,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// The result of a plugin before ours in the chain.
+    /// The result of the previous plugin in the chain.
     pub(crate) fn previous(&self) -> Value {
         json!({
             "cniVersion": "1.0.0",
@@ -131,7 +131,7 @@ impl Bed {
         if text.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_str(&text)?) }
     }
 
-    /// Answers one line to every connection in the container, for as long as the process lives.
+    /// Answers every connection in the container with one line, until the process ends.
     pub(crate) fn serve(&self, port: u16) -> Result<()> {
         let listener = self.container.run(|| TcpListener::bind(("::", port)))??;
         std::thread::spawn(move || {
@@ -145,7 +145,7 @@ impl Bed {
     }
 }
 
-/// The address that the container sees when `from` connects there; `None` when nothing answers.
+/// The source address that the container sees when `from` connects to it; `None` when nothing answers.
 pub(crate) fn seen(from: &Namespace, address: &str, port: u16) -> Result<Option<IpAddr>> {
     let target = SocketAddr::new(address.parse()?, port);
     from.run(|| {

@@ -1,4 +1,4 @@
-//! What the other plugins do to a container's interfaces.
+//! The effects of the other plugins on a container's interfaces.
 
 use crate::bed::Bed;
 use anyhow::Result;
@@ -15,14 +15,14 @@ fn loopback_goes_up_and_down() -> Result<()> {
     for either in [&mut result, &mut theirs] {
         assert_eq!(either["ips"][0]["address"], "127.0.0.1/8");
         either["interfaces"][0].as_object_mut().map(|interface| interface.remove("sandbox"));
-        // Empty, and printed by some builds only.
+        // Empty, and only printed by some builds.
         either.as_object_mut().map(|result| result.remove("dns"));
     }
     assert_eq!(result, theirs);
     bed.ours(Loopback, "CHECK", json!({}))?;
     bed.ours(Loopback, "DEL", json!({}))?;
     assert!(bed.ours(Loopback, "CHECK", json!({})).is_err());
-    // Behind another plugin its result goes through.
+    // As a later plugin of a chain it passes the result through.
     assert_eq!(bed.ours(Loopback, "ADD", json!({}))?["ips"], bed.previous()["ips"]);
     bed.container.batch("address add 10.9.9.9/32 dev lo")?;
     let error = bed.ours(Loopback, "ADD", json!({})).unwrap_err();
@@ -41,7 +41,7 @@ fn interface(bed: &Bed) -> Result<Value> {
 }
 
 #[test]
-fn an_interface_is_tuned_and_put_back() -> Result<()> {
+fn an_interface_is_tuned_and_restored() -> Result<()> {
     let bed = Bed::new()?;
     let folder = tempfile::tempdir()?;
     let conf = json!({
@@ -65,7 +65,7 @@ fn an_interface_is_tuned_and_put_back() -> Result<()> {
     let expected =
         "Error: Tuning configured value of /proc/sys/net/core/somaxconn is 500, current value is 501";
     assert_eq!(error.to_string(), expected);
-    // A second ADD must not forget how the interface was before the first.
+    // A second ADD must not forget the settings before the first.
     bed.ours(Tuning, "ADD", conf.clone())?;
     bed.ours(Tuning, "DEL", conf.clone())?;
     assert_eq!(interface(&bed)?, before);
@@ -88,7 +88,7 @@ fn a_file_of_the_reference_plugin_is_read() -> Result<()> {
     Ok(())
 }
 
-/// This kernel's words for "I have no such device".
+/// Whether the error is this kernel's message for an unsupported kind of device.
 fn has_no_devices(error: &anyhow::Error) -> bool {
     let text = error.to_string();
     text.contains("adding link") && (text.contains("not supported") || text.contains("Unknown device type"))

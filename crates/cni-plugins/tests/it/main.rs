@@ -1,5 +1,5 @@
-//! Integration tests of the reference plugins: a host, a container and a client from network namespaces, real packets, and
-//! Debian's own build of the plugins beside ours.
+//! Integration tests of the reference plugins: a host, a container and a client in network namespaces, real packets,
+//! and Debian's own build of the plugins alongside ours.
 
 mod bed;
 mod interface;

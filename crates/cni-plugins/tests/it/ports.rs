@@ -1,4 +1,4 @@
-//! Ports of the host that lead to a container, by real connections.
+//! Forwarded ports, tested with real connections.
 
 use crate::bed::{Bed, seen};
 use anyhow::Result;
@@ -18,7 +18,7 @@ fn address(text: &str) -> Option<std::net::IpAddr> {
     text.parse().ok()
 }
 
-/// Both families, from outside, from the host by localhost, and from the container to itself.
+/// Checks both families: from outside, from the host via localhost, and from the container to itself.
 fn everything_answers(bed: &Bed) -> Result<()> {
     assert_eq!(seen(&bed.client, "192.0.2.1", 18080)?, address("192.0.2.2"));
     assert_eq!(seen(&bed.client, "192.0.2.1", 18081)?, address("192.0.2.2"));
@@ -39,7 +39,7 @@ fn life(backend: &str) -> Result<()> {
     assert_eq!(result["ips"], bed.previous()["ips"], "the result goes through");
     everything_answers(&bed)?;
     bed.ours(Portmap, "CHECK", mapping(backend))?;
-    // Again: nothing is there twice, and everything still answers.
+    // Again: nothing is duplicated, and everything still answers.
     bed.ours(Portmap, "ADD", mapping(backend))?;
     everything_answers(&bed)?;
     bed.ours(Portmap, "DEL", mapping(backend))?;
@@ -71,7 +71,7 @@ fn a_repeated_add_leaves_no_rule_twice() -> Result<()> {
 }
 
 #[test]
-fn what_the_reference_plugin_made_is_removed() -> Result<()> {
+fn rules_of_the_reference_plugin_are_removed() -> Result<()> {
     let bed = Bed::new()?;
     bed.serve(8080)?;
     let mut conf = mapping("iptables");
@@ -79,7 +79,7 @@ fn what_the_reference_plugin_made_is_removed() -> Result<()> {
     conf.as_object_mut().map(|conf| conf.remove("backend"));
     bed.theirs(Portmap, "ADD", conf.clone())?;
     assert_eq!(seen(&bed.client, "192.0.2.1", 18080)?, address("192.0.2.2"));
-    // Not asked for iptables by name: a node that was swapped.
+    // Without iptables selected by name: a node whose plugin was replaced.
     bed.ours(Portmap, "DEL", conf)?;
     assert_eq!(seen(&bed.client, "192.0.2.1", 18080)?, None);
     let left = bed.host.shell("iptables-save -t nat; ip6tables-save -t nat")?;
@@ -88,7 +88,7 @@ fn what_the_reference_plugin_made_is_removed() -> Result<()> {
 }
 
 #[test]
-fn the_reference_plugin_checks_and_removes_what_ours_made_by_iptables() -> Result<()> {
+fn the_reference_plugin_checks_and_removes_our_iptables_rules() -> Result<()> {
     let bed = Bed::new()?;
     bed.serve(8080)?;
     let mut theirs = mapping("iptables");

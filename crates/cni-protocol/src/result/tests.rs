@@ -1,4 +1,4 @@
-//! Results in all versions, against the text that Calico's plugin printed.
+//! Results in all versions, compared with the output of Calico's plugin.
 
 use super::{CniResult, Interface, Ip, Route};
 use crate::version::{CniVersion, SUPPORTED};

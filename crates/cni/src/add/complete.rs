@@ -1,5 +1,5 @@
-//! The second half of ADD: the pod's network is finished, its endpoint and profile are written, the runtime is answered.
-//! And the way back, from every place where that can fail.
+//! The second half of ADD: completes the pod's network, writes its endpoint and profile, and answers the runtime. And
+//! the way back, from every place where that can fail.
 
 use super::Adding;
 use super::known::answered;
@@ -20,7 +20,7 @@ use cni_protocol::result::CniResult;
 use std::time::Duration;
 
 impl Adding<'_> {
-    /// The pod's network, then its endpoint and profile, then the answer.
+    /// Completes the pod's network, writes its endpoint and profile, and returns the answer.
     pub(super) async fn complete(
         self,
         assigned: Assigned,
@@ -33,8 +33,8 @@ impl Adding<'_> {
         network.plan.set_assigned(&assigned);
         let plan = &network.plan;
         let is_new = endpoint.metadata.resource_version.is_empty();
-        // A new endpoint whose device is there already, with an address that we chose, can be written while the device gets
-        // its addresses and routes: that only takes the kernel, and hardly ever fails.
+        // A new endpoint whose device already exists, with an address that we chose, can be written while the device
+        // gets its addresses and routes: those only need the kernel and hardly ever fail.
         let at_once = is_new && plan.pod_mac.is_some() && matches!(made, Made::Pair(_));
         if at_once {
             let ends = Ends { host_device: plan.host_device.clone(), mac: plan.pod_mac };
@@ -58,7 +58,7 @@ impl Adding<'_> {
         };
         let outcome = match written {
             Some(Ok(written)) if ends.mac == plan.pod_mac => Ok(written),
-            // A kernel that chose another hardware address.
+            // The kernel chose another hardware address.
             Some(Ok(mut written)) => {
                 endpoint::set_device(&mut written, &ends);
                 Box::pin(write(&attachment, written)).await
@@ -73,7 +73,7 @@ impl Adding<'_> {
         let written = match outcome {
             Ok(written) => written,
             Err(error) => {
-                // A write without an answer may have happened all the same.
+                // A write that got no answer may have been carried out.
                 take_back(&attachment, made, is_new).await;
                 return Err(error);
             }
@@ -103,8 +103,8 @@ pub(super) async fn ensure_profile(attachment: &Attachment<'_>) -> Result<()> {
     }
 }
 
-/// Takes back what this call made: the network, the endpoint if it is new, the addresses. What the datastore does not
-/// let us take back now is kept for later.
+/// Undoes what this call created: the network, the endpoint if it is new, the addresses. What the datastore cannot undo
+/// now is kept for later.
 pub(super) async fn take_back(attachment: &Attachment<'_>, made: Made, endpoint: bool) {
     made.undo().await;
     if endpoint && let Err(error) = Box::pin(crate::del::remove_endpoint(attachment)).await {
@@ -116,7 +116,7 @@ pub(super) async fn take_back(attachment: &Attachment<'_>, made: Made, endpoint:
     Box::pin(addresses::give_back_quietly(attachment)).await;
 }
 
-/// Waits until the agent has programmed the endpoint. A pod is not refused because that takes long.
+/// Waits until the agent has programmed the endpoint. A pod is not refused because that takes too long.
 async fn await_policy(attachment: &Attachment<'_>, endpoint: &WorkloadEndpoint) {
     let conf = &attachment.request.conf;
     let Ok(seconds @ 1..) = u64::try_from(conf.policy_setup_timeout_seconds) else { return };

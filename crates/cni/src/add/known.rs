@@ -1,4 +1,4 @@
-//! What the datastore and Kubernetes know of a container before it is attached. Everything is read at once.
+//! What the datastore and Kubernetes know about a container before it is attached. Everything is read at once.
 
 use crate::attachment::Attachment;
 use crate::endpoint::PodFacts;
@@ -11,10 +11,10 @@ use api::meta::StringMap;
 use ipam::{Ahead, NamespaceLabels};
 use std::time::Duration;
 
-/// How long the datastore may be silent.
+/// How long the datastore may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the datastore and Kubernetes say.
+/// The answers of the datastore and Kubernetes.
 pub(super) struct Known {
     pub(super) existing: Option<WorkloadEndpoint>,
     /// `None` for a container that is not a pod.
@@ -22,7 +22,7 @@ pub(super) struct Known {
     pub(super) ahead: Option<Ahead>,
 }
 
-/// What Kubernetes says.
+/// Kubernetes' information about a pod.
 #[derive(Default)]
 pub(super) struct PodKnown {
     pub(super) facts: PodFacts,
@@ -65,7 +65,7 @@ async fn read_pod(attachment: &Attachment<'_>) -> Result<PodKnown> {
     })
 }
 
-/// A datastore or API that is silent is an error before the runtime loses its patience.
+/// Turns a silent datastore or API into an error before the runtime loses its patience.
 pub(super) async fn answered<T>(work: impl Future<Output = T>) -> Result<T> {
     tokio::time::timeout(PATIENCE, work).await.map_err(|_| {
         let message = format!("the datastore did not answer within {} s", PATIENCE.as_secs());

@@ -24,7 +24,7 @@ pub(super) async fn add(
     begun: Begun,
 ) -> Result<CniResult> {
     if let Some(existing) = existing {
-        // Made for nothing: the container has a device, or is to get one with the hardware address that it had.
+        // Created for nothing: the container already has a device, or gets one with its former hardware address.
         begun.undo().await;
         return Box::pin(join_network(adding, existing)).await;
     }
@@ -42,7 +42,7 @@ pub(super) async fn add(
     Box::pin(adding.complete(assigned, made, endpoint, &StringMap::new())).await
 }
 
-/// A container that is attached already joins another network, or asks again: it keeps its addresses.
+/// A container that is already attached joins another network, or the call is repeated: it keeps its addresses.
 async fn join_network(adding: Adding<'_>, mut endpoint: WorkloadEndpoint) -> Result<CniResult> {
     let Adding { attachment, mut network, .. } = adding;
     let (context, request) = (attachment.context, attachment.request);
@@ -53,7 +53,7 @@ async fn join_network(adding: Adding<'_>, mut endpoint: WorkloadEndpoint) -> Res
     let assigned = Assigned { addresses: endpoint::addresses_of(&endpoint)?, ..Assigned::default() };
     network.plan.set_assigned(&assigned);
     network.plan.pod_mac = endpoint.spec.mac.as_str().parse().ok();
-    // A runtime that asks again after a crash may have made a new namespace meanwhile.
+    // A runtime that repeats the call after a crash may have created a new namespace in the meantime.
     if network.dataplane == Dataplane::Linux && !network.is_made().await? {
         let wish = || wish_of(request, &network.plan, &endpoint, &StringMap::new());
         let (ends, _) = network.finish(Made::Nothing, wish).await?;

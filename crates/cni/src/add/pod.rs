@@ -1,4 +1,5 @@
-//! ADD of a pod of Kubernetes: what its annotations and its namespace's ask for, and an older container of the same pod.
+//! ADD of a Kubernetes pod: applies its own and its namespace's annotations, and replaces an older container of the
+//! same pod.
 
 use super::Adding;
 use super::complete::take_back;
@@ -42,7 +43,7 @@ pub(super) async fn add(
     if let (AddressSource::Requested(_), Some(existing)) = (&source, &existing) {
         release_old(context, &conf.name, existing).await?;
     }
-    // The device of an older container of this pod must stay until there are addresses for the new one.
+    // The device of an older container of this pod must stay until the new one has addresses.
     let fresh = existing.as_ref().is_none_or(|endpoint| endpoint.spec.container_id.is_empty());
     let begun = if fresh { adding.network.begin() } else { Begun::NOTHING };
     let taken = Box::pin(addresses::take(&adding.attachment, &source, wish));
@@ -64,7 +65,7 @@ pub(super) async fn add(
     }
 }
 
-/// The pod's routes: everything, or what `host-local`'s configuration lists.
+/// The pod's routes: everything, or those that `host-local`'s configuration lists.
 fn pod_routes(request: &Request) -> Result<Vec<IpNet>> {
     if request.conf.ipam.kind != "host-local" {
         return Ok(default_routes());
@@ -77,7 +78,7 @@ fn pod_routes(request: &Request) -> Result<Vec<IpNet>> {
     })
 }
 
-/// Addresses that a pod asks for by name are free again only when its older container has given them back.
+/// Addresses that a pod requests explicitly are free again only when its older container has returned them.
 async fn release_old(context: &Context, network: &str, existing: &WorkloadEndpoint) -> Result<()> {
     let container = &existing.spec.container_id;
     let handle = (!container.is_empty()).then(|| HandleId::from(format!("{network}.{container}")));

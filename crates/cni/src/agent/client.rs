@@ -1,6 +1,6 @@
-//! The plugin's side: asks the agent if there is one, waits a little for one that is starting, and never longer.
+//! The plugin's side: asks the agent if there is one, waits for a limited time if it is starting.
 //!
-//! It blocks and needs no runtime, so that a plugin whose agent answers is done after one exchange on a socket.
+//! Blocks and needs no runtime, so that a plugin whose agent answers is done after one exchange on a socket.
 
 use super::protocol::{NEWEST, OLDEST, Question, Reply, body_length, frame};
 use super::scope::only_for_the_plugin;
@@ -20,18 +20,18 @@ use std::time::{Duration, Instant};
 
 /// How long an ADD waits for an agent that is starting; other commands wait a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The variable that sets another limit, in seconds.
+/// The environment variable that sets another limit, in seconds.
 const PATIENCE_VARIABLE: &str = "TORTIE_CNI_AGENT_TIMEOUT";
-/// How long a call may take in the agent. Longer than anything there is limited to.
+/// How long a call may take in the agent: longer than every limit within the agent.
 const CALL_PATIENCE: Duration = Duration::from_secs(300);
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
 
-/// What became of asking.
+/// The outcome of asking the agent.
 #[derive(Debug)]
 pub(crate) enum Reached {
     /// The agent did the work.
     Answered(Outcome),
-    /// The plugin must do it: there is no agent, or (with a sentence) there should be one and it did not answer.
+    /// The plugin must do the work: there is no agent, or (with a reason) there should be one but it did not answer.
     Missed(Option<String>),
 }
 
@@ -39,9 +39,9 @@ pub(crate) enum Reached {
 enum Attempt {
     /// There is no agent on this node.
     NoAgent,
-    /// There may be one soon.
+    /// There may be an agent soon.
     Waiting(String),
-    /// There is one, and asking again makes no sense.
+    /// There is an agent, but asking again makes no sense.
     Refused(String),
 }
 
@@ -57,13 +57,13 @@ pub(crate) fn ask(program: Program, request: &Request, stdin: &[u8], paths: &Hos
         tracing::info!(%reason, "not for the agent; the plugin does it");
         return Reached::Missed(None);
     }
-    // A namespace that is gone is no hindrance to DEL, and the agent will say so for ADD. One that cannot be opened is the
-    // plugin's to report: the agent works only with what it is handed.
+    // A missing namespace does not prevent DEL, and the agent reports it for ADD. A namespace that cannot be opened
+    // must be reported by the plugin: the agent works only with what it is handed.
     let Ok(namespace) = request.namespace() else { return Reached::Missed(None) };
     let question = match question(program, request, stdin, namespace.is_some()) {
         Ok(question) => question,
         Err(error) => {
-            tracing::info!(%error, "the agent cannot be asked this; the plugin does it");
+            tracing::info!(%error, "this call cannot be passed to the agent; the plugin does it");
             return Reached::Missed(None);
         }
     };
@@ -97,7 +97,7 @@ fn patience(request: &Request) -> Duration {
     if request.command == Command::Add { limit } else { limit / 10 }
 }
 
-/// The whole question as a frame: made before anybody is asked, so that the agent never waits for the rest of it.
+/// The whole question as a frame: built before connecting, so that the agent never waits for the rest of it.
 fn question(program: Program, request: &Request, stdin: &[u8], has_namespace: bool) -> io::Result<Vec<u8>> {
     frame(&Question {
         oldest: OLDEST,
@@ -117,12 +117,12 @@ fn question(program: Program, request: &Request, stdin: &[u8], has_namespace: bo
 fn attempt(question: &[u8], namespace: Option<&Namespace>, socket: &Path) -> Result<Outcome, Attempt> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Attempt::NoAgent,
-        // The file is there and nobody listens: an agent that ended, or one that is about to.
+        // The file exists but nothing listens: an agent that has ended, or one that is starting.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => Attempt::Waiting(error.to_string()),
         _ => Attempt::Refused(error.to_string()),
     })?;
     let reply = exchange(stream, question, namespace).map_err(|error| {
-        // The agent went away in the middle. What it had done is found again: ADD and DEL can be repeated.
+        // The agent disappeared during the call. Whatever it did is found again: ADD and DEL can be repeated.
         Attempt::Waiting(format!("the connection broke: {error}"))
     })?;
     match reply {

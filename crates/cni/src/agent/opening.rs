@@ -1,5 +1,5 @@
-//! The agent from its start: its socket answers at once, if only that it is not ready yet, because a plugin that waits is
-//! better off than one that opens its own connection. The datastore is opened as often as it takes.
+//! Starts the agent: its socket answers at once, if only that it is not ready yet, because a plugin that waits is
+//! better off than one that opens its own connection. Opening the datastore is retried until it succeeds.
 
 use super::server::{AgentState, bind, serve};
 use crate::config::NetConf;
@@ -11,13 +11,13 @@ use daemon::Backoff;
 use std::io;
 use std::sync::Arc;
 
-/// Serves the plugins of a node until it is dropped. `variables` name the datastore.
+/// Serves the plugins of a node until it is dropped. `variables` configure the datastore.
 ///
 /// # Errors
-/// When the socket cannot be made, or fails.
+/// When the socket cannot be created, or fails.
 pub async fn run(paths: HostPaths, node: &str, mut variables: Environment) -> io::Result<()> {
-    // A plugin's own environment does not have this setting of the node: what a pod's addresses come from is the network
-    // configuration's business, and may change while the node runs.
+    // A plugin's own environment does not have this setting of the node: where a pod's addresses come from is up to the
+    // network configuration, and may change while the node runs.
     for name in ["USE_POD_CIDR", "CALICO_USE_POD_CIDR"] {
         variables.remove(name);
     }

@@ -1,8 +1,8 @@
-//! What goes over the socket: one frame there, one frame back; each is four bytes of length and that much JSON.
+//! The protocol of the socket: one frame in each direction; a frame is JSON, preceded by its length in four bytes.
 //!
 //! The first frame names the protocol versions that its sender speaks, so that a plugin and an agent of different
-//! versions either understand each other or say so; a plugin that is not understood does the work itself. The pod's
-//! network namespace goes along as an open descriptor, because the agent may not see the path.
+//! versions either understand each other or report that they do not; the plugin then does the work itself. The pod's
+//! network namespace is passed as an open descriptor, because the agent may not see the path.
 
 use crate::request::Environment;
 use crate::run::Program;
@@ -10,45 +10,45 @@ use cni_protocol::Outcome;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// The newest version of this protocol, and the oldest that is still understood.
+/// The newest version of this protocol.
 pub(crate) const NEWEST: u32 = 1;
-/// See [`NEWEST`].
+/// The oldest version that is still understood.
 pub(crate) const OLDEST: u32 = 1;
 
 /// The longest frame. Configurations and results are a few kilobytes.
 pub(crate) const MAX_FRAME: usize = 1024 * 1024;
 
-/// What a plugin asks.
+/// A plugin's question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Question {
     /// The oldest version that the plugin speaks.
     pub oldest: u32,
-    /// The newest.
+    /// The newest version that the plugin speaks.
     pub newest: u32,
-    /// Which plugin.
+    /// The plugin that was called.
     pub program: Program,
-    /// Its variables, as far as they matter.
+    /// Its environment variables, as far as they matter.
     pub environment: Environment,
     /// Its standard input.
     pub configuration: String,
-    /// Whether the network namespace comes along as a descriptor.
+    /// Whether the network namespace is passed along as a descriptor.
     pub has_namespace: bool,
 }
 
-/// What the agent answers.
+/// The agent's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Reply {
-    /// The call was carried out, well or not.
+    /// The call was carried out, successfully or not.
     Done {
-        /// For the runtime.
+        /// The output for the runtime.
         stdout: String,
         /// The exit code.
         exit: u8,
     },
-    /// The agent cannot work yet; asking again makes sense.
+    /// The agent cannot work yet; the plugin may ask again.
     NotReady {
-        /// What it waits for.
+        /// What the agent is waiting for.
         waiting_for: String,
     },
     /// The agent does not do this; the plugin must.
@@ -56,17 +56,17 @@ pub(crate) enum Reply {
         /// The reason, in one sentence.
         reason: String,
     },
-    /// There is no version that both speak.
+    /// Plugin and agent have no version in common.
     OtherVersion {
-        /// The oldest that the agent speaks.
+        /// The oldest version that the agent speaks.
         oldest: u32,
-        /// The newest.
+        /// The newest version that the agent speaks.
         newest: u32,
     },
 }
 
 impl Question {
-    /// Whether there is a version that both speak.
+    /// Whether plugin and agent have a version in common.
     #[must_use]
     pub(crate) fn is_understood(&self) -> bool {
         self.oldest <= NEWEST && self.newest >= OLDEST
@@ -82,7 +82,7 @@ impl From<Outcome> for Reply {
 /// A value as a frame.
 ///
 /// # Errors
-/// When it is too long.
+/// When the value is too long.
 pub(crate) fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(value)?;
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_FRAME).ok_or_else(too_long)?;
@@ -91,7 +91,7 @@ pub(crate) fn frame(value: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The length that a frame's first four bytes tell.
+/// The length that the first four bytes of a frame give.
 ///
 /// # Errors
 /// When it is too long: nothing of that size is read into memory.
@@ -112,7 +112,7 @@ mod tests {
     use crate::run::Program;
 
     #[test]
-    fn frames_tell_their_length() {
+    fn frames_carry_their_length() {
         let reply = Reply::Done { stdout: "x".into(), exit: 0 };
         let bytes = frame(&reply).unwrap();
         let length = body_length(bytes[..4].try_into().unwrap()).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_do_not_meet_are_told_apart() {
+    fn versions_without_overlap_are_detected() {
         let question = |oldest, newest| Question {
             oldest,
             newest,
@@ -134,7 +134,7 @@ mod tests {
         };
         assert!(question(1, 1).is_understood() && question(1, 7).is_understood());
         assert!(!question(NEWEST + 1, NEWEST + 2).is_understood() && !question(0, 0).is_understood());
-        // A reply of a newer agent that we do not know is an error, and so the plugin does the work itself.
+        // An unknown reply of a newer agent is an error, and so the plugin does the work itself.
         assert!(serde_json::from_str::<Reply>(r#"{"later":{}}"#).is_err());
     }
 }

@@ -1,16 +1,16 @@
-//! What the agent may do for a plugin, and what only a process on the host itself can.
+//! What the agent may do for a plugin, and what only a process on the host can do.
 //!
-//! The agent runs in a container of its own: it shares the host's network, `/var/lib/calico` and `/var/run/calico`, and
-//! nothing else. Programs and files that a configuration names are the host's, and the agent either does not see them or
-//! sees others under the same name. So it leaves such calls to the plugin. It also leaves what its own account may not
-//! do. Both sides ask here, because either may be of an older version.
+//! The agent runs in a container of its own: it shares only the host's network, `/var/lib/calico` and
+//! `/var/run/calico`. Programs and files that a configuration names belong to the host, and the agent either does not
+//! see them or sees others under the same name. So it leaves such calls to the plugin, and also those that its own
+//! account may not carry out. Both sides check this, because either may be of an older version.
 //!
-//! | fields | why the agent can do without |
+//! | fields | why the agent does not need them |
 //! | --- | --- |
 //! | `etcd_*_file`, `kubernetes`, `policy.k8s_*` with the datastore in Kubernetes | the agent has credentials of its own |
 //! | `ipam_lock_file` | calls of one agent share writes; compare-and-swap keeps addresses apart |
-//! | `mtu`, `require_mtu_file`, the usual `nodename_file` and `endpoint_status_dir` | in the two folders that it shares |
-//! | `log_*` | the plugin and the agent log each for itself |
+//! | `mtu`, `require_mtu_file`, the usual `nodename_file` and `endpoint_status_dir` | in the two shared folders |
+//! | `log_*` | the plugin and the agent log separately |
 
 use crate::config::NetConf;
 use crate::host::HostPaths;
@@ -21,7 +21,7 @@ use crate::run::Program;
 use crate::store;
 use std::path::Path;
 
-/// Why this call is not for the agent; `None` when it is.
+/// Returns the reason why this call is not for the agent, or `None` if it is.
 #[must_use]
 pub(crate) fn only_for_the_plugin(program: Program, request: &Request) -> Option<String> {
     let conf = &request.conf;
@@ -33,14 +33,15 @@ pub(crate) fn only_for_the_plugin(program: Program, request: &Request) -> Option
     if !conf.nodename_file.is_empty() && Path::new(&conf.nodename_file) != usual().nodename {
         return Some(format!("nodename_file {} is a file of the host", conf.nodename_file));
     }
-    // The datastore's own connection serves both where it is the Kubernetes API; otherwise there is a second one.
+    // If the datastore is the Kubernetes API, its connection serves both purposes; otherwise there is a second
+    // connection.
     if !store::is_on_kubernetes(conf, &request.environment) && has_kubernetes_settings(conf) {
         return Some("the credentials for Kubernetes are files of the host".to_owned());
     }
     needs_machines(request).then(|| "only the plugin's account may read KubeVirt's machines".to_owned())
 }
 
-/// Whether a release needs something that only a plugin on the host has. The journal has everything else of it.
+/// Whether a release needs something that only a plugin on the host has. The journal contains everything else.
 #[must_use]
 pub(crate) fn is_release_for_plugins(request: &Request) -> bool {
     needs_machines(request)
@@ -63,7 +64,7 @@ fn host_programs(conf: &NetConf) -> Option<String> {
     None
 }
 
-/// The usual places, as a configuration would name them.
+/// The default paths, as a configuration would name them.
 fn usual() -> HostPaths {
     HostPaths::below(Path::new("/"))
 }
@@ -83,7 +84,7 @@ fn has_kubernetes_settings(conf: &NetConf) -> bool {
         || files.iter().any(|file| !file.is_empty())
 }
 
-/// Pods of KubeVirt: Calico's manifests let the plugin's account read machines, and not the node's.
+/// Whether this is a pod of KubeVirt: Calico's manifests let the plugin's account read machines, but not the node's.
 fn needs_machines(request: &Request) -> bool {
     matches!(request.command, Command::Add | Command::Del)
         && request.conf.is_calico_ipam()
@@ -119,7 +120,7 @@ mod tests {
     const POD: &str = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web";
 
     #[test]
-    fn what_names_the_hosts_programs_and_files_is_for_the_plugin() {
+    fn configurations_that_name_host_files_are_for_the_plugin() {
         for (changes, part) in [
             (json!({"ipam": {"type": "host-local", "subnet": "usePodCidr"}}), "host-local"),
             (json!({"ipam": {"type": "azure-vnet-ipam"}}), "azure-vnet-ipam"),
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_for_the_agent() {
+    fn other_calls_are_for_the_agent() {
         for changes in [
             json!({}),
             json!({"policy": {"type": "k8s"}, "kubernetes": {"kubeconfig": "/etc/cni/net.d/calico-kubeconfig"}}),
@@ -154,7 +155,7 @@ mod tests {
             let reason = only_for_the_plugin(Program::Plugin, &request(POD, &changes));
             assert_eq!(reason, None, "{changes}");
         }
-        // The IPAM plugin by itself runs no other program, whatever the configuration says.
+        // The IPAM plugin itself runs no other program, whatever the configuration says.
         let other = request("", &json!({"ipam": {"type": "host-local"}, "readiness_gates": ["http://x"]}));
         assert_eq!(only_for_the_plugin(Program::Ipam, &other), None);
     }

@@ -19,14 +19,14 @@ use std::time::Duration;
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
-/// How long a plugin may take to say what it wants.
+/// How long a plugin may take to send its question.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a journal that is not empty is looked at.
+/// How often a journal that is not empty is checked.
 const UPKEEP: Duration = Duration::from_secs(30);
-/// How many releases are carried out in one go.
+/// How many releases are carried out in one batch.
 const MANY: usize = 1000;
 
-/// What the agent works with; shared by all calls. Cheap to clone.
+/// The agent's state, shared by all calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AgentState {
     work: Arc<RwLock<Work>>,
@@ -34,9 +34,9 @@ pub struct AgentState {
 
 #[derive(Debug)]
 enum Work {
-    /// Nothing can be done yet, because of this.
+    /// The agent cannot work yet, for this reason.
     Starting(String),
-    /// With these connections.
+    /// The agent can work with these connections.
     Ready(Box<Context>),
 }
 
@@ -56,7 +56,7 @@ impl AgentState {
         Self { work: Arc::new(RwLock::new(work)) }
     }
 
-    /// From now on the agent can work.
+    /// Lets the agent work from now on.
     pub fn set_ready(&self, context: Context) {
         *self.work.write().unwrap_or_else(PoisonError::into_inner) = Work::Ready(Box::new(context));
     }
@@ -69,10 +69,10 @@ impl AgentState {
     }
 }
 
-/// Listens on a socket that only root can open. A socket file that nobody listens on any more is replaced.
+/// Listens on a socket that only root can open. A stale socket file is replaced.
 ///
 /// # Errors
-/// When somebody listens there, or the file cannot be made.
+/// When another process listens there, or the file cannot be created.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -109,7 +109,7 @@ pub async fn serve(listener: UnixListener, state: AgentState) -> io::Result<()> 
     outcome
 }
 
-/// Too many descriptors, or a plugin that went away while it waited.
+/// Whether accepting may succeed again: too many descriptors, or a plugin that went away while it waited.
 fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(
@@ -118,8 +118,8 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// Carries out what is due. An empty journal is not looked at again before something is written to it, so that an idle node
-/// sleeps; what failed, or is not ours, is looked at again and again.
+/// Carries out releases that are due. An empty journal is not checked again before something is written to it, so that
+/// an idle node sleeps; entries that failed, or are not ours, are checked again and again.
 async fn keep_up(state: AgentState) {
     loop {
         let Ok(context) = state.context() else {
@@ -127,13 +127,13 @@ async fn keep_up(state: AgentState) {
             continue;
         };
         let journal = Journal::new(&context.paths.journal);
-        // Watched before it is read: nothing is written unseen in between.
+        // Watched before it is read, so that no write goes unseen in between.
         let watch = journal.watch();
         pending::carry_out(&context, MANY).await;
         match watch {
             Ok(mut watch) if journal.files().is_empty() => {
                 if let Err(error) = watch.changed().await {
-                    tracing::warn!(%error, "cannot follow the journal of releases; looking now and then");
+                    tracing::warn!(%error, "cannot watch the journal of releases; checking it periodically");
                     tokio::time::sleep(UPKEEP).await;
                 }
             }
@@ -143,7 +143,7 @@ async fn keep_up(state: AgentState) {
 }
 
 async fn answer(mut stream: UnixStream, state: &AgentState) -> io::Result<()> {
-    // Of a plugin outside of this container's processes the kernel says no number, which is not an error here.
+    // The kernel reports no process id for a plugin outside this container, which is not an error here.
     let uid = stream.peer_cred()?.uid();
     if uid != 0 {
         return Err(io::Error::new(
@@ -191,12 +191,12 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
         };
     }
     if question.has_namespace && namespace.is_none() {
-        return Reply::NotMine { reason: "the network namespace got lost on the way".to_owned() };
+        return Reply::NotMine { reason: "the network namespace was not passed along".to_owned() };
     }
     request.netns_file = namespace;
     request.opens_path = false;
     let version = request.conf.cni_version.clone();
-    // On a task of its own: a plugin that goes away in the middle must not leave half an ADD behind.
+    // In a task of its own: a plugin that goes away during the call must not leave half an ADD behind.
     let program = question.program;
     let work = tokio::spawn(async move { execute(program, &context, &request).await });
     let result = match work.await {
@@ -206,7 +206,7 @@ async fn reply_to(body: &[u8], namespace: Option<OwnedFd>, state: &AgentState) -
     Reply::from(outcome_of(result, &version))
 }
 
-/// The version numbers of a question in whatever form.
+/// The version numbers of a question, whatever its form.
 fn read_versions(body: &[u8]) -> Option<(u32, u32)> {
     let value: serde_json::Value = serde_json::from_slice(body).ok()?;
     let number = |name: &str| value.get(name)?.as_u64().and_then(|number| u32::try_from(number).ok());

@@ -1,19 +1,19 @@
-//! A thread of the agent's own.
+//! Gives the agent a thread of its own.
 //!
-//! One call of a plugin is a chain of short steps that wait for each other: the socket, the connection to the datastore and
-//! its streams, the call itself. On a runtime of many threads each step may wake another thread, and on a busy node that
-//! costs more than the step. On one thread they follow each other without a pause; what blocks (the kernel's devices) has
-//! threads of its own in any case.
+//! A plugin's call is a chain of short steps that wait for each other: the socket, the connection to the datastore and
+//! its streams, the call itself. On a multi-threaded runtime each step may wake another thread, which on a busy node
+//! costs more than the step itself. On one thread they follow each other without a pause; blocking work (the kernel's
+//! devices) has its own threads in any case.
 
 use std::io;
 use tokio::sync::oneshot;
 
-/// Runs what `make` makes on a thread of its own, with a runtime of one thread, until it is done.
+/// Runs the future that `make` returns in a thread of its own, on a single-threaded runtime, until it ends.
 ///
-/// Dropping the returned future does not end the thread: tell what runs there to end, and wait for it here.
+/// Dropping the returned future does not end the thread: make the inner future end, and wait for it here.
 ///
 /// # Errors
-/// What it ends with, or that there can be no thread.
+/// When the inner future fails, or no thread can be started.
 pub async fn alone<F>(make: impl FnOnce() -> F + Send + 'static) -> io::Result<()>
 where
     F: Future<Output = io::Result<()>>,
@@ -22,9 +22,9 @@ where
     let (done, outcome) = oneshot::channel();
     std::thread::Builder::new().name("cni-agent".to_owned()).spawn(move || {
         let result = runtime.block_on(async { make().await });
-        // Threads that wait for the kernel are not waited for: the process is about to end.
+        // Does not wait for threads that are blocked in the kernel: the process is about to end.
         runtime.shutdown_background();
-        // Nobody waits any more when the process is ending.
+        // There is no receiver any more when the process is ending.
         let _ = done.send(result);
     })?;
     outcome.await.unwrap_or_else(|_| Err(io::Error::other("the CNI agent's thread failed")))

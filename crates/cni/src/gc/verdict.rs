@@ -1,17 +1,17 @@
-//! What GC of one network removes, decided from records. No IO.
+//! Decides from records what GC of one network removes. No IO.
 //!
-//! Nothing in an endpoint names its network, and a handle is `NETWORK.CONTAINER`, both of which may have dots. So a thing
-//! is this network's only where that is certain, and whatever is not certain stays: an endpoint by the handle of its own
-//! container's addresses, or by the profile that a network without a policy of its own gives; a handle by a container
-//! without a dot, or by an endpoint that was found to be this network's. An address that an endpoint has which stays, stays
-//! too, whatever its handle.
+//! Nothing in an endpoint names its network, and a handle is `NETWORK.CONTAINER`, where both may contain dots. So only
+//! what certainly belongs to this network is removed. For an endpoint, the evidence is the handle of its own
+//! container's addresses, or the profile of a network without a policy of its own; for a handle, a container without a
+//! dot, or an endpoint that was found to be this network's. Addresses of an endpoint that stays also stay, whatever
+//! their handle.
 
 use api::WorkloadEndpoint;
 use model::HandleId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Who asks: the network on this node, and its containers that are attached.
+/// The scope of a GC: the network on this node, and its containers that are attached.
 #[derive(Clone, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) network: &'a str,
@@ -33,18 +33,18 @@ impl Taken {
     }
 }
 
-/// What goes.
+/// What is removed.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Verdict {
-    /// These endpoints.
+    /// Endpoints to delete.
     pub(crate) delete: Vec<WorkloadEndpoint>,
-    /// These leave the network and stay in others: as they are to be.
+    /// Endpoints that leave the network and stay in others, in their new form.
     pub(crate) leave: Vec<WorkloadEndpoint>,
-    /// The addresses of these handles, with the endpoint that must be gone first, by its place in `delete`.
+    /// Handles whose addresses are released, each with the endpoint that must be gone first, as an index into `delete`.
     pub(crate) release: BTreeMap<HandleId, Option<usize>>,
 }
 
-/// Decides what goes.
+/// Decides what is removed.
 #[must_use]
 pub(crate) fn judge(question: &Question<'_>, endpoints: Vec<WorkloadEndpoint>, taken: &[Taken]) -> Verdict {
     let holders: BTreeMap<IpAddr, &HandleId> = taken.iter().map(|it| (it.address, &it.handle)).collect();
@@ -110,7 +110,7 @@ fn addresses(endpoint: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
     endpoint.spec.ip_networks.iter().filter_map(|it| it.as_str().split('/').next()?.parse().ok())
 }
 
-/// The container that an address is held for, if it may be this network's and is not attached.
+/// The container that an address is held for, if it may be of this network and is not attached.
 fn stale_container<'a>(question: &Question<'_>, taken: &'a Taken) -> Option<&'a str> {
     let container = taken.handle.strip_prefix(question.network)?.strip_prefix('.')?;
     let is_here = taken.owner("node") == question.node;
@@ -160,7 +160,7 @@ mod tests {
         let pods = [
             endpoint("k8s", "aaa", "10.0.0.1", &["kns.shop"]),
             endpoint("k8s", "bbb", "10.0.0.2", &["kns.shop"]),
-            // Addresses that another IPAM plugin gave: nobody can say whose this is.
+            // Addresses that another IPAM plugin assigned: their network cannot be determined.
             endpoint("k8s", "ccc", "10.9.0.3", &["kns.shop"]),
         ];
         let records = [taken("k8s-pod-network.aaa", "10.0.0.1"), taken("second-net.bbb", "10.0.0.2")];
@@ -169,7 +169,7 @@ mod tests {
         let first = verdict("k8s-pod-network", &[], &pods, &records);
         assert_eq!((names(&first.delete), handles(&first)), (vec!["k8s-aaa"], vec!["k8s-pod-network.aaa"]));
         assert_eq!(verdict("k8s-pod-network", &["aaa"], &pods, &records), Verdict::default());
-        // A network that is called like a profile.
+        // A network with the same name as a profile.
         assert_eq!(verdict("kns.shop", &[], &pods, &records), Verdict::default());
     }
 
@@ -185,7 +185,7 @@ mod tests {
             endpoint("cni", "bbbb", "10.0.0.2", &["net.two"]),
             endpoint("cni", "with.dots", "10.0.0.3", &["net"]),
         ];
-        // Without endpoints only what is certain goes.
+        // Without endpoints only what is certain is removed.
         assert_eq!(handles(&verdict("net", &["aaaa"], &[], &records)), Vec::<&str>::new());
         let all = verdict("net", &[], &plain, &records);
         assert_eq!(

@@ -24,22 +24,22 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long address management may take once it is this plugin's turn.
+/// How long address management may take once it is the turn of this plugin.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Which addresses a container is to get.
+/// The constraints on a container's addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// One of each of these families.
+    /// One address of each of these families.
     pub(crate) families: Families,
     /// Only from these IPv4 pools, by range or by name.
     pub(crate) ipv4_pools: Vec<String>,
-    /// Only from these IPv6 pools.
+    /// Only from these IPv6 pools, by range or by name.
     pub(crate) ipv6_pools: Vec<String>,
 }
 
 impl Selection {
-    /// What the `ipam` part of a configuration says.
+    /// The constraints of the `ipam` part of a configuration.
     pub(crate) fn of(conf: &NetConf) -> Self {
         let ipam = &conf.ipam;
         Self {
@@ -52,7 +52,7 @@ impl Selection {
         }
     }
 
-    /// Annotations choose otherwise.
+    /// Applies the choice of annotations.
     pub(crate) fn choose(&mut self, choice: PoolChoice) {
         let PoolChoice { ipv4_pools, ipv6_pools, families } = choice;
         self.families = families.unwrap_or(self.families);
@@ -61,28 +61,28 @@ impl Selection {
     }
 }
 
-/// What is asked of address management.
+/// A request to address management.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wish {
-    /// This address and no other.
+    /// The requested address, if there is one.
     pub(crate) address: Option<IpAddr>,
-    /// Where there is no such address.
+    /// Constraints if no address is requested.
     pub(crate) selection: Selection,
     /// The pod's namespace, for pools that select namespaces.
     pub(crate) namespace: Option<NamespaceLabels>,
-    /// What was read of address management already.
+    /// What has already been read of address management.
     pub(crate) ahead: Option<Ahead>,
 }
 
 impl Wish {
-    /// What a request asks for by itself.
+    /// The wish of a request by itself.
     pub(crate) fn of(request: &Request) -> Self {
         Self { address: request.args.ip, selection: Selection::of(&request.conf), ..Self::default() }
     }
 }
 
-/// Reads what an assignment will need together with everything else, in a process that knows nothing yet. If it cannot
-/// be read, the assignment will fail and say so.
+/// Reads what an assignment will need concurrently with everything else, in a process that has nothing cached. If that
+/// fails, the assignment will fail and report it.
 pub(crate) async fn look_ahead(attachment: &Attachment<'_>) -> Option<Ahead> {
     let Attachment { context, request, .. } = attachment;
     if context.shares_writes || !request.conf.is_calico_ipam() {
@@ -94,7 +94,7 @@ pub(crate) async fn look_ahead(attachment: &Attachment<'_>) -> Option<Ahead> {
     context.store.ipam.look_ahead(attachment.node(), &versions).await.ok()
 }
 
-/// Under which handle addresses are held, and what is recorded of their owner.
+/// The handle that addresses are held under, and what is recorded about their owner.
 struct Holding {
     handle: HandleId,
     attributes: BTreeMap<String, String>,
@@ -102,11 +102,11 @@ struct Holding {
     max_per_handle: usize,
 }
 
-/// Takes addresses for a container: one of each family that is asked for, or the one that is asked for. A virtual machine
-/// that has addresses keeps them; while it is moving here, their packets still go elsewhere.
+/// Takes addresses for a container: one of each requested family, or the requested address. A virtual machine that has
+/// addresses keeps them; while it is moving here, their packets are still delivered elsewhere.
 ///
 /// # Errors
-/// When an address cannot be had; nothing stays taken then.
+/// When an address is not available; nothing stays taken then.
 pub(crate) async fn assign(attachment: &Attachment<'_>, wish: Wish) -> Result<Assigned> {
     let Attachment { context, request, identity } = attachment;
     let conf = &request.conf;
@@ -198,12 +198,12 @@ async fn assign_any(attachment: &Attachment<'_>, wish: Wish, holding: Holding) -
         .into_iter()
         .find(|(_, wanted, got)| got < wanted);
     if let Some((version, wanted, got)) = short {
-        // All or nothing: what was had of the other family goes back.
+        // All or nothing: addresses of the other family are given back.
         let releases: Vec<Release> = assigned.addresses().map(Release::of).collect();
         if !releases.is_empty()
             && let Err(error) = context.store.ipam.release_ips(&releases).await
         {
-            tracing::error!(%error, "addresses of the other family could not be given back; DEL will");
+            tracing::error!(%error, "addresses of the other family could not be given back; DEL will do it");
         }
         let reason = assigned.shortfall(version).map_or_else(
             || format!("Assigned {got} out of {wanted} requested IPv{version} addresses"),
@@ -216,7 +216,7 @@ async fn assign_any(attachment: &Attachment<'_>, wish: Wish, holding: Holding) -
     Ok(Assigned::of(taken.collect(), Traffic::Here))
 }
 
-/// Addresses that the machine has already, with their owner recorded; `None` when it has none yet.
+/// The addresses that the machine already has, with the owner recorded; `None` if it has none yet.
 async fn reuse(context: &Context, machine: &Machine, holding: &Holding) -> Result<Option<Assigned>> {
     let ipam = &context.store.ipam;
     let handle = &holding.handle;
@@ -240,7 +240,7 @@ async fn reuse(context: &Context, machine: &Machine, holding: &Holding) -> Resul
         (OwnerUpdate { active: set, ..OwnerUpdate::default() }, Traffic::Here)
     };
     for address in &addresses {
-        // Without a check: an older pod may be stuck in its end, or an earlier move may have failed.
+        // Without a check: an older pod may be stuck terminating, or an earlier move may have failed.
         ipam.set_owner_attributes(*address, handle, &update, &OwnerCheck::default()).await.map_err(
             |error| CniError::address(&format!("failed to set owner attributes for IP {address}"), &error),
         )?;
@@ -248,7 +248,7 @@ async fn reuse(context: &Context, machine: &Machine, holding: &Holding) -> Resul
     Ok(Some(Assigned::of(addresses.into_iter().map(IpNet::from).collect(), traffic)))
 }
 
-/// Whether virtual machines keep their addresses; they do unless the settings say otherwise.
+/// Whether virtual machines keep their addresses: the default, unless the settings disable it.
 pub(super) async fn keeps_addresses(context: &Context) -> bool {
     let settings = context.store.ipam.config().await;
     settings.map_or(true, |settings| {
@@ -256,7 +256,7 @@ pub(super) async fn keeps_addresses(context: &Context) -> bool {
     })
 }
 
-/// Waits for this plugin's turn, where processes take turns.
+/// Waits for this plugin's turn, if processes take turns.
 pub(super) async fn turn(context: &Context, conf: &NetConf) -> IpamLock {
     if context.shares_writes {
         return IpamLock::none();
@@ -269,7 +269,7 @@ pub(super) async fn turn(context: &Context, conf: &NetConf) -> IpamLock {
     IpamLock::acquire(path).await
 }
 
-/// The limit on time starts when the turn comes: many pods at once may wait long for it.
+/// Limits the time from the moment it is this plugin's turn: with many pods at once the wait may be long.
 pub(super) async fn timed<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(outcome) => outcome,
@@ -281,7 +281,7 @@ pub(super) async fn timed<T>(work: impl Future<Output = Result<T>>) -> Result<T>
     }
 }
 
-/// What is recorded of the owner.
+/// The recorded attributes of the owner.
 fn attributes(identity: &Identity, now: Timestamp) -> BTreeMap<String, String> {
     let mut attributes = BTreeMap::from([
         ("node".to_owned(), identity.identifiers.node.clone()),
@@ -305,7 +305,7 @@ fn describe_machine(machine: &Machine, attributes: &mut BTreeMap<String, String>
     }
 }
 
-/// A moment as Go prints one: fractions of a second without zeros at the end.
+/// A time in Go's format: fractions of a second without trailing zeros.
 fn go_time(moment: Timestamp) -> String {
     let whole = moment.strftime("%Y-%m-%d %H:%M:%S");
     let nanoseconds = moment.subsec_nanosecond();
@@ -316,7 +316,7 @@ fn go_time(moment: Timestamp) -> String {
     format!("{whole}.{} +0000 UTC", fraction.trim_end_matches('0'))
 }
 
-/// The ranges of the pools that are named, by range or by name.
+/// The ranges of the selected pools, which are named by range or by name.
 async fn resolve_pools(context: &Context, selection: &Selection) -> Result<(Vec<IpNet>, Vec<IpNet>)> {
     let (v4, v6) = (&selection.ipv4_pools, &selection.ipv6_pools);
     let is_named = |pool: &String| pool.parse::<IpNet>().is_err();
@@ -355,7 +355,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn times_are_gos() {
+    fn times_are_printed_as_in_go() {
         for (text, expected) in [
             ("2026-11-15T19:48:31.565963652Z", "2026-11-15 19:48:31.565963652 +0000 UTC"),
             ("2026-11-15T19:48:31.5Z", "2026-11-15 19:48:31.5 +0000 UTC"),

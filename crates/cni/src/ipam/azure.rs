@@ -1,6 +1,6 @@
-//! What Azure's IPAM plugin needs again in DEL: the subnet and address of the container, kept in files.
+//! What Azure's IPAM plugin needs in DEL: the subnet and address of the container, kept in files.
 //!
-//! The files are Calico's, in place and form, so that either plugin can end what the other began.
+//! Paths and form of the files are Calico's, so that either plugin can finish what the other began.
 
 use crate::assigned::Assigned;
 use crate::error::{CniError, Result, code};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The plugin's name.
 pub(crate) const PLUGIN: &str = "azure-vnet-ipam";
 
-/// What is known of a network.
+/// The file of a network.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Network {
@@ -19,7 +19,7 @@ struct Network {
     subnets: Option<Vec<String>>,
 }
 
-/// What is known of a container.
+/// The file of a container.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Endpoint {
@@ -30,7 +30,7 @@ struct Endpoint {
     addresses: Option<Vec<String>>,
 }
 
-/// The files of one container.
+/// The paths of one container's files.
 #[derive(Clone, Debug)]
 pub(crate) struct AzureFiles {
     folder: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct AzureFiles {
 }
 
 impl AzureFiles {
-    /// The files of a container below the folder of networks.
+    /// The paths of a container's files below the folder of networks.
     #[must_use]
     pub(crate) fn new(networks: &Path, network: &str, container_id: &str, interface: &str) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl AzureFiles {
         network.subnets?.into_iter().next()
     }
 
-    /// The configuration for ADD: with the network's subnet, once it is known.
+    /// Prepares the configuration for ADD: adds the network's subnet once it is known.
     pub(crate) fn prepare_add(&self, document: &mut Value) {
         if let (Some(subnet), Some(ipam)) =
             (self.subnet(), document.get_mut("ipam").and_then(Value::as_object_mut))
@@ -74,7 +74,7 @@ impl AzureFiles {
         }
     }
 
-    /// Keeps what ADD returned.
+    /// Stores the result of ADD.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -100,8 +100,8 @@ impl AzureFiles {
         })
     }
 
-    /// The configuration for DEL: with the container's address and subnet. False when nothing is known of it, and so
-    /// nothing is to be released.
+    /// Prepares the configuration for DEL: adds the container's address and subnet. Returns false if nothing is known
+    /// about it, so that nothing is to be released.
     #[must_use]
     pub(crate) fn prepare_del(&self, document: &mut Value) -> bool {
         let endpoint: Endpoint = std::fs::read(self.endpoint_file())
@@ -119,7 +119,7 @@ impl AzureFiles {
         true
     }
 
-    /// Forgets the container, once its address is released.
+    /// Removes the container's file, once its address is released.
     pub(crate) fn forget(&self) {
         if let Err(error) = std::fs::remove_file(self.endpoint_file()) {
             tracing::warn!(%error, "the file of an Azure endpoint stays");
@@ -134,7 +134,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_add_learns_del_is_told() {
+    fn results_of_add_are_passed_to_del() {
         let folder = tempfile::tempdir().unwrap();
         let files = AzureFiles::new(folder.path(), "net", "c1", "eth0");
         let mut document = json!({"ipam": {}});

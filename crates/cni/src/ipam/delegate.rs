@@ -1,4 +1,4 @@
-//! Other IPAM plugins: found in `CNI_PATH`, started as the protocol says, their answers read.
+//! Other IPAM plugins: finds them in `CNI_PATH`, starts them as the protocol requires, and reads their answers.
 
 use crate::error::{CniError, Result, code};
 use crate::request::{Command, Request};
@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command as Program, Output, Stdio};
 
-/// Asks the IPAM plugin of this name. `document` is the configuration that it gets.
+/// Calls the IPAM plugin of this name with `document` as its configuration.
 ///
 /// # Errors
-/// When it is not there, cannot be started, or fails; its own error is passed on.
+/// When the plugin is not found, cannot be started, or fails; its own error is passed on.
 pub(crate) async fn call(
     request: &Request,
     plugin: &str,
@@ -38,7 +38,7 @@ pub(crate) async fn call(
 fn run(mut child: Program, input: &[u8]) -> std::io::Result<Output> {
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A plugin that does not read its configuration will say so itself.
+        // A plugin that does not read its configuration will report that itself.
         let _ = stdin.write_all(input);
     }
     child.wait_with_output()

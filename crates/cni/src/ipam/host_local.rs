@@ -1,4 +1,4 @@
-//! What Calico adds to `host-local`: ranges that Kubernetes gave the node (`usePodCidr`), and custom routes. No IO.
+//! What Calico adds to `host-local`: the node's ranges from Kubernetes (`usePodCidr`), and custom routes. No IO.
 
 use crate::error::{CniError, Result, code};
 use ipnet::IpNet;
@@ -7,7 +7,7 @@ use serde_json::Value;
 const USE_POD_CIDR: &str = "usePodCidr";
 const USE_POD_CIDR_V6: &str = "usePodCidrIPv6";
 
-/// The node's ranges, one per family where it has one.
+/// The node's ranges, at most one per family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodCidrs {
     /// IPv4.
@@ -17,7 +17,7 @@ pub(crate) struct PodCidrs {
 }
 
 impl PodCidrs {
-    /// Ranges that stand in for the real ones in DEL: `host-local` finds addresses by the container.
+    /// Placeholder ranges for DEL: `host-local` finds addresses by the container.
     #[must_use]
     pub(crate) fn placeholder() -> Self {
         Self { v4: Some("0.0.0.0/0".to_owned()), v6: Some("::/0".to_owned()) }
@@ -26,7 +26,7 @@ impl PodCidrs {
     /// Sorts a node's ranges by family.
     ///
     /// # Errors
-    /// A range that is none, or two of one family.
+    /// When a range is not valid, or there are two of one family.
     pub(crate) fn of(ranges: &[String]) -> Result<Self> {
         let mut found = Self::default();
         for range in ranges {
@@ -46,7 +46,7 @@ impl PodCidrs {
     }
 }
 
-/// Whether the configuration asks for the node's ranges.
+/// Whether the configuration requires the node's ranges.
 #[must_use]
 pub(crate) fn needs_pod_cidrs(document: &Value) -> bool {
     subnets(document).any(|subnet| {
@@ -61,10 +61,10 @@ fn subnets(document: &Value) -> impl Iterator<Item = &str> {
     ipam.into_iter().chain(nested).filter_map(|part| part.get("subnet")?.as_str())
 }
 
-/// Puts the node's ranges in place.
+/// Inserts the node's ranges.
 ///
 /// # Errors
-/// Parts of other types than expected, or a family that the node has no range of.
+/// When a part has an unexpected type, or the node has no range of a required family.
 pub(crate) fn replace_pod_cidrs(document: &mut Value, cidrs: &PodCidrs) -> Result<()> {
     let wrong = |what: &str, value: &Value| {
         let message = format!("failed to parse host-local IPAM {what}, not: {value}");
@@ -108,10 +108,10 @@ fn replace_one(part: &mut Value, cidrs: &PodCidrs) -> Result<()> {
     Ok(())
 }
 
-/// The custom routes of the configuration; gateways are passed over, because there is only one.
+/// The custom routes of the configuration; gateways are ignored, because there is only one.
 ///
 /// # Errors
-/// Routes of another form than expected.
+/// When the routes have an unexpected form.
 pub(crate) fn custom_routes(document: &Value) -> Result<Vec<IpNet>> {
     let Some(routes) =
         document.get("ipam").and_then(|ipam| ipam.get("routes")).filter(|routes| !routes.is_null())
@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn ranges_are_put_in_everywhere() {
+    fn ranges_are_inserted_everywhere() {
         let mut document = json!({"name": "n", "ipam": {"type": "host-local", "subnet": "usePodCidr",
             "ranges": [[{"subnet": "USEPODCIDR", "x": 1}], [{"subnet": "usePodCidrIPv6"}], [{"subnet": "10.9.0.0/24"}]]}});
         assert!(needs_pod_cidrs(&document));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         let v4_only = PodCidrs::of(&["10.1.0.0/24".to_owned()]).unwrap();
         for (mut document, message) in [
             (

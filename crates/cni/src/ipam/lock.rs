@@ -1,7 +1,7 @@
 //! The host-wide lock by which plugin processes take turns at address management.
 //!
-//! It only saves the datastore from plugins of one host competing for one block; compare-and-swap is what keeps
-//! addresses apart. So it is best effort, as in Calico: without the lock, work goes on.
+//! It only prevents plugins of one host from competing for one block in the datastore; compare-and-swap is what keeps
+//! addresses apart. So it is best effort, as in Calico: without the lock, work continues.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The lock while it is held; dropping it gives it back.
+/// The lock while it is held; dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct IpamLock {
     _file: Option<File>,
@@ -22,7 +22,7 @@ impl IpamLock {
         Self { _file: None }
     }
 
-    /// Waits for the lock. Where nobody has it, no thread is needed for that.
+    /// Waits for the lock. If it is free, no thread is needed.
     pub(crate) async fn acquire(path: PathBuf) -> Self {
         let outcome = match open(&path) {
             Ok(file) => match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -77,7 +77,7 @@ mod tests {
             assert!(early.is_err(), "two have the lock");
             drop(first);
             assert!(second.await._file.is_some());
-            // Best effort: a place where no file can be is no hindrance.
+            // Best effort: a path where no file can be created is no hindrance.
             assert!(IpamLock::acquire(path.join("below-a-file")).await._file.is_none());
         });
     }

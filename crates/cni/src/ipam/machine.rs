@@ -1,7 +1,8 @@
 //! Pods that run virtual machines (KubeVirt): a machine keeps its addresses, whichever pod it runs in.
 //!
-//! The addresses are held under a handle of the machine. A pod that a machine moves to is the alternate owner until the
-//! move is over; it gets the addresses but no route on its host, because the packets still go to the other one.
+//! The addresses are held under a handle of the machine. A pod that a machine is moving to is the alternate owner until
+//! the move is over; it gets the addresses but no route on its host, because packets are still delivered to the other
+//! pod.
 
 use crate::config::NetConf;
 use crate::error::{CniError, Result, code};
@@ -12,9 +13,9 @@ use api::kubernetes::Pod;
 use model::HandleId;
 use serde::Deserialize;
 
-/// What names of such pods begin with.
+/// The prefix of the names of such pods.
 const POD_PREFIX: &str = "virt-launcher-";
-/// The label of a pod that a machine moves to.
+/// The label of a pod that a machine is moving to.
 const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
 const API_VERSION: &str = "kubevirt.io/v1";
 
@@ -27,20 +28,20 @@ pub(crate) struct Machine {
     pub(crate) uid: String,
     /// The uid of the machine that the instance belongs to, if it does.
     pub(crate) owner_uid: Option<String>,
-    /// Whether the machine, or an instance by itself, is being deleted.
+    /// Whether the machine, or an instance without one, is being deleted.
     pub(crate) is_going: bool,
-    /// The migration that brings the machine to this pod, if one does.
+    /// The migration that moves the machine to this pod, if there is one.
     pub(crate) migration: Option<String>,
 }
 
-/// What we read of KubeVirt's objects.
+/// The fields of KubeVirt's objects that we read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Object {
     metadata: ObjectMeta,
 }
 
-/// Whether a pod may be one that runs a machine. Asking the API about every pod would cost every pod.
+/// Whether a pod may run a machine. Asking the API about each pod would slow down all of them.
 #[must_use]
 pub(crate) fn may_run_one(identity: &Identity) -> bool {
     identity.identifiers.pod.starts_with(POD_PREFIX)

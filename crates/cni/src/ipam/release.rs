@@ -1,4 +1,4 @@
-//! `calico-ipam` DEL: addresses go back to Calico's blocks.
+//! `calico-ipam` DEL: gives addresses back to Calico's blocks.
 
 use super::assign::{keeps_addresses, timed, turn};
 use super::machine::Machine;
@@ -15,7 +15,7 @@ use model::{HandleId, ListOptions, Value};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Gives back the container's addresses; that there are none is fine.
+/// Gives back the container's addresses. Having none is not an error.
 ///
 /// # Errors
 /// When the datastore fails.
@@ -27,8 +27,8 @@ pub(crate) async fn release(attachment: &Attachment<'_>) -> Result<()> {
             release_machine(context, conf, identity, &machine).await
         }
         Ok(_) => release_handles(context, conf, identity).await,
-        // The pod is gone from the API, so nobody can say which machine it ran, if any. What is held for this container
-        // goes, and the machine's record of this pod.
+        // The pod is gone from the API, so the machine that it ran, if any, cannot be determined. Release what is held
+        // for this container, and remove this pod from the machine's record.
         Err(error) if error.code == code::UNKNOWN_CONTAINER => {
             release_handles(context, conf, identity).await?;
             forget_pod(context, conf, identity).await
@@ -40,7 +40,7 @@ pub(crate) async fn release(attachment: &Attachment<'_>) -> Result<()> {
 async fn release_handles(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
     let _turn = turn(context, conf).await;
     let (handle, old) = (identity.handle(), identity.old_handle());
-    // Calico 2 named handles after the workload; nearly always there is none, so both are asked at once.
+    // Calico 2 named handles after the workload. Nearly always there is no such handle, so both are requested at once.
     timed(async {
         let (new, old) = tokio::join!(release_handle(context, &handle), release_old_handle(context, &old));
         new.and(old)
@@ -48,8 +48,8 @@ async fn release_handles(context: &Context, conf: &NetConf, identity: &Identity)
     .await
 }
 
-/// Releases a handle of Calico 2. `shop.web` may also be container `web` of a network `shop`: what Calico 3 takes has its
-/// node recorded, what Calico 2 took has not.
+/// Releases a handle of Calico 2. `shop.web` may also be container `web` of a network `shop`: allocations of Calico 3
+/// record their node, those of Calico 2 do not.
 async fn release_old_handle(context: &Context, handle: &HandleId) -> Result<()> {
     let ipam = &context.store.ipam;
     let failed =
@@ -78,7 +78,7 @@ async fn release_handle(context: &Context, handle: &HandleId) -> Result<()> {
     }
 }
 
-/// A machine's addresses stay with it until it is deleted; only the record of this pod goes.
+/// Removes only the record of this pod: a machine keeps its addresses until it is deleted.
 async fn release_machine(
     context: &Context,
     conf: &NetConf,
@@ -120,7 +120,7 @@ async fn release_machine(
     .await
 }
 
-/// Takes a pod that is gone out of the records of machines. Their addresses stay with them.
+/// Removes a pod that is gone from the records of machines. The machines keep their addresses.
 async fn forget_pod(context: &Context, conf: &NetConf, identity: &Identity) -> Result<()> {
     let blocks = context.store.client.backend().list(&ListOptions::Block { ip_version: None }, None).await;
     let blocks = blocks.map_err(|error| CniError::datastore("listing address blocks", &error))?;
@@ -147,7 +147,7 @@ async fn forget_pod(context: &Context, conf: &NetConf, identity: &Identity) -> R
     .await
 }
 
-/// Takes a pod out of the record of one address, if it is in it.
+/// Removes a pod from the record of one address, if it is in it.
 async fn clear_owner(
     context: &Context,
     address: IpAddr,
@@ -164,7 +164,7 @@ async fn clear_owner(
     } else {
         return Ok(());
     };
-    // A refusal means that the machine has just moved: the runtime calls again, and then it fits.
+    // A refusal means that the machine has just moved: the runtime repeats the call, and then it matches.
     context
         .store
         .ipam

@@ -1,9 +1,9 @@
-//! A plan carried out: the pair of devices first, which needs no address yet, then everything that does.
+//! Carries out a plan: first the pair of devices, which needs no address yet, then everything that does.
 //!
-//! The pair is made from the host's side in one request, with the other end already in the pod's namespace and both
-//! with their names, MTU and hardware addresses: nothing is moved or renamed where others could see it half-made. Where the
-//! families of the addresses are known beforehand, both sides are made ready for them too. Code runs inside the pod's
-//! namespace only on a thread that ends there.
+//! The pair is created from the host's side in one request, with the other end already in the pod's namespace and both
+//! with their names, MTU and hardware addresses: nothing is moved or renamed where others could see it incomplete. If
+//! the families of the addresses are known beforehand, both sides are also prepared for them. Code runs inside the
+//! pod's namespace only in a thread that ends there.
 
 use super::inside::{Ready, Waiting};
 use super::plan::{Families, HOST_MAC, Plan};
@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 
 /// How long the kernel may take to accept the host's hardware address.
 const MAC_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the kernel may take to make the host's link-local address.
+/// How long the kernel may take to create the host's link-local address.
 const LINK_LOCAL_PATIENCE: Duration = Duration::from_secs(10);
-/// The pauses between looks at what the kernel is about to do: mostly it is done at once.
+/// The pauses between polls of what the kernel is about to do: mostly it is done at once.
 const POLLS: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
 
-/// Both ends of a pod's network as they turned out to be.
+/// The resulting ends of a pod's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// The host's end.
+    /// The name of the host's end.
     pub host_device: String,
     /// The hardware address of the pod's end.
     pub mac: Option<MacAddress>,
@@ -41,18 +41,18 @@ pub(crate) struct Ends {
 pub struct Pair {
     host: Handle,
     link: Link,
-    /// The host's settings that are made.
+    /// The host's settings that have been written.
     made: Vec<Setting>,
-    /// The pod's side, if it is ready.
+    /// The pod's side, if it is prepared.
     inside: Option<Waiting>,
 }
 
 impl Pair {
-    /// Makes the pair. A device of the same name on the host is in the way: with `replace` it is deleted first, without
-    /// it there is no pair, and everything stays as it was.
+    /// Creates the pair. If a device of the same name exists on the host, `replace` decides: true deletes it first,
+    /// false creates no pair and changes nothing.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel reports an error.
     pub fn create(plan: &Plan, namespace: &Namespace, replace: bool) -> Result<Option<Self>> {
         let mut host = Handle::open().map_err(CniError::wiring)?;
         let file = Arc::new(namespace.duplicate().map_err(CniError::wiring)?);
@@ -126,7 +126,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What can be done before there are addresses.
+    /// Does what is possible before there are addresses.
     fn make_ready(&mut self, plan: &Plan, namespace: &Namespace) -> Result<()> {
         if plan.expected == Families::default() {
             return Ok(());
@@ -136,10 +136,10 @@ impl Pair {
         write_settings(&self.made)
     }
 
-    /// Gives both ends their settings, addresses and routes; returns the hardware address of the pod's end.
+    /// Applies settings, addresses and routes to both ends; returns the hardware address of the pod's end.
     ///
     /// # Errors
-    /// When the kernel refuses. The pair is still there then: see [`Pair::undo`].
+    /// When the kernel reports an error. The pair still exists then: see [`Pair::undo`].
     pub fn finish(&mut self, plan: &Plan, namespace: &Namespace) -> Result<MacAddress> {
         let mut settings = plan.host_settings(plan.families());
         settings.retain(|setting| !self.made.contains(setting));
@@ -180,7 +180,7 @@ impl Pair {
         Ok(())
     }
 
-    /// A route that is there already is fine when it is ours: Felix may have been faster.
+    /// A route that already exists is no problem when it is ours: Felix may have been faster.
     fn explain_existing(&mut self, wanted: &Route) -> Result<()> {
         let filter = RouteFilter { table: Some(TABLE_MAIN), ..RouteFilter::all(wanted.family()) };
         let found = self.host.routes(&filter).map_err(CniError::wiring)?;
@@ -200,7 +200,7 @@ impl Pair {
                     route.destination, route.scope
                 )
             }
-            None => "it has gone again".to_owned(),
+            None => "it has disappeared again".to_owned(),
         };
         Err(CniError::wiring(format!(
             "error adding host side routes for interface: {name}, error: route (Ifindex: {}, Dst: {}, Scope: {:?}) already \
@@ -210,10 +210,10 @@ impl Pair {
             wanted.scope,
             name = self.link.name
         ))
-        .with_details("another pod or program has the address; `calicoctl ipam check` shows who"))
+        .with_details("another pod or program has the address; `calicoctl ipam check` shows which"))
     }
 
-    /// The pod's gateway is the host's link-local address; a pod whose host has none cannot send.
+    /// The pod's gateway is the host's link-local address; without it the pod cannot send.
     fn await_link_local(&mut self, routes: &[Route]) -> Result<()> {
         let deadline = Instant::now() + LINK_LOCAL_PATIENCE;
         let expected = Plan::gateway_v6();
@@ -229,20 +229,20 @@ impl Pair {
                 let has =
                     found.iter().map(|address| address.address.to_string()).collect::<Vec<_>>().join(", ");
                 return Err(CniError::wiring(format!(
-                    "failed to get IPv6 addresses for host side of the pod interface {}: it should have {expected} and has [{has}]",
+                    "failed to get IPv6 addresses for host side of the pod interface {}: it should have {expected} but has [{has}]",
                     self.link.name
                 ))
                 .with_details("check that IPv6 is enabled on this host (net.ipv6.conf.all.disable_ipv6)"));
             }
-            // The address was made from an older hardware address: down and up again makes a new one. The expected address
-            // may still be tentative; then there is only to wait.
+            // The address was derived from an older hardware address: setting the device down and up again creates a
+            // new one. If the expected address is merely tentative, all that is left is to wait.
             let is_on_its_way = found.iter().any(|address| address.address.addr() == expected);
             if !found.is_empty() && !is_on_its_way && !toggled {
                 toggled = true;
                 let down = LinkChange { up: Some(false), mac: Some(HOST_MAC), ..LinkChange::default() };
                 let down = [Operation::ChangeLink(LinkRef::Index(index), down)];
                 netlink::first_failure(self.host.apply(&down)).map_err(CniError::wiring)?;
-                // A device that goes down takes its routes along.
+                // A device that goes down loses its routes.
                 self.bring_up(Operation::up(index), routes)?;
             }
             std::thread::sleep(backoff.pause());
@@ -264,7 +264,7 @@ fn add(host: &mut Handle, new: NewLink, name: &LinkRef) -> netlink::Result<Link>
     read
 }
 
-/// Deletes a device; one that is gone is fine.
+/// Deletes a device, unless it is already gone.
 fn delete(handle: &mut Handle, link: &LinkRef) -> Result<()> {
     match netlink::first_failure(handle.apply(&[Operation::DeleteLink(link.clone())])) {
         Err(error) if error.is_missing() => Ok(()),
@@ -285,10 +285,10 @@ pub(super) fn write_settings(settings: &[Setting]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the pod's device, and with it the host's end. A namespace or device that is gone is fine.
+/// Removes the pod's device, and with it the host's end. A namespace or device that is gone is not an error.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// When the kernel reports an error.
 pub fn remove(namespace: &Namespace, device: &str) -> Result<()> {
     let name = LinkRef::Name(device.to_owned());
     let outcome = namespace

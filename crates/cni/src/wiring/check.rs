@@ -1,4 +1,4 @@
-//! Whether a pod's network still is what ADD made. Everything that differs is reported at once.
+//! Whether a pod's network is still as ADD created it. All differences are reported at once.
 
 use super::plan::{GATEWAY_V4, HOST_MAC, Plan};
 use crate::error::{CniError, Result};
@@ -7,10 +7,10 @@ use netlink::namespace::Namespace;
 use netlink::{Family, Handle, Kernel, LinkRef, RouteFilter, TABLE_MAIN};
 use std::net::IpAddr;
 
-/// Looks at both ends; returns what differs from the plan, in sentences.
+/// Checks both ends; returns the differences from the plan as sentences.
 ///
 /// # Errors
-/// When the kernel cannot be asked.
+/// When the kernel cannot be queried.
 pub(crate) fn check(plan: &Plan, namespace: &Namespace) -> Result<Vec<String>> {
     let mut findings = check_host(&mut Handle::open().map_err(CniError::wiring)?, plan)?;
     let inside = namespace
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_has_no_findings_and_what_is_missing_is_named() {
+    fn missing_parts_are_named_and_a_complete_network_has_no_findings() {
         let plan = plan();
         let mut host = FakeKernel::new();
         assert_eq!(check_host(&mut host, &plan).unwrap(), ["the host has no device cali1"]);

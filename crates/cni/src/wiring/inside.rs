@@ -1,5 +1,5 @@
-//! The pod's side of a wire. A thread inside the pod's namespace has everything ready that needs no address, and waits for
-//! the addresses; without them it ends and has changed nothing that the removal of the device would not take away.
+//! The pod's side of a wire. A thread inside the pod's namespace prepares everything that needs no address, and waits
+//! for the addresses; without them it ends and has changed nothing that would outlast the device.
 
 use super::apply::write_settings;
 use super::plan::{Families, GATEWAY_V4, Plan};
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-/// The thread that waits.
+/// The waiting thread.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// Dropping it ends the thread.
@@ -22,7 +22,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Starts the thread for a pod whose device is there.
+    /// Starts the thread for a pod whose device exists.
     pub(super) fn start(plan: &Plan, namespace: &Namespace) -> Result<Self> {
         let (addresses, later) = channel::<Plan>();
         let plan = plan.clone();
@@ -38,10 +38,10 @@ impl Waiting {
         Ok(Self { addresses: Some(addresses), thread })
     }
 
-    /// Gives the pod's end its addresses and routes; returns its hardware address.
+    /// Applies the pod's addresses and routes; returns the hardware address of its end.
     pub(super) fn finish(mut self, plan: &Plan) -> Result<MacAddress> {
         if let Some(addresses) = self.addresses.take() {
-            // A thread that has failed already does not hear it, and tells why below.
+            // A thread that has already failed does not receive this, and reports its error below.
             let _ = addresses.send(plan.clone());
         }
         match self.thread.take().map(JoinHandle::join) {
@@ -55,14 +55,14 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.addresses = None;
-        // Whoever removes the device next must find nobody at work on it.
+        // When the device is removed next, nothing may still work on it.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// A pod's end that has what it needs apart from addresses. To be made and used inside the pod's namespace.
+/// The pod's end, prepared except for addresses. Must be created and used inside the pod's namespace.
 pub(super) struct Ready {
     handle: Handle,
     link: Link,
@@ -70,7 +70,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Looks for the pod's end, and makes the settings that addresses of these families need.
+    /// Finds the pod's end, and writes the settings that addresses of these families need.
     pub(super) fn new(plan: &Plan, families: Families) -> Result<Self> {
         let made = plan.pod_settings_before(families);
         write_settings(&made)?;
@@ -82,7 +82,7 @@ impl Ready {
         Ok(Self { handle, link, made })
     }
 
-    /// Addresses and routes.
+    /// Applies addresses and routes.
     pub(super) fn wire(mut self, plan: &Plan) -> Result<MacAddress> {
         let mut settings = plan.pod_settings_before(plan.families());
         settings.retain(|setting| !self.made.contains(setting));

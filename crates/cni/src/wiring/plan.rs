@@ -1,6 +1,6 @@
-//! What a pod's network is made of, as data: a pair of devices, settings on both sides, addresses, routes.
+//! The parts of a pod's network, as data: a pair of devices, settings on both sides, addresses, routes.
 //!
-//! The plan knows nothing of numbers that the kernel gives; whoever carries it out fills them in.
+//! The plan does not contain numbers that the kernel assigns; they are filled in when it is carried out.
 
 use crate::assigned::{Assigned, Traffic};
 use crate::config::{DeviceType, NetConf};
@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// The hardware address of the host's end of every pod's device.
 pub(crate) const HOST_MAC: MacAddress = MacAddress([0xee; 6]);
-/// The address that pods send to when they send to anybody; the host answers for it (proxy ARP).
+/// The gateway of pods for all destinations; the host answers for it (proxy ARP).
 pub(crate) const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
-/// Of which IP versions a pod has addresses.
+/// The IP versions of a pod's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Families {
     /// IPv4.
@@ -31,19 +31,19 @@ pub struct Plan {
     pub host_device: String,
     /// The name of the pod's end.
     pub pod_device: String,
-    /// What kind of devices.
+    /// The kind of the devices.
     pub device: DeviceType,
-    /// The largest packet.
+    /// The MTU.
     pub mtu: Option<u32>,
-    /// How many queues.
+    /// The number of queues.
     pub queues: u32,
-    /// The hardware address of the pod's end; the kernel's choice when not given.
+    /// The hardware address of the pod's end; `None` for the kernel's choice.
     pub pod_mac: Option<MacAddress>,
-    /// The addresses that there will be, where that is known: what they need is made ready while they are being taken.
+    /// The families of the addresses, if known in advance: what they need is prepared while addresses are being taken.
     pub expected: Families,
-    /// The pod's addresses, each as a network of its own.
+    /// The pod's addresses, each with its full prefix length.
     pub addresses: Vec<IpNet>,
-    /// Destinations that the pod reaches by the host.
+    /// Destinations that the pod reaches through the host.
     pub routes: Vec<IpNet>,
     /// Whether the host gets routes to the pod; not for the target of a migration, whose source still has them.
     pub host_routes: bool,
@@ -52,10 +52,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a configuration, with addresses to follow.
+    /// The plan of a configuration; addresses follow later.
     ///
     /// # Errors
-    /// A device type that does not exist.
+    /// When the configured device type is unknown.
     pub fn new(conf: &NetConf, host_device: String, pod_device: &str, mtu: Option<u32>) -> Result<Self> {
         Ok(Self {
             host_device,
@@ -72,12 +72,12 @@ impl Plan {
         })
     }
 
-    /// With these addresses, whatever their prefix lengths.
+    /// Sets the addresses, whatever their prefix lengths.
     pub fn set_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.addresses = addresses.into_iter().map(IpNet::from).collect();
     }
 
-    /// With what address management gave.
+    /// Sets what address management assigned.
     pub(crate) fn set_assigned(&mut self, assigned: &Assigned) {
         self.set_addresses(assigned.ips());
         self.host_routes = assigned.traffic == Traffic::Here;
@@ -106,7 +106,7 @@ impl Plan {
         self.routes.iter().copied().filter(move |route| route.addr().is_ipv6() == v6)
     }
 
-    /// The gateway of the pod's IPv6 routes: what the kernel makes of the host's hardware address.
+    /// The gateway of the pod's IPv6 routes: the address that the kernel derives from the host's hardware address.
     #[must_use]
     pub fn gateway_v6() -> IpAddr {
         HOST_MAC.link_local().into()
@@ -160,7 +160,7 @@ impl Plan {
     }
 }
 
-/// Everything, of both families.
+/// Both families.
 #[must_use]
 pub(crate) fn default_routes() -> Vec<IpNet> {
     vec![IpNet::V4(Ipv4Net::default()), IpNet::V6(Ipv6Net::default())]

@@ -1,5 +1,5 @@
-//! The agent and the plugin with exactly the rights that Calico's manifests give their accounts, on a real kube-apiserver:
-//! pods through the agent, and virtual machines, which only the plugin's account may read.
+//! The agent and the plugin with exactly the rights that Calico's manifests grant their accounts, on a real
+//! kube-apiserver: pods through the agent, and virtual machines, which only the plugin's account may read.
 
 use crate::agent::Agent;
 use crate::kubernetes::{World, apply};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 const NAMESPACE: &str = "kube-system";
 
-/// Makes an account with its role, and its kubeconfig.
+/// Creates an account with its role, and its kubeconfig.
 fn account(world: &World, name: &str) -> Result<PathBuf> {
     let roles: Value = serde_json::from_str(include_str!("../data/accounts.json"))?;
     let rules = roles.get(name).context("no such role")?;
@@ -54,18 +54,18 @@ async fn pods_and_machines_with_the_two_accounts_of_the_manifests() -> Result<()
     let agent = agent(&world, &own)?;
     let node = &world.node;
 
-    // A pod is the agent's: the plugin gets by without a kubeconfig of any use.
+    // The agent serves pods: the plugin needs no usable kubeconfig.
     let useless = json!({"kubernetes": {"kubeconfig": world.api.kubeconfig_without_rights()}});
     let pod = world.pod("web", "w1", &json!({}))?;
     node.add(&pod, useless.clone())?;
     node.del(&pod, useless)?;
-    // And without an agent the plugin's own account does.
+    // Without an agent the plugin's own account is used.
     let alone = json!({"agent_socket": "none"});
     node.add(&pod, alone.clone())?;
     node.del(&pod, alone)?;
     world.assert_bare().await?;
 
-    // A machine is the plugin's.
+    // Virtual machines are left to the plugin.
     let vm = machine(&world, "VirtualMachine", "vm1", None)?;
     let instance = machine(&world, "VirtualMachineInstance", "vm1", Some(("VirtualMachine", &vm)))?;
     let runs = launcher(&world, "virt-launcher-vm1-a", "va", ("vm1", &instance), "")?;
@@ -82,7 +82,8 @@ async fn pods_and_machines_with_the_two_accounts_of_the_manifests() -> Result<()
     world.assert_bare().await
 }
 
-/// In Calico's policy-only manifest the plugin's account may not even look at ClusterInformation; addresses are host-local's.
+/// In Calico's policy-only manifest the plugin's account may not even read ClusterInformation; addresses are
+/// host-local's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_with_the_account_of_the_policy_only_manifest() -> Result<()> {
     let mut world = World::start().await?;

@@ -1,4 +1,4 @@
-//! Through the agent: the same work, warm; and an agent that is starting, gone, killed in the middle, or of another
+//! Through the agent: the same work, warm; and an agent that is starting, gone, killed during a call, or of another
 //! version.
 
 use crate::world::{Cluster, Node, Pod, add_node, address_of, answer, pool, reach, refusal, told};
@@ -20,7 +20,7 @@ impl Agent {
         Self::run(node, variables, Command::new(node.root().join("bin/calico")))
     }
 
-    /// In a mount namespace of its own, in which these commands of the shell come first.
+    /// Starts it in a mount namespace of its own, after these shell commands.
     pub(crate) fn start_apart(node: &Node, variables: &[(&str, &str)], script: &str) -> Result<Self> {
         let mut command = Command::new("/usr/bin/unshare");
         command
@@ -77,12 +77,12 @@ pub(crate) async fn world() -> Result<(Cluster, Node)> {
     Ok((cluster, node))
 }
 
-/// What the agent itself said.
+/// The agent's own log.
 fn log(node: &Node) -> String {
     std::fs::read_to_string(node.root().join("agent.log")).unwrap_or_default()
 }
 
-/// Asks the agent as a plugin does; its answer.
+/// Sends a question to the agent as a plugin does; returns the answer.
 pub(crate) fn ask(node: &Node, question: &str) -> Result<String> {
     let mut stream = std::os::unix::net::UnixStream::connect(socket(node))?;
     stream.write_all(&u32::try_from(question.len())?.to_be_bytes())?;
@@ -92,7 +92,7 @@ pub(crate) fn ask(node: &Node, question: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
 }
 
-/// A log line of the plugin that only its own work writes.
+/// Whether the plugin's log shows that it did the work itself.
 fn worked_itself(output: &std::process::Output) -> bool {
     told(output).contains("working without the agent") || told(output).contains("does not do this")
 }
@@ -102,7 +102,7 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
     let (cluster, mut node) = world().await?;
     let agent = Agent::start(&node, &[])?;
     assert_eq!(std::fs::metadata(socket(&node))?.permissions().mode() & 0o777, 0o600);
-    // Same store by name; a plugin that worked itself would need an endpoint that answers.
+    // Same store by name; a plugin that did the work itself would need an endpoint that answers.
     let pods: Vec<Pod> = (0..64).map(|number| Pod::new(&format!("c{number}"))).collect::<Result<_>>()?;
     let plugin = node.root().join("bin/calico");
     let configuration = node.configuration(json!({}));
@@ -121,13 +121,13 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
     let second =
         second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
     reach(&pods[0].netns, &pods[1].netns, second)?;
-    // Errors come through the agent as they are.
+    // The agent passes errors on unchanged.
     let lost = Pod::new("lost")?;
     let mut call = lost.call("ADD");
     call.netns = "/var/run/netns/cni-none";
     let (code, _) = refusal(&node.call(&call, &configuration)?)?;
     assert_eq!(code, 8);
-    // Another datastore is not the agent's business: the plugin does it, and cannot reach that one.
+    // The agent does not serve another datastore: the plugin tries itself, and cannot reach that one.
     node.settings = json!({"datastore_type": "etcdv3", "etcd_endpoints": "http://127.0.0.1:1"});
     let output = node.call(&lost.call("ADD"), &node.configuration(json!({})))?;
     ensure!(refusal(&output).is_ok() && worked_itself(&output), "{}", told(&output));
@@ -145,21 +145,21 @@ async fn the_agent_does_the_work_without_credentials_of_the_plugin() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<()> {
+async fn a_plugin_waits_for_a_starting_agent_up_to_a_limit() -> Result<()> {
     let (cluster, mut node) = world().await?;
     node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "1".into());
-    // It listens and waits for something itself.
+    // It listens but is waiting for something itself.
     let agent = Agent::start(&node, &[("AGENT_NEVER_READY", "1")])?;
     let pod = Pod::new("c1")?;
     let output = node.call(&pod.call("ADD"), &node.configuration(json!({})))?;
     answer(&output)?;
     ensure!(told(&output).contains("it is waiting for the datastore"), "{}", told(&output));
     agent.kill()?;
-    // Its socket is there and nobody listens.
+    // Its socket exists but nothing listens.
     let output = node.call(&pod.call("DEL"), &node.configuration(json!({})))?;
     ensure!(output.status.success() && worked_itself(&output), "{}", told(&output));
     cluster.assert_bare()?;
-    // No agent and no way to the datastore: ADD says what it waited for, DEL is kept for the agent.
+    // No agent and no reachable datastore: ADD reports what it waited for, DEL is kept for the agent.
     let nowhere = json!({"etcd_endpoints": "http://127.0.0.1:1"});
     let output = node.call(&pod.call("ADD"), &node.configuration(nowhere))?;
     let (_, _) = refusal(&output)?;
@@ -168,7 +168,7 @@ async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<(
         "{}",
         told(&output)
     );
-    // One that starts meanwhile is found.
+    // An agent that starts in the meantime is found.
     node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "60".into());
     let plugin = node.root().join("bin/calico");
     let waiting = node.start(&plugin, &pod.call("ADD"), &node.configuration(json!({})))?;
@@ -183,7 +183,7 @@ async fn an_agent_that_is_not_there_yet_is_waited_for_and_then_not() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_killed_in_the_middle_leaves_nothing() -> Result<()> {
+async fn an_agent_killed_during_a_call_leaves_nothing() -> Result<()> {
     let (cluster, mut node) = world().await?;
     node.variables.insert("TORTIE_CNI_AGENT_TIMEOUT".into(), "1".into());
     for step in cni::for_tests::STEPS {
@@ -203,7 +203,7 @@ async fn an_agent_killed_in_the_middle_leaves_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_agent_carries_out_what_is_due() -> Result<()> {
+async fn the_agent_carries_out_due_releases() -> Result<()> {
     let (mut cluster, node) = world().await?;
     let pod = Pod::new("c1")?;
     node.add(&pod, json!({}))?;
@@ -218,7 +218,7 @@ async fn the_agent_carries_out_what_is_due() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn versions_that_do_not_meet() -> Result<()> {
+async fn versions_without_overlap() -> Result<()> {
     let (_cluster, node) = world().await?;
     let agent = Agent::start(&node, &[])?;
     let ask = |question: &str| ask(&node, question);
@@ -227,7 +227,7 @@ async fn versions_that_do_not_meet() -> Result<()> {
         r#"{"other-version":{"oldest":1,"newest":1}}"#
     );
     assert!(ask("nonsense")?.starts_with(r#"{"not-mine":"#));
-    // A frame that is too long ends the connection, and the agent lives.
+    // A frame that is too long ends the connection, but not the agent.
     let mut stream = std::os::unix::net::UnixStream::connect(socket(&node))?;
     stream.write_all(&[0xff; 4])?;
     let mut rest = Vec::new();

@@ -1,5 +1,5 @@
-//! An agent in a container: it has a mount namespace of its own and does not see what the host has, or sees something else
-//! under the same name.
+//! An agent in a container: it has a mount namespace of its own and does not see the host's files, or sees others under
+//! the same name.
 
 use crate::agent::{Agent, ask, world};
 use crate::world::{Call, Pod, address_of, told};
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What the agent's container has instead of the host's folders: nothing.
+/// Hides these folders of the host from the agent's container.
 fn hide(folders: &[&Path]) -> String {
     folders.iter().map(|folder| format!("mount -t tmpfs none '{}' && ", folder.display())).collect()
 }
@@ -44,7 +44,7 @@ async fn programs_and_files_of_the_host_are_not_the_agents() -> Result<()> {
     node.add(&one, named.clone())?;
     node.del(&one, named)?;
 
-    // An older plugin asks nevertheless, and gets that for an answer.
+    // An older plugin asks all the same, and gets this as the answer.
     let answer = |changes: Value| -> Result<String> {
         let configuration = node.configuration(changes).to_string();
         ask(
@@ -73,7 +73,7 @@ async fn nothing_is_removed_from_the_hosts_own_namespace() -> Result<()> {
     let (cluster, node) = world().await?;
     node.host.ip(&["link", "add", "victim0", "type", "bridge"])?;
     let has_victim = || -> Result<bool> { Ok(node.host.links()?.contains(&"victim0".to_owned())) };
-    // The path of a namespace that is gone for the plugin means the agent's own, which is the host's.
+    // The path of a namespace that is gone for the plugin leads to the agent's own, which is the host's.
     let folder = node.root().join("containers");
     std::fs::create_dir_all(&folder)?;
     let path = folder.join("gone");
@@ -93,7 +93,7 @@ async fn nothing_is_removed_from_the_hosts_own_namespace() -> Result<()> {
     };
     del(&netns, json!({}))?;
     ensure!(has_victim()?, "the agent removed a device of the host");
-    // The plugin itself is handed the host's namespace, as after a process's number was used again.
+    // The plugin itself is given the host's namespace, as after the reuse of a process id.
     let own = node.host.path();
     del(&own, json!({"agent_socket": "none"}))?;
     del(&own, json!({}))?;

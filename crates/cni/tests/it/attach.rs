@@ -19,7 +19,7 @@ async fn two_pods_reach_each_other_and_leave_nothing() -> Result<()> {
     let second = address_of(&node.add(&two, json!({}))?)?;
     reach(&one.netns, &two.netns, &second)?;
     reach(&two.netns, &one.netns, &first)?;
-    // Asked again, the same answer.
+    // A repeated call gets the same answer.
     assert_eq!(address_of(&node.add(&one, json!({}))?)?, first);
     reach(&one.netns, &two.netns, &second)?;
     node.del(&one, json!({}))?;
@@ -90,8 +90,8 @@ async fn every_version_of_the_protocol() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_done_is_told_and_undone() -> Result<()> {
-    // Two addresses in all.
+async fn failures_are_reported_and_undone() -> Result<()> {
+    // A pool of two addresses.
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/31", 31)]).await?;
     let pods = [Pod::new("c1")?, Pod::new("c2")?, Pod::new("c3")?];
     node.add(&pods[0], json!({}))?;
@@ -106,7 +106,7 @@ async fn what_cannot_be_done_is_told_and_undone() -> Result<()> {
     assert!(!node.host.links()?.contains(&"calic3".to_owned()), "{}", told(&output));
     assert!(!pods[2].netns.links()?.contains(&"eth0".to_owned()));
 
-    // The address of the first is in use by a stranger's route: nothing of the ADD may stay.
+    // A foreign route uses the address of the first pod: nothing of the ADD may stay.
     node.del(&pods[0], json!({}))?;
     let free = if node.host.ip(&["route"])?.contains("10.10.0.0 ") { "10.10.0.1" } else { "10.10.0.0" };
     node.host.ip(&["link", "add", "stranger", "type", "bridge"])?;
@@ -168,7 +168,7 @@ async fn host_local_and_calico_ipam_as_programs() -> Result<()> {
     assert_eq!(result["ips"][0].get("gateway"), None);
     let second = address_of(&node.add(&two, local.clone())?)?;
     reach(&one.netns, &two.netns, &second)?;
-    // Custom routes are for pods of Kubernetes; other containers get everything.
+    // Custom routes are for pods of Kubernetes; other containers get a default route.
     assert!(one.netns.ip(&["route"])?.contains("default via 169.254.1.1"));
     node.del(&one, local.clone())?;
     node.del(&two, local)?;
@@ -201,7 +201,7 @@ async fn host_local_and_calico_ipam_as_programs() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_looks_and_gc_cleans() -> Result<()> {
+async fn check_finds_differences_and_gc_cleans_up() -> Result<()> {
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     let (keep, lose) = (Pod::new("keep")?, Pod::new("lose")?);
     let version = json!({"cniVersion": "1.1.0"});
@@ -244,7 +244,7 @@ async fn a_lost_namespace_and_a_new_one() -> Result<()> {
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     let pod = Pod::new("c1")?;
     let first = address_of(&node.add(&pod, json!({}))?)?;
-    // The runtime made a new namespace for the same container and asks again: same address, wired again.
+    // The runtime created a new namespace for the same container and repeats the call: same address, wired again.
     let pod = Pod::new("c1")?;
     assert_eq!(address_of(&node.add(&pod, json!({}))?)?, first);
     assert!(pod.netns.ip(&["addr", "show", "eth0"])?.contains(&first));
@@ -286,7 +286,7 @@ async fn gc_of_one_network_leaves_the_others_alone() -> Result<()> {
     gc("net.two", json!([{"containerID": "bbbb", "ifname": "eth0"}]))?;
     let changed: Vec<String> = cluster.dump()?.into_keys().filter(|key| !before.contains_key(key)).collect();
     assert!(changed.is_empty() && cluster.dump()?.len() == before.len(), "{:?}", cluster.dump()?);
-    // Each in its own network goes.
+    // GC of its own network removes it.
     gc("net", json!([]))?;
     let left = cluster.dump()?;
     assert!(!left.keys().any(|key| key.contains("aaaa")), "{left:?}");
@@ -301,13 +301,13 @@ async fn gc_of_one_network_leaves_the_others_alone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handle_of_calico_2_is_not_taken_for_another_network() -> Result<()> {
+async fn a_handle_of_calico_2_is_not_confused_with_another_network() -> Result<()> {
     let (cluster, node) = world(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     let shop = json!({"name": "shop"});
     let (live, pod) = (Pod::new("web")?, Pod::of_kubernetes("c1", "shop", "web")?);
     node.add(&live, shop.clone())?;
     node.add(&pod, json!({}))?;
-    // Calico 2 would have called the pod's handle as the container's of network `shop` is called.
+    // Calico 2 would have named the pod's handle like that of the container of network `shop`.
     node.del(&pod, json!({}))?;
     let left = cluster.dump()?;
     assert!(left.keys().any(|key| key.ends_with("/handle/shop.web")), "{left:?}");

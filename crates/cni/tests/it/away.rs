@@ -1,4 +1,4 @@
-//! The datastore goes away and comes back in the middle.
+//! The datastore becomes unreachable and returns during the calls.
 
 use crate::world::{Cluster, Node, Pod, add_node, pool, refusal, told};
 use anyhow::{Result, ensure};
@@ -23,7 +23,7 @@ async fn del_without_a_datastore_is_carried_out_later() -> Result<()> {
         Ok(std::fs::read_dir(node.root().join("var/lib/calico/cni-pending"))?.count())
     };
     assert_eq!(pending()?, 2);
-    // ADD cannot be put off.
+    // ADD cannot be postponed.
     let fresh = Pod::new("c4")?;
     let output = node.call(&fresh.call("ADD"), &node.configuration(json!({})))?;
     let (code, _) = refusal(&output)?;
@@ -60,7 +60,7 @@ async fn a_container_that_comes_back_before_its_release() -> Result<()> {
     cluster.assert_bare()
 }
 
-/// A folder by which a test holds a program at a named step.
+/// A folder through which a test holds a program at a named step.
 struct Hold {
     folder: testkit::Folder,
 }
@@ -153,7 +153,7 @@ async fn the_agents_late_release_does_not_hit_a_container_that_runs_again() -> R
     hold.wait_until_held()?;
     node.add(&pod, json!({}))?;
     hold.let_go()?;
-    // The agent goes on with what it had read, and is through with that when the last one is carried out.
+    // The agent continues with what it had read, and is done when the last release is carried out.
     let deadline = Instant::now() + Duration::from_secs(120);
     while std::fs::read_dir(node.root().join("var/lib/calico/cni-pending"))?.count() > 0 {
         ensure!(Instant::now() < deadline, "the release is still due");
@@ -184,7 +184,7 @@ async fn other_plugins_get_their_addresses_back_without_a_datastore() -> Result<
     node.del(&pod, local.clone())?;
     assert_eq!(leases()?, 0, "the lease is left");
     cluster.etcd.restart()?;
-    // The endpoint goes with the next call, of whatever network.
+    // The next call removes the endpoint, whatever its network.
     let other = Pod::new("c2")?;
     node.add(&other, json!({}))?;
     ensure!(!cluster.dump()?.keys().any(|key| key.contains("c1-eth0")), "{:?}", cluster.dump()?);
@@ -193,11 +193,11 @@ async fn other_plugins_get_their_addresses_back_without_a_datastore() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn releases_that_cannot_be_carried_out_keep_nobody_waiting() -> Result<()> {
+async fn releases_that_cannot_be_carried_out_do_not_delay_others() -> Result<()> {
     let mut cluster = Cluster::start(&[pool("pool", "10.10.0.0/16", 26)]).await?;
     add_node(&cluster.client, "node-a").await?;
     let node = Node::on_etcd("node-a", &cluster.etcd)?;
-    // Eight of a datastore that is gone for good, and their names come first.
+    // Eight releases for a datastore that is gone for good; their names sort first.
     let gone = json!({"etcd_endpoints": "http://127.0.0.1:1"});
     for number in 0..8 {
         node.del(&Pod::new(&format!("a{number}"))?, gone.clone())?;

@@ -1,4 +1,4 @@
-//! The same steps as in the captures of Calico's own plugin, and the same data afterwards.
+//! Repeats the steps of the captures of Calico's own plugin, and compares the stored data.
 
 use crate::world::{Cluster, Node, Pod, add_node, pool};
 use anyhow::{Context as _, Result};
@@ -10,7 +10,7 @@ const AFTER_ADD: &str = include_str!("../../../testkit/data/cni-etcd-after-add.t
 const AFTER_DEL: &str = include_str!("../../../testkit/data/cni-etcd-after-del.txt");
 const RESULT: &str = include_str!("../../../cni-protocol/tests/data/add-c1.json");
 
-/// Keys and values with everything that differs from run to run replaced: times, uids, hardware addresses, sequence
+/// Keys and values with everything masked that differs from run to run: times, uids, hardware addresses, sequence
 /// numbers, and where the search for a block began.
 fn masked(entries: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
     // The block of each node, from its claim.
@@ -29,7 +29,7 @@ fn masked(entries: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>
             let (base, length) = block.split_once('-').context("no length")?;
             key = key.replace(block, name);
             text = text.replace(&format!("{base}/{length}"), name);
-            // Addresses by their distance from the block's first.
+            // Addresses as the offset from the block's first address.
             let first: std::net::Ipv4Addr = base.parse()?;
             for offset in 0..8 {
                 let address = std::net::Ipv4Addr::from(u32::from(first) + offset);
@@ -85,7 +85,7 @@ fn shown(all: BTreeMap<String, String>, like: &BTreeMap<String, String>) -> BTre
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_stored_and_wired_is_what_calico_stores_and_wires() -> Result<()> {
+async fn stored_data_and_wiring_equal_calicos() -> Result<()> {
     let cluster = Cluster::start(&[pool("pool", "172.16.0.0/16", 29)]).await?;
     for name in ["node-a", "node-b"] {
         add_node(&cluster.client, name).await?;
@@ -126,7 +126,7 @@ async fn what_is_stored_and_wired_is_what_calico_stores_and_wires() -> Result<()
     Ok(())
 }
 
-/// The pod's and the host's side, as `ip` shows them.
+/// Checks the pod's and the host's side as `ip` shows them.
 fn check_wiring(node: &Node, pod: &Pod, address: &str, mac: &str) -> Result<()> {
     let plain = address.replace("/32", "");
     let inside = pod.netns.ip(&["-d", "addr", "show", "eth0"])?;

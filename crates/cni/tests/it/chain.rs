@@ -1,4 +1,4 @@
-//! Chains with the reference plugins: our result goes to portmap, bandwidth and tuning as a runtime hands it on.
+//! Chains with the reference plugins: our result is passed to portmap, bandwidth and tuning as a runtime does.
 
 use crate::world::{Cluster, Netns, Node, Pod, add_node, address_of, answer, pool, told};
 use anyhow::{Context as _, Result, ensure};
@@ -30,8 +30,8 @@ fn chained(
     Ok(Value::Null)
 }
 
-/// Whether this kernel has what the plugin needs: token buckets, a queue for what comes in, a filter that redirects, and
-/// the devices that it redirects to.
+/// Whether this kernel supports what the plugin needs: token buckets, an ingress queue, a redirecting filter, and the
+/// devices that it redirects to.
 fn can_shape() -> Result<bool> {
     let probe = Netns::new("probe")?;
     let steps: [&[&str]; 5] = [
@@ -50,8 +50,8 @@ fn can_shape() -> Result<bool> {
     Ok(steps.iter().all(|step| probe.run(step[0], &step[1..]).is_ok()))
 }
 
-/// What goes to the pod is shaped on the host's end of its device; what comes from it, on the device that it is
-/// redirected to.
+/// Checks that traffic to the pod is shaped on the host's end of its device, and traffic from it on the device that it
+/// is redirected to.
 fn shapes_both_directions(node: &Node) -> Result<()> {
     let towards = node.host.run("tc", &["qdisc", "show", "dev", "caliserver"])?;
     ensure!(
@@ -93,7 +93,7 @@ async fn portmap_bandwidth_and_tuning_take_our_result() -> Result<()> {
             shapes_both_directions(&node)?;
         }
         Err(error) => {
-            // A kernel without token buckets or without the devices that shape the other direction.
+            // The kernel lacks token buckets, or the devices that shape the other direction.
             ensure!(!can_shape, "this kernel can shape, and the plugin could not: {error:#}");
             ensure!(format!("{error:#}").contains("not supported"), "bandwidth: {error:#}");
         }

@@ -11,7 +11,7 @@ use testkit::program;
 const REMEDY: &str =
     "install Debian's containerd, runc, containernetworking-plugins and busybox-static (`make setup` does)";
 
-/// A containerd of its own: state and socket in a folder, `/etc/cni` and `/opt/cni/bin` as its node has them.
+/// A containerd of its own: state and socket in a folder, `/etc/cni` and `/opt/cni/bin` from its node.
 struct Containerd<'a> {
     node: &'a Node,
     folder: PathBuf,
@@ -112,7 +112,7 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
     let node = Node::on_etcd("node-a", &cluster.etcd)?;
     program("runc", REMEDY)?;
     std::fs::create_dir_all(node.root().join("net.d"))?;
-    // Our plugin as a file: a link would lead out of the folder that is mounted.
+    // Our plugin as a file: a link would point outside the mounted folder.
     let plugin = std::fs::canonicalize(node.root().join("bin/calico"))?;
     std::fs::remove_file(node.root().join("bin/calico"))?;
     std::fs::copy(plugin, node.root().join("bin/calico"))?;
@@ -160,7 +160,7 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
     let address =
         second.split("inet ").nth(1).and_then(|rest| rest.split('/').next()).context(second.clone())?;
     assert!(address.starts_with("10.10."), "{second}");
-    // busybox sends as many packets as it waits for, and the first on a new device may be lost.
+    // busybox stops after sending as many packets as it expects replies, and the first on a new device may be lost.
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut number = 0;
     loop {
@@ -190,7 +190,7 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
     }
     drop(containerd);
     wait_until_bare(&node.host)?;
-    // `ctr` forgets its containers' networks when they run detached; the runtime's GC is what cleans up.
+    // `ctr` forgets the networks of detached containers; the runtime's GC cleans up.
     let gc = crate::world::Call { command: "GC", container: "", netns: "", ifname: "", args: "" };
     let output =
         node.call(&gc, &node.configuration(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []})))?;
@@ -198,7 +198,7 @@ async fn containers_of_containerd_reach_each_other() -> Result<()> {
     cluster.assert_bare()
 }
 
-/// Devices go with their namespaces, which the kernel removes a little later.
+/// Devices disappear with their namespaces, which the kernel removes a little later.
 fn wait_until_bare(host: &Netns) -> Result<()> {
     testkit::eventually("no device of a pod is left", || {
         Ok(!host.links()?.iter().any(|name| name.starts_with("cali")))

@@ -1,4 +1,4 @@
-//! kill -9 at every step of ADD: the DEL that follows leaves nothing, and so does an ADD that is repeated first.
+//! kill -9 at every step of ADD: a following DEL leaves nothing, nor does a repeated ADD followed by a DEL.
 
 use crate::world::{Cluster, Node, Pod, add_node, address_of, pool, told};
 use anyhow::{Result, ensure};

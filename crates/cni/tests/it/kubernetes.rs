@@ -84,7 +84,7 @@ impl World {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// No address is taken and no handle is left.
+    /// Checks that no address is taken and no handle is left.
     pub(crate) async fn assert_bare(&self) -> Result<()> {
         let blocks =
             self.client.backend().list(&model::ListOptions::Block { ip_version: None }, None).await?;
@@ -137,7 +137,8 @@ async fn pods_on_the_kubernetes_datastore() -> Result<()> {
     assert_eq!(world.annotation("one", "containerID")?, "cid1");
     reach(&one.netns, &two.netns, &second)?;
 
-    // The pod's sandbox is replaced: the new container gets its own address, the late DEL of the old one hurts nothing.
+    // The pod's sandbox is replaced: the new container gets its own address, and the late DEL of the old one does no
+    // harm.
     let again = Pod::of_kubernetes("cid1b", "shop", "one")?;
     let fresh = address_of(&node.add(&again, json!({}))?)?;
     assert_ne!(fresh, first);
@@ -148,14 +149,14 @@ async fn pods_on_the_kubernetes_datastore() -> Result<()> {
     assert_eq!(world.annotation("one", "podIP")?, "");
     node.del(&again, json!({}))?;
 
-    // The pod is gone from the API before its DEL comes.
+    // The pod is deleted from the API before its DEL.
     world.kubectl(&["delete", "pod", "-n", "shop", "two", "--force", "--grace-period=0"])?;
     node.del(&two, json!({}))?;
     world.assert_bare().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_annotations_ask_for() -> Result<()> {
+async fn annotations_are_applied() -> Result<()> {
     let world = World::start().await?;
     let node = &world.node;
     let asked = world.pod(
@@ -174,7 +175,7 @@ async fn what_annotations_ask_for() -> Result<()> {
     assert!(code == 105 && message == "requested feature is not enabled: floating_ips", "{message}");
     let floating = json!({"feature_control": {"floating_ips": true}});
     assert_eq!(address_of(&node.add(&asked, floating.clone())?)?, "10.20.5.5");
-    // Somebody else asks for the same.
+    // Another pod requests the same address.
     let thief = world.pod("thief", "t1", &annotations(&[("ipAddrs", r#"["10.20.5.5"]"#)]))?;
     let (code, message) = refusal(&node.call(&thief.call("ADD"), &node.configuration(json!({})))?)?;
     assert!(code == 103 && message.contains("error getting IP from IPAM"), "{code} {message}");
@@ -214,7 +215,7 @@ async fn host_local_with_the_nodes_range_and_the_wait_for_policy() -> Result<()>
     let pod = world.pod("local", "l1", &json!({}))?;
     let plugin = node.root().join("bin/calico");
     let waiting = node.start(&plugin, &pod.call("ADD"), &node.configuration(settings.clone()))?;
-    // The pod is written to the API before the wait; Felix then says that it is programmed.
+    // The pod is written to the API before the wait; Felix then reports that it is programmed.
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while world.annotation("local", "podIP")?.is_empty() {
         ensure!(std::time::Instant::now() < deadline, "the pod's address was never told");

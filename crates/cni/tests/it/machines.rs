@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const KINDS: [(&str, &str); 2] =
     [("VirtualMachine", "virtualmachines"), ("VirtualMachineInstance", "virtualmachineinstances")];
 
-/// The kinds as KubeVirt has them, without their schemas.
+/// Installs KubeVirt's kinds, without their schemas.
 pub(crate) fn install(world: &World) -> Result<()> {
     for (kind, plural) in KINDS {
         let schema =
@@ -30,7 +30,7 @@ pub(crate) fn install(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// An object of KubeVirt's that a finalizer keeps while it is being deleted; its uid.
+/// Creates an object of KubeVirt's that a finalizer keeps while it is being deleted; returns its uid.
 pub(crate) fn machine(world: &World, kind: &str, name: &str, owner: Option<(&str, &str)>) -> Result<String> {
     let mut object = json!({"apiVersion": "kubevirt.io/v1", "kind": kind,
         "metadata": {"name": name, "namespace": "shop", "finalizers": ["example.org/keep"]}});
@@ -65,7 +65,7 @@ pub(crate) fn launcher(
     Pod::of_kubernetes(container, "shop", name)
 }
 
-/// Who is recorded as owner of an address: active and alternate.
+/// The recorded owners of an address: active and alternate.
 async fn owners(
     world: &World,
     address: &str,
@@ -94,7 +94,7 @@ async fn a_machine_keeps_its_address_from_pod_to_pod() -> Result<()> {
     assert!(alternate.is_empty(), "{alternate:?}");
     let handles = world.kubectl(&["get", "ipamhandles.crd.projectcalico.org", "-o", "name"])?;
     ensure!(handles.trim().ends_with("/k8s-pod-network.vmi.shop.vm1"), "{handles}");
-    // Asked again, the same address.
+    // A repeated call gets the same address.
     assert_eq!(address_of(&node.add(&source, json!({}))?)?, address);
 
     // It moves: the target has the address inside, and the host keeps the route to the source.
@@ -107,7 +107,7 @@ async fn a_machine_keeps_its_address_from_pod_to_pod() -> Result<()> {
     assert_eq!(text(&active, "pod"), "virt-launcher-vm1-a");
     assert_eq!((text(&alternate, "pod"), text(&alternate, "vmim-uid")), ("virt-launcher-vm1-b", "move-1"));
 
-    // The move failed: only the record of the target goes.
+    // The move failed: only the record of the target is removed.
     node.del(&target, json!({}))?;
     let (active, alternate) = owners(&world, &address).await?;
     assert!(
@@ -121,22 +121,22 @@ async fn a_machine_keeps_its_address_from_pod_to_pod() -> Result<()> {
     let again = launcher(&world, "virt-launcher-vm1-c", "vc", ("vm1", &instance), "")?;
     assert_eq!(address_of(&node.add(&again, json!({}))?)?, address);
     ensure!(node.host.ip(&["route"])?.contains(&address), "no route to the machine");
-    // A late DEL of the first pod does not touch what the third has.
+    // A late DEL of the first pod does not touch what the third pod has.
     node.del(&source, json!({}))?;
     assert_eq!(text(&owners(&world, &address).await?.0, "pod"), "virt-launcher-vm1-c");
 
-    // Only with the machine goes its address.
+    // The address is released only with the machine.
     world.kubectl(&["delete", "virtualmachines.kubevirt.io", "-n", "shop", "vm1", "--wait=false"])?;
     node.del(&again, json!({}))?;
     world.assert_bare().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_that_lie_alone_or_may_not_keep_addresses() -> Result<()> {
+async fn machines_with_contradictions_alone_or_without_kept_addresses() -> Result<()> {
     let world = World::start().await?;
     install(&world)?;
     let node = &world.node;
-    // An instance without a machine: its own end counts.
+    // An instance without a machine: its own deletion counts.
     let alone = machine(&world, "VirtualMachineInstance", "alone", None)?;
     let pod = launcher(&world, "virt-launcher-alone-a", "la", ("alone", &alone), "")?;
     let address = address_of(&node.add(&pod, json!({}))?)?;
@@ -150,7 +150,7 @@ async fn machines_that_lie_alone_or_may_not_keep_addresses() -> Result<()> {
     ])?;
     node.del(&pod, json!({}))?;
     world.assert_bare().await?;
-    // A pod that names another instance than there is, and a move of a machine that has no address yet.
+    // A pod that names a different instance than exists, and a move of a machine that has no address yet.
     let liar =
         launcher(&world, "virt-launcher-liar", "lb", ("alone", "00000000-0000-0000-0000-000000000000"), "")?;
     let output = node.call(&liar.call("ADD"), &node.configuration(json!({})))?;
@@ -179,7 +179,7 @@ async fn machines_that_lie_alone_or_may_not_keep_addresses() -> Result<()> {
     ])?;
     node.del(&plain, json!({}))?;
 
-    // Where machines do not keep addresses, a pod is a pod, and none can move.
+    // Where machines do not keep addresses, the pod is treated like any other, and no machine can move.
     let settings: api::IPAMConfiguration = serde_json::from_value(json!({"metadata": {"name": "default"},
         "spec": {"autoAllocateBlocks": true, "strictAffinity": false, "kubeVirtVMAddressPersistence": "Disabled"}}))?;
     world.client.resource::<api::IPAMConfigurationSpec>().create(settings).await?;
@@ -205,13 +205,13 @@ async fn pods_that_are_gone_before_their_del() -> Result<()> {
     let node = &world.node;
     let delete =
         |name: &str| world.kubectl(&["delete", "pod", "-n", "shop", name, "--force", "--grace-period=0"]);
-    // It ran no machine, whatever its name: its address goes.
+    // It ran no machine, whatever its name: its address is released.
     let plain = world.pod("virt-launcher-not-really", "pa", &json!({}))?;
     node.add(&plain, json!({}))?;
     delete("virt-launcher-not-really")?;
     node.del(&plain, json!({}))?;
     world.assert_bare().await?;
-    // It ran one: the machine keeps the address, and nothing says any more that this pod has it.
+    // It ran a machine: the machine keeps the address, and this pod is no longer recorded as an owner.
     let vm = machine(&world, "VirtualMachine", "vm1", None)?;
     let instance = machine(&world, "VirtualMachineInstance", "vm1", Some(("VirtualMachine", &vm)))?;
     let pod = launcher(&world, "virt-launcher-vm1-a", "va", ("vm1", &instance), "")?;

@@ -1,5 +1,5 @@
-//! The plugins as programs, with real parts: network namespaces as pods, etcd, kube-apiserver, containerd, and the
-//! reference plugins. Everything happens inside namespaces that a test makes and removes.
+//! The plugins as programs, with real components: network namespaces as pods, etcd, kube-apiserver, containerd, and the
+//! reference plugins. Everything happens inside namespaces that a test creates and removes.
 
 mod accounts;
 mod agent;

@@ -1,5 +1,4 @@
-//! What is not ours: an external dataplane behind gRPC, readiness gates over HTTPS, and device types that the kernel may
-//! not have.
+//! External parts: a dataplane behind gRPC, readiness gates over HTTPS, and device types that the kernel may lack.
 
 use crate::world::{Cluster, Node, Pod, add_node, address_of, answer, pool, reach, refusal, told};
 use anyhow::{Context as _, Result, ensure};
@@ -22,7 +21,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// `cni.AddRequest`, as far as the test looks; the field numbers are those of Calico's protocol.
+/// `cni.AddRequest`, with the fields that the test inspects; the field numbers are those of Calico's protocol.
 #[derive(Clone, PartialEq, Message)]
 struct AddRequest {
     #[prost(string, tag = "1")]
@@ -71,7 +70,7 @@ struct Workload {
     orchestrator: String,
 }
 
-/// `cni.AddReply`; `cni.DelReply` has the first two fields of it.
+/// `cni.AddReply`; `cni.DelReply` has the first two of its fields.
 #[derive(Clone, PartialEq, Message)]
 struct Reply {
     #[prost(bool, tag = "1")]
@@ -95,13 +94,13 @@ struct DelRequest {
     dataplane_options: HashMap<String, String>,
 }
 
-/// What the service was asked.
+/// The requests that the service got.
 #[derive(Default)]
 struct Service {
     added: Mutex<Vec<AddRequest>>,
     deleted: Mutex<Vec<DelRequest>>,
     refuses: AtomicBool,
-    /// What the host's end is called; `outside0` when empty.
+    /// The name of the host's end; `outside0` when empty.
     device: Mutex<String>,
 }
 
@@ -157,7 +156,7 @@ impl Service {
     }
 }
 
-/// One call of gRPC: five bytes before each message, the status behind the answer.
+/// Handles one gRPC call: five bytes before each message, the status after the answer.
 async fn answered(
     service: Arc<Service>,
     request: http::Request<Incoming>,
@@ -204,9 +203,9 @@ async fn an_external_dataplane_wires_and_unwires() -> Result<()> {
     assert_eq!((workload.orchestrator.as_str(), workload.node.as_str()), ("cni", "node-a"));
     assert_eq!((workload.name.as_str(), workload.endpoint.as_str()), ("node--a-cni-far-eth0", "eth0"));
     assert_eq!(request.dataplane_options.get("colour").map(String::as_str), Some("blue"));
-    // Only texts are passed on, as Calico does.
+    // Only strings are passed on, as in Calico.
     assert!(!request.dataplane_options.contains_key("size"));
-    // Nothing of ours was made.
+    // The plugin itself has created nothing.
     node.assert_bare()?;
     let stored = cluster.dump()?;
     let endpoint =
@@ -221,12 +220,12 @@ async fn an_external_dataplane_wires_and_unwires() -> Result<()> {
     );
     cluster.assert_bare()?;
 
-    // A service that refuses: the address goes back.
+    // A service that returns an error: the address is released.
     service.refuses.store(true, Ordering::SeqCst);
     let (code, message) = refusal(&node.call(&pod.call("ADD"), &node.configuration(external))?)?;
     assert!(code == 110 && message == "grpc dataplane error: no room", "{code} {message}");
     cluster.assert_bare()?;
-    // One that is not there.
+    // A service that does not exist.
     let nobody = json!({"dataplane_options": {"type": "grpc", "socket": node.root().join("nobody.sock")}});
     let (code, message) = refusal(&node.call(&pod.call("ADD"), &node.configuration(nobody))?)?;
     assert!(code == 110 && message.contains("cannot connect to grpc dataplane"), "{code} {message}");
@@ -234,7 +233,7 @@ async fn an_external_dataplane_wires_and_unwires() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_external_dataplane_made_goes_when_the_endpoint_cannot_be_written() -> Result<()> {
+async fn an_external_network_is_removed_when_the_endpoint_cannot_be_written() -> Result<()> {
     let (cluster, node) = world().await?;
     let socket = node.root().join("dataplane.sock");
     let service = Service::start(&socket)?;
@@ -251,7 +250,7 @@ async fn what_an_external_dataplane_made_goes_when_the_endpoint_cannot_be_writte
     cluster.assert_bare()
 }
 
-/// A gate over TLS that is closed when asked for the first time; counts how often it was asked.
+/// A gate over TLS that is closed for the first request; counts the requests.
 async fn gate(authority: &Authority) -> Result<(u16, Arc<AtomicUsize>)> {
     let files = authority.sign("gate", "gate", &[])?;
     let certificate = CertificateDer::from_pem_file(&files.certificate)?;
@@ -297,7 +296,7 @@ async fn an_https_gate_is_waited_for_and_must_be_trusted() -> Result<()> {
     node.del(&pod, gated.clone())?;
     // DEL does not wait for gates.
     assert_eq!(asked.load(Ordering::SeqCst), 2);
-    // Without the authority nothing is sent to the gate, and there is no pod.
+    // Without the authority nothing is sent to the gate, and the pod is not attached.
     node.variables.remove("SSL_CERT_FILE");
     let output = node.call(&pod.call("ADD"), &node.configuration(gated))?;
     let (code, message) = refusal(&output)?;
@@ -309,7 +308,7 @@ async fn an_https_gate_is_waited_for_and_must_be_trusted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn netkit_where_the_kernel_has_it_and_veth_elsewhere() -> Result<()> {
+async fn netkit_if_the_kernel_has_it_else_veth() -> Result<()> {
     let (cluster, node) = world().await?;
     let netkit = json!({"device_type": "netkit"});
     let (one, two) = (Pod::new("one")?, Pod::new("two")?);

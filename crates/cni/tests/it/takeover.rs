@@ -1,4 +1,5 @@
-//! `calico-ipam -upgrade`: what `host-local` gave out becomes Calico's, on a real kube-apiserver with the real plugin.
+//! `calico-ipam -upgrade`: Calico takes over the addresses of `host-local`, on a real kube-apiserver with the real
+//! plugin.
 
 use crate::kubernetes::World;
 use crate::world::{Pod, address_of, pool, told};
@@ -47,9 +48,9 @@ async fn addresses_of_host_local_are_taken_over() -> Result<()> {
     }
     let folder = networks.join("k8s-pod-network");
     ensure!(folder.join(&addresses[0]).is_file(), "host-local keeps its addresses elsewhere");
-    // A file that nobody took away when its pod went.
+    // A file that was not removed with its pod.
     std::fs::write(folder.join("10.30.0.77"), "gone\r\neth0")?;
-    // Plugins of before must not give out addresses meanwhile. A first run that was killed has closed the datastore.
+    // Older plugins must not assign addresses in the meantime. A first run that was killed has locked the datastore.
     let old = node.root().join("host/opt/cni/bin");
     std::fs::create_dir_all(&old)?;
     std::fs::write(old.join("calico"), "")?;
@@ -83,7 +84,7 @@ async fn addresses_of_host_local_are_taken_over() -> Result<()> {
     assert_eq!(record.handle_id.as_deref(), Some("ipip-tunnel-addr-node-a"));
     ensure!(told(&upgrade(&world)?).contains("nothing to take over"), "it was not over");
 
-    // From now on the addresses are Calico's to give back, and are not given out twice.
+    // From now on Calico releases these addresses, and they are not assigned twice.
     let other =
         world.pod("three", "cid-three", &json!({"cni.projectcalico.org/ipv4pools": "[\"pool-c\"]"}))?;
     let third = address_of(&node.add(&other, json!({}))?)?;

@@ -38,7 +38,7 @@ impl Netns {
         self.namespace.path().display().to_string()
     }
 
-    /// Runs a program inside; its standard output.
+    /// Runs a program inside; returns its standard output.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let output = self.namespace.run(|| Command::new(program).args(arguments).output())??;
         ensure!(
@@ -73,7 +73,6 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A node.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) host: Netns,
@@ -83,12 +82,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node of this name whose plugins find their datastore by these settings of the configuration.
+    /// A node of this name whose plugins' configuration has these datastore settings.
     pub(crate) fn new(name: &str, settings: Value) -> Result<Self> {
         Self::with_plugin(name, settings, &testkit::example("plugin")?)
     }
 
-    /// The same with another program as its plugins.
+    /// A node with another program as its plugins.
     pub(crate) fn with_plugin(name: &str, settings: Value, plugin: &Path) -> Result<Self> {
         let folder = Folder::new("cni")?;
         let root = folder.path();
@@ -100,7 +99,7 @@ impl Node {
         }
         let host = Netns::new("host")?;
         let mut kernel = host.namespace.run(Handle::open)??;
-        // As on any host: a way out, which proxy ARP needs, and forwarding of IPv6, which Felix turns on.
+        // As on any host: an uplink, which proxy ARP needs, and forwarding of IPv6, which Felix enables.
         let uplink = NewLink { up: true, ..NewLink::new("uplink", DeviceKind::Bridge) };
         netlink::first_failure(kernel.apply(&[Operation::up(1), Operation::AddLink(uplink)]))?;
         let uplink = kernel.link(&"uplink".into())?.context("no uplink")?.index;
@@ -110,7 +109,7 @@ impl Node {
         Ok(Self { name: name.to_owned(), host, folder, settings, variables: BTreeMap::new() })
     }
 
-    /// A node on an etcd, which is made reachable from inside.
+    /// A node with an etcd, which is made reachable from inside.
     pub(crate) fn on_etcd(name: &str, etcd: &Etcd) -> Result<Self> {
         let node = Self::new(name, json!({"datastore_type": "etcdv3", "etcd_endpoints": etcd.endpoint()}))?;
         node.forward(port_of(&etcd.endpoint())?)?;
@@ -125,7 +124,7 @@ impl Node {
     pub(crate) fn forward(&self, port: u16) -> Result<()> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let listener = self.host.namespace.run(|| TcpListener::bind(address))??;
-        // Ends with the test process; the namespace goes when the node is dropped.
+        // Ends with the test process; the namespace is removed when the node is dropped.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 std::thread::spawn(move || {
@@ -142,7 +141,7 @@ impl Node {
         Ok(())
     }
 
-    /// The configuration that plugins get, with changes.
+    /// The plugins' configuration, with changes.
     pub(crate) fn configuration(&self, changes: Value) -> Value {
         let mut all = json!({
             "cniVersion": "1.0.0",
@@ -182,7 +181,7 @@ impl Node {
         let mut child = self.host.namespace.run(move || command.spawn())??;
         let mut stdin = child.stdin.take().context("no standard input")?;
         match stdin.write_all(configuration.to_string().as_bytes()) {
-            // A plugin need not read what it does not use, and may have ended already.
+            // A plugin does not read input that it does not need, and may have ended already.
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
             _ => Ok(child),
         }
@@ -194,7 +193,7 @@ impl Node {
         Ok(self.start(&plugin, call, configuration)?.wait_with_output()?)
     }
 
-    /// ADD, which must succeed; its result.
+    /// ADD, which must succeed; returns its result.
     pub(crate) fn add(&self, pod: &Pod, changes: Value) -> Result<Value> {
         let output = self.call(&pod.call("ADD"), &self.configuration(changes))?;
         answer(&output)
@@ -208,7 +207,7 @@ impl Node {
         Ok(())
     }
 
-    /// Nothing of any pod is left on the host.
+    /// Checks that nothing of any pod is left on the host.
     pub(crate) fn assert_bare(&self) -> Result<()> {
         let left: Vec<String> =
             self.host.links()?.into_iter().filter(|name| name.starts_with("cali")).collect();
@@ -219,7 +218,6 @@ impl Node {
     }
 }
 
-/// A pod.
 pub(crate) struct Pod {
     path: String,
     pub(crate) netns: Netns,
@@ -278,7 +276,7 @@ pub(crate) fn address_of(result: &Value) -> Result<String> {
     Ok(text.split('/').next().unwrap_or_default().to_owned())
 }
 
-/// An etcd with a cluster in it: initialised, with a pool.
+/// An initialised etcd with a pool.
 pub(crate) struct Cluster {
     pub(crate) etcd: Etcd,
     pub(crate) client: Client,
@@ -304,7 +302,7 @@ impl Cluster {
             .collect())
     }
 
-    /// Nothing of any pod is left in the datastore.
+    /// Checks that nothing of any pod is left in the datastore.
     pub(crate) fn assert_bare(&self) -> Result<()> {
         for (key, value) in self.dump()? {
             if key.contains("/handle/") || key.contains("/workloadendpoints/") {
@@ -334,7 +332,7 @@ pub(crate) async fn open_etcd(etcd: &Etcd) -> Result<Client> {
     Ok(Client::open(&config).await?)
 }
 
-/// Makes a datastore ready: as the node's start-up does, as far as plugins care.
+/// Prepares a datastore: like the node's start-up, as far as plugins need it.
 pub(crate) async fn prepare(client: &Client, pools: &[Value]) -> Result<()> {
     client.ensure_initialized("v3.32.0", "k8s").await?;
     for pool in pools {
@@ -384,11 +382,11 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// Whether a pod reaches an address of another one: a connection is made and a byte sent.
+/// Checks that a pod reaches an address of another one: connects and sends a byte.
 ///
-/// The kernel brings a new device's queue and carrier up from a work queue of the whole machine, and drops packets until
-/// then. A first packet that is lost is sent again only after one, three and seven seconds. So connections are tried again,
-/// each for a short time, and a pod that is not reached at all is found only after a long one.
+/// The kernel brings a new device's queue and carrier up from a machine-wide work queue, and drops packets until then.
+/// A lost first packet is repeated only after one, three and seven seconds. So connections are retried, each with a
+/// short timeout, and a pod that cannot be reached at all is reported only after a long one.
 pub(crate) fn reach(from: &Netns, to: &Netns, address: &str) -> Result<()> {
     let target: SocketAddr = SocketAddr::new(address.parse()?, 18_999);
     let listener = to.namespace.run(|| TcpListener::bind(target))??;
@@ -402,7 +400,7 @@ pub(crate) fn reach(from: &Netns, to: &Netns, address: &str) -> Result<()> {
         }
     };
     stream.write_all(b"x")?;
-    // Connections that came too late for an earlier attempt are closed already, and have nothing to say.
+    // Connections that were too late for an earlier attempt are closed already, and carry no data.
     loop {
         let (mut accepted, _) = listener.accept()?;
         let mut byte = [0];

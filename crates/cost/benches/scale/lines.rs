@@ -1,4 +1,4 @@
-//! Lines on two logarithmic axes as plain SVG: a straight line at 45 degrees grows with the cluster, a level one does not.
+//! Lines on two logarithmic axes as plain SVG: a line at 45 degrees grows with the cluster, a horizontal line does not.
 
 use std::fmt::Write as _;
 
@@ -65,7 +65,7 @@ pub(crate) fn chart(title: &str, lines: &[Line]) -> String {
         let last = line.points.last().map_or(TOP, |(_, value)| y(value.max(10_f64.powf(low))));
         names.push((last, line.name, colour));
     }
-    // Names keep a line's height from each other.
+    // Labels are kept a line's height apart.
     names.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut lowest = f64::NEG_INFINITY;
     for (place, name, colour) in names {

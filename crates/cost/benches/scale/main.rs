@@ -1,8 +1,8 @@
-//! Clusters of up to 5,000 nodes on one machine: the real bytes, the real graph of one node, and time that only counts.
+//! Clusters of up to 5,000 nodes on one machine: the real bytes, the real graph of one node, and simulated time.
 //!
-//! Typha and a node of each size run in processes of their own, so that their memory is their own. All nodes are alike, so one of them is measured;
-//! what a Typha spends on a client more is measured by writing the same messages to a socket. Processor time is that of the one
-//! thread that does the work: what runs beside it on the machine changes it little.
+//! Typha and a node of each size run in separate processes, so that their memory is measured separately. All nodes are
+//! alike, so one of them is measured; a Typha's cost per additional client is measured by writing the same messages to
+//! a socket. Processor time is that of the one thread that does the work: other load on the machine changes it little.
 //!
 //! With `TORTIE_BENCH_OUT=<folder>` the tables and pictures are written there; `make bench scale` puts them into
 //! `docs/scale.md`.
@@ -21,7 +21,7 @@ use testkit::{Folder, heap};
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
-/// The variables that ask this program for one part of one size.
+/// The variables that request one part of one size from this program.
 const SIZE: &str = "TORTIE_SCALE_NODES";
 const PART: &str = "TORTIE_SCALE_PART";
 const FOLDER: &str = "TORTIE_SCALE_FOLDER";
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs one part in a process of its own.
+/// Runs one part in a separate process.
 fn part(name: &str, nodes: usize, folder: &Folder) -> Result<Figures> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.env(SIZE, nodes.to_string()).env(PART, name).env(FOLDER, folder.path());

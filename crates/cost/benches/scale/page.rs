@@ -4,11 +4,11 @@ use crate::lines::{Line, chart};
 use crate::run::Figures;
 use std::fmt::Write as _;
 
-/// A row: its name, and how the figure of a size is written.
+/// A row: its name, and the format of a size's figure.
 type Row = (&'static str, fn(&Figures) -> String);
 
 const MIB: f64 = 1024.0 * 1024.0;
-/// How many nodes one Typha serves, as Calico's own advice has it.
+/// How many nodes one Typha serves, by Calico's own advice.
 const NODES_OF_TYPHA: usize = 200;
 
 const TYPHA: [Row; 7] = [

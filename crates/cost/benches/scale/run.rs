@@ -1,4 +1,4 @@
-//! One size: Typha is filled, a node joins, time passes; what each of them took.
+//! Measures one size: Typha is filled, a node joins, time passes; the cost of each.
 
 use anyhow::{Result, ensure};
 use cost::{Cluster, Hub, Member};
@@ -9,54 +9,54 @@ use std::path::Path;
 use std::time::Instant;
 use testkit::heap;
 
-/// How many seconds of the cluster's life are played.
+/// How many seconds of the cluster's life are simulated.
 const SECONDS: usize = 30;
-/// How many updates come in one turn of the server's loop: at this pace, what a hundredth of a second brings.
+/// How many updates arrive in one turn of the server's loop: at this rate, those of a hundredth of a second.
 const AT_ONCE: usize = 2;
 
-/// How much a node reads at once.
+/// How many bytes a node reads at once.
 const PIECE: usize = 64 << 10;
-/// Files between the two parts.
+/// Files that pass from one part to the other.
 const SNAPSHOT: &str = "snapshot";
 const CHANGES: &str = "changes.json";
 
-/// What one size takes.
+/// The cost of one size.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Figures {
     pub(crate) nodes: usize,
     pub(crate) pods: f64,
     pub(crate) policies: f64,
-    /// Entries that Typha keeps.
+    /// The number of entries that Typha keeps.
     pub(crate) entries: f64,
     /// Bytes of the snapshot before and after compression.
     pub(crate) raw: f64,
     pub(crate) compressed: f64,
-    /// Seconds of the processor to make it.
+    /// Seconds of processor time to build the snapshot.
     pub(crate) snapshot_seconds: f64,
     /// Bytes on Typha's heap.
     pub(crate) hub_bytes: f64,
-    /// Of Typha, for each second of the cluster's life: seconds of the processor, bytes to each client, messages.
+    /// Typha, per second of the cluster's life: seconds of processor time, bytes to each client, messages.
     pub(crate) hub_seconds: f64,
     pub(crate) client_bytes: f64,
     pub(crate) client_messages: f64,
-    /// Seconds of the processor for each client in a second of the cluster's life.
+    /// Seconds of processor time for each client, per second of the cluster's life.
     pub(crate) client_seconds: f64,
-    /// Of a node: seconds from the first byte to the last message for the dataplane, bytes on its heap, messages.
+    /// A node: seconds from the first byte to the last message for the dataplane, bytes on its heap, messages.
     pub(crate) join_seconds: f64,
     pub(crate) join_messages: f64,
     pub(crate) node_bytes: f64,
-    /// Of a node, for each second of the cluster's life.
+    /// A node, per second of the cluster's life.
     pub(crate) node_seconds: f64,
     pub(crate) node_messages: f64,
 }
 
-/// The processor's seconds of this thread so far.
+/// The processor time of this thread so far, in seconds.
 fn processor() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Typha's part. What a node gets goes into files: it must not share a heap with Typha.
+/// Typha's part. The node's input goes into files: the node must not share a heap with Typha.
 pub(crate) fn hub(nodes: usize, folder: &Path) -> Result<Figures> {
     let cluster = Cluster::of(nodes);
     let now = Instant::now();
@@ -111,9 +111,9 @@ pub(crate) fn hub(nodes: usize, folder: &Path) -> Result<Figures> {
     })
 }
 
-/// A node's part, from what Typha's left in the folder.
+/// A node's part, with the files that Typha's part left in the folder.
 pub(crate) fn member(nodes: usize, folder: &Path) -> Result<Figures> {
-    // As Felix does.
+    // Like Felix.
     telemetry::memory::share_one_heap();
     telemetry::memory::join_small_pieces();
     let snapshot = std::fs::read(folder.join(SNAPSHOT))?;
@@ -148,7 +148,7 @@ pub(crate) fn member(nodes: usize, folder: &Path) -> Result<Figures> {
     })
 }
 
-/// Both parts as one.
+/// Merges both parts.
 pub(crate) fn together(hub: Figures, member: Figures) -> Result<Figures> {
     ensure!(hub.entries == member.entries, "the node knows {} of {} entries", member.entries, hub.entries);
     Ok(Figures {
@@ -161,7 +161,7 @@ pub(crate) fn together(hub: Figures, member: Figures) -> Result<Figures> {
     })
 }
 
-/// Seconds of the processor that it takes to write the messages to one client, each by itself.
+/// Seconds of processor time to write the messages to one client, one at a time.
 fn writing(messages: &[Vec<u8>]) -> Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut client = TcpStream::connect(listener.local_addr()?)?;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use testkit::heap;
 
-/// How much more is not yet a regression, and how much less is not yet worth a new line.
+/// How much more is not yet a regression, and how much less is not yet worth an update.
 const MORE: f64 = 1.03;
 const LESS: f64 = 0.90;
-/// Figures this small are compared with some room: one allocation more or less is no news.
+/// Small figures are compared with some tolerance: one allocation more or less does not matter.
 const ROOM: f64 = 3.0;
 
 /// Figures by name.
@@ -19,7 +19,7 @@ impl Counts {
         assert!(self.0.insert(name.to_owned(), count as u64).is_none(), "{name} is counted twice");
     }
 
-    /// Does the work, and keeps how often it allocated and how many bytes.
+    /// Runs the work, and records the number of its allocations and their bytes.
     pub(crate) fn allocations<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
         let before = heap::so_far();
         let result = work();

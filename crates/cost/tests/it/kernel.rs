@@ -1,4 +1,4 @@
-//! What rules cost on their way into the kernel: a driver in front of a kernel that only counts.
+//! The cost of rules on their way into the kernel: a driver with a simulated kernel that only counts.
 
 use crate::counted::Counts;
 use netfilter::RuleDriver as _;
@@ -9,7 +9,7 @@ use rules::nftables::Family;
 use rules::tree::{Action, Chain, Match, Rule, Table};
 use std::time::Instant;
 
-/// Takes everything, keeps nothing.
+/// Accepts everything, stores nothing.
 #[derive(Debug, Default)]
 struct Counting {
     transactions: usize,

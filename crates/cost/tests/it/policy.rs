@@ -1,4 +1,4 @@
-//! What a change of the cluster costs on its way to the dataplane of one node.
+//! The cost of a change in the cluster on its way to the dataplane of one node.
 
 use crate::counted::Counts;
 use cost::{Cluster, Hub, Member};

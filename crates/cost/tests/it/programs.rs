@@ -1,5 +1,5 @@
-//! What a change of one policy costs on its way into the maps of the eBPF dataplane: as much in a large cluster as in a small
-//! one.
+//! The cost of changing one policy on its way into the maps of the eBPF dataplane: the same in a large cluster as in a
+//! small one.
 
 use crate::counted::Counts;
 use bpf_driver::{Error, PolicyMaps, Store};
@@ -16,15 +16,15 @@ use testkit::heap;
 
 /// Policies of each application.
 const POLICIES: u32 = 20;
-/// Pods of each application, everywhere.
+/// Pods of each application, in the whole cluster.
 const MEMBERS: u32 = 50;
-/// Applications, each with one pod here.
+/// Applications, each with one local pod.
 const SMALL: u32 = 10;
 const LARGE: u32 = 100;
-/// How often a policy is changed: capacities that grow now and then are shared out.
+/// How often a policy is changed, to average out capacities that grow now and then.
 const CHANGES: u32 = 10;
 
-/// Takes everything, keeps nothing.
+/// Accepts everything, stores nothing.
 #[derive(Default)]
 struct Counting {
     calls: usize,
@@ -62,7 +62,7 @@ fn id(application: u32, number: u32) -> PolicyId {
     Arc::new(PolicyKey { kind: api::Kind::GlobalNetworkPolicy, namespace: String::new(), name })
 }
 
-/// A policy that lets another application in.
+/// A policy that admits another application.
 fn policy(applications: u32, application: u32, number: u32, port: u32) -> ToDataplane {
     let port = u16::try_from(port).unwrap();
     let rule = Rule {
@@ -104,7 +104,7 @@ fn cluster(applications: u32) -> Vec<ToDataplane> {
     all
 }
 
-/// Changes policies of one application: calls, elements and allocations of each change.
+/// Changes policies of one application; returns calls, elements and allocations per change.
 fn change(applications: u32) -> [usize; 3] {
     let (mut maps, mut policies, mut store) =
         (PolicyMaps::default(), Policies::default(), Counting::default());
@@ -122,7 +122,7 @@ fn change(applications: u32) -> [usize; 3] {
     for change in changes {
         policies.update(&change);
         maps.apply(&mut store, &mut policies, now).unwrap();
-        // What is left of a change goes a moment later.
+        // Leftovers of a change are removed a moment later.
         now += Duration::from_secs(1);
         maps.apply(&mut store, &mut policies, now).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Where eBPF programs judge packets: the way to workloads whose interfaces have them, and to no others.
+//! Where eBPF programs judge packets: leads packets only to workloads whose interfaces have programs.
 
 use super::{Manager, News, World};
 use crate::desired::Desired;
@@ -9,7 +9,7 @@ use rules::{Backend, names};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// The workloads' interfaces that have programs.
+/// The workload interfaces that have programs.
 #[derive(Debug, Default)]
 pub(crate) struct AttachedWorkloads {
     attached: BTreeSet<InterfaceName>,
@@ -32,7 +32,7 @@ impl Manager for AttachedWorkloads {
         let is_first = !std::mem::replace(&mut self.is_written, true);
         let changed = std::mem::take(&mut self.changed);
         if !is_first && world.renderer.backend() == Backend::Nftables {
-            // One entry for each, however many there are.
+            // One entry for each interface, however many there are.
             for (name, is_attached) in changed {
                 for one in &mut desired.versions {
                     let chain = is_attached.map(|()| ChainName::from(names::ATTACHED));

@@ -1,4 +1,4 @@
-//! Chains that one manager publishes as a whole: what was published before and is not any more is taken back.
+//! Chains that one manager publishes as a whole: those that are no longer published are removed.
 
 use crate::desired::Desired;
 use rules::tree::ChainName;

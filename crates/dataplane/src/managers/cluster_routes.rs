@@ -1,7 +1,7 @@
 //! Routes to the workloads of other nodes, for the pools of one kind of encapsulation and one IP version.
 //!
-//! A block of a node of the same subnet is reached by that node's address, another by the tunnel; blocks of our own that no
-//! workload has addresses in are dropped. Each change touches the routes that depend on it and no others.
+//! A block of a node in the same subnet is reached through that node's address, other blocks through the tunnel.
+//! Packets to our own blocks that match no workload are dropped. Each change touches only the routes that depend on it.
 
 use super::{Interfaces, Manager, News, World, host_address};
 use crate::desired::Desired;
@@ -13,43 +13,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// What does not change.
+/// The fixed settings.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterRoutesSettings {
     /// This host.
     pub(crate) host: NodeName,
     /// The IP version.
     pub(crate) version: IpVersion,
-    /// The pools.
+    /// The kind of pools.
     pub(crate) pool_type: IpPoolType,
-    /// The tunnel device; none without encapsulation.
+    /// The tunnel device; `None` without encapsulation.
     pub(crate) tunnel_device: Option<InterfaceName>,
-    /// The largest packet by the tunnel.
+    /// The largest packet in the tunnel.
     pub(crate) tunnel_mtu: Option<u32>,
-    /// The protocol number of routes that are not by the tunnel device of VXLAN.
+    /// The protocol number of routes that do not use the VXLAN device.
     pub(crate) protocol: u8,
-    /// What this host itself sends by the tunnel has the address as source that other nodes know it by.
+    /// Whether packets of this host itself through the tunnel have the address as source that other nodes know it by.
     pub(crate) sends_as_host: bool,
 }
 
-/// The routes.
+/// The routes to other nodes' workloads, for one kind of pool.
 #[derive(Debug)]
 pub(crate) struct ClusterRoutes {
     settings: ClusterRoutesSettings,
     routes: BTreeMap<IpNet, Route>,
     by_node: BTreeMap<NodeName, BTreeSet<IpNet>>,
-    /// Where the tunnel to each node leads: its tunnel device's address, or with IP in IP its own.
+    /// The gateway of each node's tunnel: the address of its tunnel device, or with IP in IP its own.
     gateways: BTreeMap<NodeName, IpAddr>,
     parent_address: Option<IpAddr>,
     parent_device: Option<InterfaceName>,
     placed: BTreeMap<IpNet, (RouteClass, Device)>,
     changed: BTreeSet<IpNet>,
-    /// Whether the device with the parent address has to be looked for.
+    /// Whether the device with the parent address has to be determined again.
     may_have_moved: bool,
 }
 
 impl ClusterRoutes {
-    /// No routes.
+    /// A manager without routes.
     #[must_use]
     pub(crate) fn new(settings: ClusterRoutesSettings) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl ClusterRoutes {
         }
     }
 
-    /// A route is new or changed.
+    /// Adds or changes a route.
     pub(super) fn update(&mut self, route: &Route) {
         if IpVersion::of(&route.dst) != self.settings.version {
             return;
@@ -81,7 +81,7 @@ impl ClusterRoutes {
         self.changed.insert(route.dst);
     }
 
-    /// A route is gone.
+    /// Removes a route.
     pub(super) fn remove(&mut self, destination: &IpNet) {
         let Some(old) = self.routes.remove(destination) else { return };
         if let Some(node) = &old.dst_node_name
@@ -95,7 +95,7 @@ impl ClusterRoutes {
         self.changed.insert(*destination);
     }
 
-    /// Says where the tunnel to a node leads.
+    /// Sets the gateway of a node's tunnel.
     pub(super) fn set_gateway(&mut self, node: &NodeName, gateway: Option<IpAddr>) {
         let old = match gateway {
             Some(gateway) => self.gateways.insert(node.clone(), gateway),
@@ -106,7 +106,7 @@ impl ClusterRoutes {
         }
     }
 
-    /// Says which address of this host other nodes know it by.
+    /// Sets the address by which other nodes know this host.
     pub(super) fn set_parent_address(&mut self, address: Option<IpAddr>) {
         if self.settings.sends_as_host && self.parent_address != address {
             self.changed.extend(self.routes.keys());
@@ -118,7 +118,7 @@ impl ClusterRoutes {
     /// Finds the device that has the address.
     pub(super) fn find_parent(&mut self, interfaces: &Interfaces) {
         let found = self.parent_address.and_then(|address| interfaces.with_address(&address));
-        // While an address is away, its old device is as good a guess as none.
+        // While an address is missing, its previous device is as good a guess as none.
         if let Some(found) = found.map(|interface| interface.name.clone())
             && self.parent_device.as_ref() != Some(&found)
         {
@@ -134,7 +134,7 @@ impl ClusterRoutes {
                 || (route.types.contains(RouteTypes::REMOTE_TUNNEL) && route.borrowed))
     }
 
-    /// A block of ours, and not a single address: that may be a workload's that is just being made.
+    /// Whether this is a block of ours. A single address is not: it may be that of a workload that is being created.
     fn is_local_block(&self, route: &Route) -> bool {
         route.ip_pool_type == self.settings.pool_type
             && route.types.contains(RouteTypes::LOCAL_WORKLOAD)
@@ -142,7 +142,7 @@ impl ClusterRoutes {
             && route.dst.prefix_len() < route.dst.max_prefix_len()
     }
 
-    /// Where a route belongs, if it can be made yet.
+    /// The class, device and target of a route, if it can be programmed yet.
     fn place(&self, route: &Route) -> Option<(RouteClass, Device, Target)> {
         use RouteClass as Class;
         let (direct, tunnel, blackhole) = match self.settings.pool_type {
@@ -169,7 +169,7 @@ impl ClusterRoutes {
         let source = self.parent_address.filter(|_| self.settings.sends_as_host);
         let is_vxlan = self.settings.pool_type == IpPoolType::Vxlan;
         if is_vxlan && route.types.contains(RouteTypes::REMOTE_TUNNEL) {
-            // It is the tunnel end itself.
+            // The destination is the tunnel end itself.
             return Some((tunnel, device, Target { mtu, source, ..Target::new(Way::Direct) }));
         }
         let gateway = *self.gateways.get(route.dst_node_name.as_ref()?)?;
@@ -177,7 +177,7 @@ impl ClusterRoutes {
         Some((tunnel, device, Target { mtu, protocol, source, ..Target::new(Way::Gateway(gateway)) }))
     }
 
-    /// Follows what is said about nodes, where the tunnel leads to nodes' own addresses or there is none.
+    /// Follows changes of nodes' addresses, if the tunnel leads to these or there is no tunnel.
     fn hear_node(&mut self, node: &NodeName, address: Option<IpAddr>) {
         match self.settings.pool_type {
             IpPoolType::Vxlan => return,

@@ -1,9 +1,9 @@
-//! The policies of workload endpoints as few lookups: chains for each list of policies that an endpoint has, and the sets
-//! that these look up.
+//! The policies of workload endpoints, compiled to few lookups: chains for each list of policies that an endpoint has,
+//! and the sets that these look up.
 //!
-//! A change of a policy compiles the lists again that it is in. A change of a set's members changes the unions that it is
-//! in, and compiles nothing, unless the set became too large for unions or small enough for them. It refuses to know
-//! endpoints: [`super::Groups`] says which lists there are.
+//! A change of a policy recompiles the lists that contain it. A change of a set's members changes the unions that
+//! contain the set, and compiles nothing, unless the set became too large for unions or small enough for them.
+//! Endpoints are not known here: [`super::Groups`] provides the lists.
 
 use super::unions::{SetMembers, Unions};
 use super::{Manager, News, World};
@@ -19,14 +19,14 @@ use std::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// A set with more members is looked up by rules of its own: its members are not kept once more in unions.
+/// A set with more members than this gets lookup rules of its own: its members are not duplicated in unions.
 const LARGE: usize = 1024;
 
-/// What is programmed for a list of policies.
+/// The programmed state of a list of policies.
 #[derive(Debug, Default)]
 struct Programmed {
     policies: Vec<PolicyId>,
-    /// The sets whose size matters.
+    /// The sets whose size matters for this list.
     sets: BTreeSet<IpSetId>,
     /// By IP version, in the order of [`Desired::versions`].
     versions: Vec<(BTreeSet<ChainName>, BTreeSet<IpSetId>)>,
@@ -44,13 +44,13 @@ pub(crate) struct CompiledPolicies {
     by_set: BTreeMap<IpSetId, BTreeSet<ChainName>>,
     /// By IP version, in the order of [`Desired::versions`].
     unions: Vec<Unions>,
-    /// Lists that have to be compiled again.
+    /// Lists that have to be recompiled.
     dirty: BTreeSet<ChainName>,
     is_begun: bool,
 }
 
 impl CompiledPolicies {
-    /// No policies.
+    /// A manager without policies.
     #[must_use]
     pub(crate) fn new(renderer: Arc<Renderer>) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl CompiledPolicies {
         self.dirty.extend(self.by_policy.get(id).into_iter().flatten().cloned());
     }
 
-    /// A set with all its members, or none when it is gone.
+    /// Sets all members of a set, or removes it.
     fn set(&mut self, id: &IpSetId, members: Option<(IpSetType, &[IpSetMember])>, desired: &mut Desired) {
         let new: BTreeSet<IpNet> = match members {
             Some((IpSetType::Ip | IpSetType::Net, members)) => networks(members).collect(),
@@ -113,7 +113,8 @@ impl CompiledPolicies {
         }
     }
 
-    /// Sees whether a set became large, or small again: well below, so that one member does not decide each time.
+    /// Checks whether a set became large, or small again. The lower limit is well below the upper one, so that a single
+    /// member cannot change the result back and forth.
     fn measure(&mut self, id: &IpSetId) {
         let size = self.sets.get(id).map_or(0, BTreeSet::len);
         let changed = match self.large.contains(id) {
@@ -125,8 +126,8 @@ impl CompiledPolicies {
         }
     }
 
-    /// Compiles a list, or takes it back. Unions that nothing names any more are returned, because others that are
-    /// compiled in the same pass may name them.
+    /// Compiles a list, or removes it. Returns the unions that are no longer referenced, because other lists compiled
+    /// in the same pass may refer to them.
     fn program(
         &mut self,
         name: &ChainName,
@@ -170,7 +171,7 @@ impl CompiledPolicies {
     }
 }
 
-/// Replaces what an index says about a name.
+/// Replaces the index entries of a name.
 fn reindex<'a, K: Ord + Clone + 'a>(
     index: &mut BTreeMap<K, BTreeSet<ChainName>>,
     name: &ChainName,

@@ -1,4 +1,4 @@
-//! An IP set whose members several owners may share: a member goes when its last owner does.
+//! An IP set whose members several owners may share: a member is removed with its last owner.
 
 use crate::desired::VersionDesired;
 use ipnet::IpNet;
@@ -13,7 +13,7 @@ pub(crate) struct CountedSet {
 }
 
 impl CountedSet {
-    /// Defines the set, with members that nobody takes away.
+    /// Defines the set, with members that are never removed.
     pub(crate) fn new(
         id: &'static str,
         set_type: IpSetType,
@@ -29,7 +29,7 @@ impl CountedSet {
         Self { id, counts }
     }
 
-    /// Exchanges one owner's members.
+    /// Replaces one owner's members.
     pub(crate) fn exchange(
         &mut self,
         old: &[IpSetMember],
@@ -37,7 +37,7 @@ impl CountedSet {
         desired: &mut VersionDesired,
     ) {
         let (mut added, mut removed) = (Vec::new(), Vec::new());
-        // The new ones first, so that what stays is never gone.
+        // The new members first, so that common members are never missing.
         for member in new {
             let count = self.counts.entry(*member).or_default();
             *count += 1;

@@ -1,4 +1,4 @@
-//! DSCP marks of packets that leave the cluster: the set of endpoints that have one, and the chain that sets them.
+//! DSCP marks of packets that leave the cluster: the set of endpoints with marks, and the chain that sets the marks.
 
 use super::{CountedSet, Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// Whose mark it is.
+/// The owner of a mark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Endpoint {
     Workload(WorkloadEndpointId),
@@ -30,7 +30,7 @@ pub(crate) struct Dscp {
 }
 
 impl Dscp {
-    /// No marks; the set is defined.
+    /// A manager without marks; defines the set.
     pub(crate) fn new(desired: &mut VersionDesired) -> Self {
         let set = CountedSet::new(sets::DSCP_SOURCES, IpSetType::Net, &[], desired);
         Self { version: desired.version, marks: BTreeMap::new(), set, changed: true }
@@ -99,7 +99,7 @@ impl Manager for Dscp {
     }
 }
 
-/// An endpoint has one mark: the first.
+/// An endpoint has at most one mark: the first.
 fn marks(addresses: impl Iterator<Item = IpAddr>, policies: &[QosPolicy]) -> Vec<DscpRule> {
     match policies.first() {
         Some(policy) if policy.dscp < 64 => {

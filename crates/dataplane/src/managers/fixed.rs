@@ -1,5 +1,5 @@
-//! Chains and hooks that follow from settings, from whether eBPF programs judge packets, and from whether endpoints need
-//! more than the short way. They are written once for each.
+//! Chains and hooks that depend only on settings, on whether eBPF programs judge packets, and on whether endpoints need
+//! more than the short way. They are written once for each combination.
 
 use super::{Judge, Manager, News, World};
 use crate::desired::Desired;
@@ -11,7 +11,7 @@ use std::time::Instant;
 /// The fixed chains.
 #[derive(Debug, Default)]
 pub(crate) struct FixedChains {
-    /// Who judged when they were written, and whether for the short way.
+    /// The judge and the short way for which the chains were written.
     written: Option<(Judge, bool)>,
     hosts: BTreeSet<HostEndpointName>,
     /// Workloads with DSCP marks.
@@ -80,7 +80,7 @@ mod tests {
         let mut world = World::new(Arc::new(Renderer::new(config)), Interfaces::default(), now);
         let mut desired = Desired::new(&[IpVersion::V4]);
         let mut manager = FixedChains::default();
-        // Whether mangle has rules; none when nothing was written.
+        // Whether mangle has rules; `None` when nothing was written.
         let mut after = |news: Option<News<'_>>, judge| {
             world.judge = judge;
             if let Some(news) = news {

@@ -1,4 +1,4 @@
-//! Floating addresses: others reach a workload by an address that it does not know itself.
+//! Floating addresses: a workload is reached by addresses that it does not have itself.
 
 use super::{Manager, News, World};
 use crate::desired::Desired;
@@ -18,7 +18,7 @@ pub(crate) struct FloatingAddresses {
 }
 
 impl FloatingAddresses {
-    /// No addresses. Those of OpenStack count even when it is not `enabled`.
+    /// A manager without addresses. OpenStack's addresses are used even when it is not `enabled`.
     #[must_use]
     pub(crate) fn new(enabled: bool) -> Self {
         Self { enabled, by_endpoint: BTreeMap::new(), changed: true }
@@ -53,7 +53,7 @@ impl Manager for FloatingAddresses {
         }
         let mut by_external: BTreeMap<IpAddr, IpAddr> = BTreeMap::new();
         for (external, internal) in self.by_endpoint.values().flatten() {
-            // Nobody should share an address; if it happens, the first by text has it, as with Calico.
+            // Addresses should not be shared; if one is, the first workload address by text gets it, as in Calico.
             let best = by_external.entry(*external).or_insert(*internal);
             if internal.to_string() < best.to_string() {
                 *best = *internal;

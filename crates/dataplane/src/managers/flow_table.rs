@@ -1,7 +1,7 @@
-//! The flow table of nftables: which devices it covers, and which endpoints must not take that way because their packets
+//! The flow table of nftables: the devices that it covers, and the endpoints that must not use it because their packets
 //! have to meet every rule.
 //!
-//! The kernel refuses a table with a device that is not there, so only devices that are up are named.
+//! The kernel refuses a table with a missing device, so only devices that are up are listed.
 
 use super::{CountedSet, Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
@@ -26,7 +26,7 @@ pub(crate) struct FlowTables {
     set: CountedSet,
     excluded: BTreeMap<String, Vec<IpSetMember>>,
     devices: BTreeSet<InterfaceName>,
-    /// Interfaces that may have come or gone.
+    /// Interfaces that may have been added or removed.
     unsettled: BTreeSet<InterfaceName>,
     is_started: bool,
 }
@@ -130,7 +130,7 @@ impl Manager for FlowTables {
     }
 }
 
-/// Whether packets of an endpoint have to meet every rule. Limits on bandwidth work beside the rules.
+/// Whether packets of an endpoint have to meet every rule. Bandwidth limits do not depend on rules.
 fn needs_rules(endpoint: &WorkloadEndpoint) -> bool {
     !endpoint.qos_policies.is_empty()
         || endpoint.qos_controls.as_deref().is_some_and(|limits| {

@@ -1,5 +1,5 @@
-//! Chains of groups of policies, shared by all endpoints that have the group: defined with the first, taken back with the
-//! last.
+//! Chains of policy groups, shared by all endpoints that have the group: defined for the first endpoint, removed with
+//! the last.
 
 use crate::desired::Desired;
 use messages::InterfaceName;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The layers in which policy is enforced.
 const LAYERS: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 
-/// Which interface has which groups, or which compiled lists of policies in their place.
+/// The groups of each interface, or the compiled lists of policies in their place.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     users: BTreeMap<ChainName, usize>,
@@ -21,7 +21,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Says which groups an interface has.
+    /// Sets the groups of an interface.
     pub(crate) fn set<'a>(
         &mut self,
         interface: &InterfaceName,
@@ -43,7 +43,7 @@ impl Groups {
         self.replace(interface, names, desired);
     }
 
-    /// Says which lists of policies an interface has, where these are compiled.
+    /// Sets the lists of policies of an interface, where policies are compiled.
     pub(crate) fn set_compiled(
         &mut self,
         interface: &InterfaceName,
@@ -70,7 +70,7 @@ impl Groups {
         *users == 1
     }
 
-    /// Takes back what the interface had before.
+    /// Replaces the chains that the interface used before.
     fn replace(&mut self, interface: &InterfaceName, names: Vec<ChainName>, desired: &mut Desired) {
         let old = match names.is_empty() {
             true => self.by_interface.remove(interface),
@@ -96,12 +96,12 @@ impl Groups {
         self.by_interface.get(interface).into_iter().flatten()
     }
 
-    /// A list of policies by its chain.
+    /// The list of policies of a chain.
     pub(crate) fn sequence(&self, name: &str) -> Option<&PolicySequence> {
         self.sequences.get(name)
     }
 
-    /// The lists that came or went since the last call.
+    /// The lists that were added or removed since the last call.
     pub(crate) fn take_changed_sequences(&mut self) -> BTreeSet<ChainName> {
         std::mem::take(&mut self.changed_sequences)
     }

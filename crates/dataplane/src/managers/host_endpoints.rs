@@ -1,7 +1,7 @@
-//! Host endpoints: which interface each is for, and their chains in three layers.
+//! Host endpoints: the interface of each, and their chains in three layers.
 //!
-//! An endpoint is for the interface that it names, for the interface that has one of its addresses, or with `*` for all
-//! that no other endpoint is for. Of several for one interface the first by name has it.
+//! An endpoint applies to the interface that it names, to the interface that has one of its addresses, or with `*` to
+//! all interfaces without another endpoint. If several apply to one interface, the first by name wins.
 
 use super::workloads::tiers_use;
 use super::{ChainSet, Interfaces, Manager, News, World};
@@ -26,7 +26,7 @@ pub(crate) struct HostEndpoints {
     status_changed: BTreeSet<HostEndpointName>,
 }
 
-/// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
+/// The endpoint of each interface; [`ANY_INTERFACE`] stands for all others.
 #[must_use]
 pub(super) fn resolve<'a>(
     endpoints: &BTreeMap<HostEndpointName, Arc<HostEndpoint>>,
@@ -43,7 +43,7 @@ pub(super) fn resolve<'a>(
                 .any(|address| addresses.contains(address)),
             name => *name == **interface,
         };
-        // In order of names, so the first that fits is the one.
+        // The endpoints are in the order of their names, so the first match wins.
         if let Some((id, _)) = endpoints.iter().find(|(_, endpoint)| fits(endpoint)) {
             found.insert(interface.clone(), id.clone());
         }
@@ -64,13 +64,13 @@ impl HostEndpoints {
         self.changed = true;
     }
 
-    /// Policies are grouped in another way.
+    /// Records policies whose grouping changed.
     fn regroup(&mut self, policies: &BTreeSet<PolicyId>) {
         let uses = |endpoint: &HostEndpoint| all_tiers(endpoint).any(|tiers| tiers_use(tiers, policies));
         self.changed |= !policies.is_empty() && self.endpoints.values().any(|endpoint| uses(endpoint));
     }
 
-    /// Which endpoint each interface has; [`ANY_INTERFACE`] stands for all others.
+    /// The endpoint of each interface; [`ANY_INTERFACE`] stands for all others.
     pub(crate) fn by_interface(&self) -> &BTreeMap<InterfaceName, HostEndpointName> {
         &self.by_interface
     }
@@ -81,7 +81,7 @@ impl HostEndpoints {
         self.by_interface.keys().filter(|name| &***name != ANY_INTERFACE).cloned().collect()
     }
 
-    /// Finds the endpoints of interfaces, and writes their chains. True when interfaces have other endpoints than before.
+    /// Determines the endpoints of interfaces, and writes their chains. Returns whether the assignment changed.
     fn resolve(&mut self, world: &mut World, desired: &mut Desired) -> bool {
         let hosts = world.interfaces.all().filter(|interface| !world.is_workload(&interface.name));
         let new = resolve(&self.endpoints, hosts.map(|interface| (&interface.name, &interface.addresses)));
@@ -126,7 +126,7 @@ impl HostEndpoints {
         is_new
     }
 
-    /// Reports every endpoint again that one of these tests is true for.
+    /// Marks the endpoints that match this test, so that their status is reported again.
     pub(crate) fn mark_status(&mut self, changed: impl Fn(&HostEndpoint, &[&InterfaceName]) -> bool) {
         let ids: Vec<HostEndpointName> = self
             .endpoints
@@ -141,7 +141,7 @@ impl HostEndpoints {
         self.by_interface.iter().filter(|(_, one)| *one == id).map(|(name, _)| name).collect()
     }
 
-    /// The endpoints that may have another status since the last call: their status, or none when they are gone.
+    /// The endpoints whose status may have changed since the last call; `None` for removed ones.
     pub(crate) fn take_statuses(
         &mut self,
         interfaces: &Interfaces,
@@ -166,7 +166,7 @@ impl HostEndpoints {
     }
 }
 
-/// The chains of an endpoint on an interface.
+/// Writes the chains of an endpoint on an interface.
 fn write_endpoint(
     (interface, id, endpoint): (&InterfaceName, &HostEndpointName, &HostEndpoint),
     world: &mut World,
@@ -188,7 +188,7 @@ fn write_endpoint(
     }
     if !untracked.is_empty() {
         if &**interface == ANY_INTERFACE {
-            tracing::warn!(endpoint = %id, "policy without connection tracking needs an interface and is left out");
+            tracing::warn!(endpoint = %id, "policy without connection tracking needs an interface; leaving it out");
         } else {
             let raw = renderer.host_endpoint_raw_chains(interface, &untracked);
             chains.extend(raw.into_iter().map(|chain| (Table::Raw, chain)));

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The address in a host's metadata, which may stand there with its network.
+/// The address in a host's metadata, which may include the network's length.
 #[must_use]
 pub(crate) fn host_address(metadata: &HostMetadata, version: IpVersion) -> Option<IpAddr> {
     let text = match version {
@@ -32,7 +32,7 @@ pub(crate) struct AllHosts {
 }
 
 impl AllHosts {
-    /// Only these addresses, which nobody takes away.
+    /// A manager with only these addresses, which are never removed.
     pub(crate) fn new(external: &[IpNet], desired: &mut VersionDesired) -> Self {
         let set = CountedSet::new(sets::ALL_HOSTS, IpSetType::Net, external, desired);
         Self { version: desired.version, set, by_host: BTreeMap::new() }
@@ -63,7 +63,7 @@ impl Manager for AllHosts {
     fn write(&mut self, _: &mut World, _: &mut Desired) {}
 }
 
-/// The set of this host's addresses. It is written as a whole: addresses of hosts seldom change.
+/// The set of this host's addresses. It is written as a whole, because addresses of hosts seldom change.
 #[derive(Debug)]
 pub(crate) struct ThisHost {
     renderer: Arc<Renderer>,
@@ -72,7 +72,7 @@ pub(crate) struct ThisHost {
 }
 
 impl ThisHost {
-    /// The addresses are not known yet.
+    /// A manager that does not know the addresses yet.
     #[must_use]
     pub(crate) fn new(renderer: Arc<Renderer>) -> Self {
         Self { renderer, programmed: None, changed: true }

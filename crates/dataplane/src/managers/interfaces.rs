@@ -1,7 +1,7 @@
-//! The host's interfaces and addresses, as the kernel's events tell them.
+//! The host's interfaces and addresses, from the kernel's events.
 //!
-//! An address is what the table of local routes says is delivered here, as Calico has it; so the loopback network's own
-//! address counts too. Interfaces that are excluded by settings have no addresses.
+//! As in Calico, the host's addresses are those that the local routing table delivers here, so the loopback network's
+//! own address is included. Interfaces that settings exclude have no addresses.
 
 use felix_config::Pattern;
 use messages::InterfaceName;
@@ -22,10 +22,10 @@ pub(crate) struct Interface {
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
-/// What became of an interface.
+/// The state of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterfaceState {
-    /// It is there, and can carry packets or not.
+    /// It exists.
     Present {
         /// Its number.
         index: u32,
@@ -36,10 +36,10 @@ pub(crate) enum InterfaceState {
     Absent,
 }
 
-/// One change.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InterfaceNews {
-    /// An interface came, went, or changed its state.
+    /// An interface was added, removed, or changed its state.
     State(InterfaceName, InterfaceState),
     /// The addresses of an interface changed.
     Addresses(InterfaceName),
@@ -54,7 +54,7 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    /// No interfaces; those whose names match will have no addresses.
+    /// Creates an empty set; interfaces whose names match `excluded` will have no addresses.
     #[must_use]
     pub(crate) fn new(excluded: Vec<Pattern>) -> Self {
         Self { excluded, ..Self::default() }
@@ -94,8 +94,8 @@ impl Interfaces {
         self.all().find(|interface| interface.addresses.contains(address))
     }
 
-    /// Takes in one event. Besides the news it returns the number of an interface whose addresses have to be read, because
-    /// the kernel does not tell of all that go with a link's change.
+    /// Processes one event. Besides the news it returns the number of an interface whose addresses have to be read,
+    /// because the kernel does not report all address changes that a link's change causes.
     pub(crate) fn take(&mut self, event: &Event, news: &mut Vec<InterfaceNews>) -> Option<u32> {
         match event {
             Event::Link(link) => {
@@ -118,7 +118,7 @@ impl Interfaces {
         }
     }
 
-    /// Takes in what was read: all links, and all local routes.
+    /// Processes a complete reading: all links, and all local routes.
     pub(crate) fn replace(&mut self, links: &[Link], local: &[Route], news: &mut Vec<InterfaceNews>) {
         let there: BTreeSet<u32> = links.iter().map(|link| link.index).collect();
         let gone: Vec<u32> = self.by_index.keys().filter(|index| !there.contains(index)).copied().collect();
@@ -160,11 +160,11 @@ impl Interfaces {
         let name: InterfaceName = link.name.as_str().into();
         let old = self.by_index.get(&link.index);
         if old.is_some_and(|old| old.name != name) {
-            // A new name: for everybody else that is another interface.
+            // Renamed: for all others this is a different interface.
             self.gone(link.index, news);
         }
         if let Some(other) = self.by_name.get(&name).copied().filter(|other| *other != link.index) {
-            // Made again under its old name; the end of the old one is reported later, or was lost.
+            // Recreated under its old name; the removal of the old one is reported later, or was lost.
             self.gone(other, news);
         }
         let up = link.running;
@@ -207,7 +207,7 @@ impl Interfaces {
     }
 }
 
-/// Whether a route says that an address is this host's.
+/// Whether a route makes an address local to this host.
 fn is_local(route: &Route) -> bool {
     route.table == TABLE_LOCAL && route.kind == RouteKind::Local
 }
@@ -254,7 +254,7 @@ mod tests {
             all.with_address(&"10.0.0.1".parse().expect("address")).is_some_and(|one| &*one.name == "eth0")
         );
         news.clear();
-        // Renamed, then made again under the old name before the old one is reported as gone.
+        // Renamed, then recreated under the old name before the old one is reported as removed.
         all.take(&Event::Link(link(2, "wan0", true)), &mut news);
         all.take(&Event::Link(link(3, "wan0", true)), &mut news);
         all.take(&Event::LinkGone(link(2, "wan0", true)), &mut news);

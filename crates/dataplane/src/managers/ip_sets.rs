@@ -1,4 +1,4 @@
-//! The sets that rules of policies name: each IP version gets the members that are its own.
+//! The sets that policy rules refer to: each IP version gets the members of its own.
 
 use super::{Manager, News, World};
 use crate::desired::Desired;
@@ -6,7 +6,7 @@ use messages::IpSetMember;
 use rules::tree::IpVersion;
 use std::time::Instant;
 
-/// Sets of the calculation. They are handed on, and nothing is kept.
+/// The calculation's sets. They are passed on, and nothing is kept.
 #[derive(Debug)]
 pub(crate) struct IpSets;
 

@@ -5,7 +5,7 @@ use crate::desired::Desired;
 use routing::routes::device::TunnelDevice;
 use std::time::Instant;
 
-/// The device, as settings have it.
+/// The device as configured.
 #[derive(Debug)]
 pub(crate) struct IpipDevice {
     wanted: Option<TunnelDevice>,

@@ -1,11 +1,11 @@
-//! With IPVS, packets get the mark of the endpoint they came from: the chains that lead there.
+//! With IPVS, packets get the mark of the endpoint they came from; these are the chains that dispatch to the marks.
 
 use super::{ChainSet, Manager, News, World};
 use crate::desired::Desired;
 use rules::tree::Table;
 use std::time::Instant;
 
-/// The way to endpoints' marks.
+/// The dispatch to endpoints' marks.
 #[derive(Debug, Default)]
 pub(crate) struct MarkDispatch {
     chains: ChainSet,

@@ -1,15 +1,15 @@
-//! Live migrations of virtual machines: the endpoint that a machine moves to has no routes until the machine is there, and
-//! afterwards, for a while, routes that win over those of its old place.
+//! Live migrations of virtual machines: the endpoint that a machine moves to has no routes until the machine has
+//! arrived. Afterwards, for a while, its routes win over those of the old place.
 //!
-//! | told | moving here | here | settling |
+//! | event | moving here | here | settling |
 //! | --- | --- | --- | --- |
 //! | the machine announces itself | here | | |
 //! | the migration is over | settling | settling | |
 //! | the time is over | | | no migration |
 //! | the machine moves on, or the endpoint is gone | no migration | no migration | no migration |
 //!
-//! Without a migration, only the message that a machine moves here begins one. Who listens for the announcement is no concern
-//! of this module: it says where to listen. That a machine has come, in whichever way, is reported once, by its name.
+//! Without a migration, only the message that a machine moves here starts one. This module only provides the interfaces
+//! to listen on; another one listens. The arrival of a machine, however it is detected, is reported once, by its name.
 
 use super::{Manager, News, World};
 use crate::desired::Desired;
@@ -17,12 +17,12 @@ use messages::{InterfaceName, LiveMigrationRole, Text, WorkloadEndpoint, Workloa
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How the routes of an endpoint are made.
+/// How the routes of an endpoint are programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Routing {
-    /// As always.
+    /// As usual.
     Normal,
-    /// Not at all: the machine is not here yet.
+    /// Not at all: the machine has not arrived yet.
     Suppressed,
     /// With the metric that wins.
     Elevated,
@@ -32,9 +32,9 @@ pub(crate) enum Routing {
 enum State {
     /// The machine of this name moves here, and will be behind this interface.
     Target { interface: InterfaceName, machine: Text },
-    /// It said that it is here, and the migration is not over yet.
+    /// It has announced itself, and the migration is not over yet.
     Here,
-    /// It is here, and routes settle until then.
+    /// It has arrived, and routes settle until this time.
     Settling(Instant),
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Migrations {
     roles: BTreeMap<WorkloadEndpointId, LiveMigrationRole>,
     states: BTreeMap<WorkloadEndpointId, State>,
     arrived: Vec<(WorkloadEndpointId, Text)>,
-    /// Endpoints whose routing may be another one than was written.
+    /// Endpoints whose routing may differ from what was written.
     unsettled: BTreeSet<WorkloadEndpointId>,
 }
 
 impl Migrations {
-    /// No migrations; routes settle for so long.
+    /// A manager without migrations; routes settle for this long.
     #[must_use]
     pub(crate) fn new(settling: Duration) -> Self {
         Self {
@@ -84,14 +84,14 @@ impl Migrations {
                 self.states.insert(id.clone(), target());
             }
             (Some(State::Target { .. }), LiveMigrationRole::None) => {
-                // Nobody heard it come.
+                // Its announcement was missed.
                 self.announced(id);
                 self.states.insert(id.clone(), State::Settling(now + self.settling));
             }
             (Some(State::Here), LiveMigrationRole::None) => {
                 self.states.insert(id.clone(), State::Settling(now + self.settling));
             }
-            // The machine moves on.
+            // The machine moves away.
             (Some(_), LiveMigrationRole::Source) => {
                 self.states.remove(id);
             }
@@ -107,7 +107,7 @@ impl Migrations {
         self.states.remove(id);
     }
 
-    /// The endpoints whose machines have not come yet, and the interfaces behind which they will announce themselves.
+    /// The endpoints whose machines have not arrived yet, and the interfaces on which they will announce themselves.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (&WorkloadEndpointId, &InterfaceName)> {
         self.states.iter().filter_map(|(id, state)| match state {
             State::Target { interface, .. } => Some((id, interface)),
@@ -115,7 +115,7 @@ impl Migrations {
         })
     }
 
-    /// A machine announced itself; true when that was awaited, so that its routes change.
+    /// Records that a machine announced itself; returns whether that was awaited, so that its routes change.
     fn announced(&mut self, id: &WorkloadEndpointId) -> bool {
         let Some(state @ State::Target { .. }) = self.states.get_mut(id) else { return false };
         self.unsettled.insert(id.clone());
@@ -127,12 +127,12 @@ impl Migrations {
         true
     }
 
-    /// The machines that have come since the last call, and their endpoints.
+    /// The machines that have arrived since the last call, and their endpoints.
     pub(crate) fn take_arrived(&mut self) -> Vec<(WorkloadEndpointId, Text)> {
         std::mem::take(&mut self.arrived)
     }
 
-    /// How the routes of an endpoint are made.
+    /// How the routes of an endpoint are programmed.
     #[must_use]
     pub(crate) fn routing(&self, id: &WorkloadEndpointId) -> Routing {
         match self.states.get(id) {
@@ -142,7 +142,7 @@ impl Migrations {
         }
     }
 
-    /// The endpoints whose routes have settled by now, and when the next ones will have.
+    /// The endpoints whose routes have settled by now, and the time when the next ones will have.
     fn settled(&mut self, now: Instant) -> (Vec<WorkloadEndpointId>, Option<Instant>) {
         let (mut done, mut next) = (Vec::new(), None);
         for (id, state) in &self.states {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_awaited_announcement_matters_and_where_the_machine_will_be_is_known() {
+    fn only_the_awaited_announcement_matters_and_its_interface_is_known() {
         let (now, id) = (Instant::now(), id());
         let mut all = Migrations::new(SECOND);
         assert!(!all.announced(&id));

@@ -1,19 +1,19 @@
-//! The largest packets: of the host's interfaces, of tunnels on them, and of pods.
+//! MTUs: of the host's interfaces, of tunnels on them, and of pods.
 
 use felix_config::{Config, Pattern, derived::Provider};
 use messages::Encapsulation;
 
-/// What the host is assumed to have when no interface tells: the least among common clouds.
+/// The MTU assumed when no interface provides one: the smallest among common clouds.
 pub(crate) const ASSUMED_MTU: u32 = 1460;
 const IPIP_OVERHEAD: u32 = 20;
 const VXLAN_OVERHEAD: u32 = 50;
 const VXLAN_V6_OVERHEAD: u32 = 70;
 const WIREGUARD_OVERHEAD: u32 = 60;
 const WIREGUARD_V6_OVERHEAD: u32 = 80;
-/// What the network below an AKS node takes for itself.
+/// The overhead of the network below an AKS node.
 const AKS_OVERHEAD: u32 = 100;
 
-/// The least MTU of interfaces that are up and whose names match, if there are any; `interfaces` are name, up, MTU.
+/// The smallest MTU of interfaces that are up and whose names match, if any; `interfaces` are name, up, MTU.
 pub(crate) fn host_mtu<'a>(
     pattern: Option<&Pattern>,
     interfaces: impl Iterator<Item = (&'a str, bool, u32)>,
@@ -26,24 +26,24 @@ pub(crate) fn host_mtu<'a>(
 /// The MTUs of tunnels and pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mtus {
-    /// Of the host.
+    /// The host's interfaces.
     pub(crate) host: u32,
-    /// Of the IP in IP device.
+    /// The IP in IP device.
     pub(crate) ipip: u32,
-    /// Of the VXLAN device.
+    /// The VXLAN device.
     pub(crate) vxlan: u32,
-    /// Of the IPv6 VXLAN device.
+    /// The IPv6 VXLAN device.
     pub(crate) vxlan_v6: u32,
-    /// Of the WireGuard device.
+    /// The WireGuard device.
     pub(crate) wireguard: u32,
-    /// Of the IPv6 WireGuard device.
+    /// The IPv6 WireGuard device.
     pub(crate) wireguard_v6: u32,
-    /// Of pods.
+    /// Pods.
     pub(crate) pod: u32,
 }
 
 impl Mtus {
-    /// From settings, where they say something, and the host's MTU.
+    /// Computes the MTUs from settings, where given, and the host's MTU.
     #[must_use]
     pub(crate) fn new(config: &Config, encapsulation: &Encapsulation, host: u32) -> Self {
         let chosen = |setting: i64, overhead: u32| match u32::try_from(setting) {
@@ -86,7 +86,7 @@ mod tests {
     use messages::Encapsulation;
 
     #[test]
-    fn the_least_that_is_up_and_counts() {
+    fn the_smallest_matching_interface_that_is_up_counts() {
         let pattern = Pattern::new("^eth.*");
         let all = [("eth0", true, 9000), ("eth1", false, 1200), ("lo", true, 65536), ("eth2", true, 1500)];
         assert_eq!(host_mtu(pattern.as_ref(), all.into_iter()), Some(1500));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_get_what_the_tightest_tunnel_leaves() {
+    fn pods_get_the_mtu_of_the_tightest_tunnel() {
         let config = Config::with_defaults(&NoSurroundings);
         let none = Encapsulation::default();
         let pod = |config: &Config, need: Encapsulation| Mtus::new(config, &need, 1500).pod;

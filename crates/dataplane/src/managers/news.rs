@@ -1,4 +1,4 @@
-//! What managers hear: messages of the calculation, with "new or changed" and "gone" as one, and what happens on the host.
+//! The input of managers: messages of the calculation, with updates and removals as one kind, and events on the host.
 
 use ipnet::IpNet;
 use messages::{
@@ -11,12 +11,12 @@ use rules::tree::IpVersion;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// One thing that managers hear. `None` stands for what is gone.
+/// One input of managers. `None` stands for a removed object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News<'a> {
     /// A set with all its members.
     Set(&'a IpSetId, Option<(IpSetType, &'a [IpSetMember])>),
-    /// Members that come to a set, and those that go.
+    /// Members added to a set, and members removed.
     Members(&'a IpSetId, &'a [IpSetMember], &'a [IpSetMember]),
     /// A policy.
     Policy(&'a PolicyId, Option<&'a Arc<Policy>>),
@@ -26,13 +26,13 @@ pub(crate) enum News<'a> {
     Workload(&'a WorkloadEndpointId, Option<&'a Arc<WorkloadEndpoint>>),
     /// A host endpoint of this host.
     Host(&'a HostEndpointName, Option<&'a Arc<HostEndpoint>>),
-    /// Where a range of addresses is.
+    /// The kind and node of a range of addresses.
     Route(&'a IpNet, Option<&'a Route>),
     /// The VXLAN tunnel end of a node.
     Vtep(&'a NodeName, Option<&'a VxlanTunnelEndpoint>),
     /// The WireGuard key and device address of a node.
     Wireguard(IpVersion, &'a NodeName, Option<(&'a str, Option<IpAddr>)>),
-    /// What is known of a node.
+    /// The metadata of a node.
     Node(&'a NodeName, Option<&'a HostMetadata>),
     /// An address pool.
     Pool(&'a IpNet, Option<&'a IpamPool>),
@@ -40,21 +40,21 @@ pub(crate) enum News<'a> {
     Bgp(&'a GlobalBgpConfig),
     /// A service, by namespace and name.
     Service(&'a str, &'a str, Option<&'a Service>),
-    /// An interface came, went, or changed its state.
+    /// An interface was added, removed, or changed its state.
     Interface(&'a InterfaceName),
-    /// The addresses of an interface changed, and it is not a workload's.
+    /// The addresses of an interface that is not a workload's changed.
     Addresses,
-    /// A workload's interface is set up.
+    /// A workload's interface has been set up.
     SetUp(&'a InterfaceName),
-    /// A workload's interface has its eBPF programs, or has not any more.
+    /// A workload's interface got its eBPF programs, or lost them.
     Attached(&'a InterfaceName, bool),
-    /// A machine that was to move here announced itself.
+    /// A machine that was expected to move here announced itself.
     Announced(&'a WorkloadEndpointId),
     /// The kernel's key of our own WireGuard device.
     OwnKey(IpVersion, Option<PublicKey>),
 }
 
-/// Tells what a message says, unless it concerns nothing in the kernel.
+/// Passes on the content of a message, unless it concerns nothing in the kernel.
 pub(crate) fn tell(message: ToDataplane, mut hear: impl FnMut(&News<'_>)) {
     use ToDataplane as Message;
     match message {
@@ -96,7 +96,7 @@ pub(crate) fn tell(message: ToDataplane, mut hear: impl FnMut(&News<'_>)) {
             hear(&News::Service(&service.namespace, &service.name, Some(&service)));
         }
         Message::ServiceRemove(namespace, name) => hear(&News::Service(&namespace, &name, None)),
-        // The loop itself or the daemon follows these, or nothing here depends on them.
+        // The loop itself or the daemon handles these, or nothing here depends on them.
         Message::InSync
         | Message::Encapsulation(_)
         | Message::ServiceAccountUpdate(..)

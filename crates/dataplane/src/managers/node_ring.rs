@@ -1,22 +1,22 @@
-//! Which node answers for an address that all of them could answer for.
+//! Decides which node answers for an address that all of them could answer for.
 //!
-//! A ring of hashes: each node stands at a hundred places of it, and an address belongs to the node at the next place. The
-//! hash and the places are Calico's, so that nodes of either make agree on every address.
+//! A ring of hashes: each node has a hundred positions on it, and an address belongs to the node at the next position.
+//! The hash and the positions are Calico's, so that nodes of both implementations agree on every address.
 
 use messages::NodeName;
 use std::collections::BTreeSet;
 use twox_hash::XxHash3_64;
 
-/// At how many places each node stands.
+/// The number of positions of each node.
 const PLACES: u32 = 100;
 
-/// The nodes, by place.
+/// The nodes, by position.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeRing {
     places: BTreeSet<(u64, NodeName)>,
 }
 
-/// The place of a name: the hash of the name, a zero byte, and a number.
+/// The position of a name: the hash of the name, a zero byte, and a number.
 fn place(name: &str, number: u32) -> u64 {
     let mut bytes = Vec::with_capacity(name.len() + 5);
     bytes.extend(name.as_bytes());
@@ -26,7 +26,7 @@ fn place(name: &str, number: u32) -> u64 {
 }
 
 impl NodeRing {
-    /// Adds or removes a node; true when that changed anything.
+    /// Adds or removes a node; returns whether anything changed.
     pub(crate) fn set(&mut self, node: &NodeName, is_there: bool) -> bool {
         let mut changed = false;
         for number in 0..PLACES {
@@ -36,7 +36,7 @@ impl NodeRing {
         changed
     }
 
-    /// The node that an address belongs to, by the address's text; `None` where there are no nodes.
+    /// The node that an address belongs to, by the address's text; `None` if there are no nodes.
     #[must_use]
     pub(crate) fn owner(&self, address: &str) -> Option<&NodeName> {
         let from = (place(address, 0), NodeName::from(""));
@@ -50,7 +50,7 @@ mod tests {
     use super::{NodeRing, place};
     use messages::NodeName;
 
-    /// Calculated with the hash that Calico uses, for names of all lengths that it treats differently.
+    /// Computed with Calico's hash, for names of all lengths that it treats differently.
     #[test]
     fn places_are_calicos() {
         for (name, expected) in [
@@ -89,7 +89,7 @@ mod tests {
         for (address, owner) in expected {
             assert_eq!(ring.owner(address).map(|node| &node[..2]), Some(owner), "{address}");
         }
-        // Only what was the node's own moves.
+        // Only the node's own addresses move.
         assert!(ring.set(&"n1".into(), false));
         for (address, owner) in expected {
             let now = ring.owner(address).map(|node| &node[..2]);

@@ -1,6 +1,6 @@
-//! Policies and profiles: each has chains of its own, and a change of one rewrites these and nothing else.
+//! Policies and profiles: each has chains of its own, and a change of one rewrites only these.
 //!
-//! Chains follow from the policy alone, so they are written as soon as it is heard of: thousands of policies are never
+//! Chains depend on the policy alone, so they are written as soon as it is received: thousands of policies are never
 //! held twice. Selectors are kept because endpoints group their policies by them.
 
 use super::{Manager, News, World};
@@ -20,12 +20,12 @@ const LAYERS: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 #[derive(Debug)]
 pub(crate) struct Policies {
     renderer: Arc<Renderer>,
-    /// What was heard of selectors since they were written last.
+    /// Changes of selectors since they were written last.
     selectors: Changes<PolicyId, Text>,
 }
 
 impl Policies {
-    /// No policies.
+    /// A manager without policies.
     #[must_use]
     pub(crate) fn new(renderer: Arc<Renderer>) -> Self {
         Self { renderer, selectors: Changes::default() }
@@ -57,7 +57,8 @@ impl Policies {
     }
 }
 
-/// Defines chains where they belong, and nowhere else. Only in the main layer are they kept, as with Calico's Felix.
+/// Defines chains in the layers where they belong, and in no others. As in Calico's Felix, they are kept in the main
+/// layer only.
 fn publish(desired: &mut VersionDesired, names: &[ChainName; 2], placed: &[PlacedChain], keep: bool) {
     for layer in LAYERS {
         for name in names {
@@ -87,7 +88,7 @@ impl Manager for Policies {
                 continue;
             };
             let old = world.selectors.insert(Arc::clone(&id), selector.clone());
-            // Groups are by selector. The endpoints of a new policy get updates of their own.
+            // Groups depend on selectors. The endpoints of a new policy get updates of their own.
             if old.is_some_and(|old| old != selector) {
                 world.changed.selectors.insert(id);
             }

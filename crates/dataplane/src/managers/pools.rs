@@ -1,4 +1,4 @@
-//! Address pools: the sets of all pools and of those with source NAT, and the chain that does it.
+//! Address pools: the sets of all pools and of those with source NAT, and the chain that performs it.
 
 use super::{Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
@@ -19,7 +19,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// No pools; the sets are defined.
+    /// A manager without pools; defines the sets.
     pub(crate) fn new(desired: &mut VersionDesired) -> Self {
         for id in [sets::NETWORK_POOLS, sets::MASQUERADED_POOLS] {
             desired.sets.define(id, IpSetType::Net, Vec::new());
@@ -65,7 +65,7 @@ impl Manager for Pools {
     }
 }
 
-/// Packets to such pools do leave the cluster, as far as source NAT is concerned.
+/// As far as source NAT is concerned, packets to such pools leave the cluster.
 fn is_for_load_balancers_only(pool: &IpamPool) -> bool {
     matches!(pool.allowed_uses.as_slice(), [IPPoolAllowedUse::LoadBalancer])
 }

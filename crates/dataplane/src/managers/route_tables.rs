@@ -1,14 +1,14 @@
-//! Which routing table is WireGuard's: the first of those that settings give to Felix.
+//! Chooses WireGuard's routing table: the first of those that settings reserve for Felix.
 //!
-//! Both IP versions have the same number, which names a table in each. So it is in Calico's Felix, and must be here: a Felix
-//! of either make finds what the other left.
+//! Both IP versions use the same number, which names a table in each. Calico's Felix does the same, and so must we:
+//! each implementation then finds the other's leftovers.
 
 use felix_config::RouteTableRange;
 
 /// The tables of the kernel itself.
 const RESERVED: std::ops::RangeInclusive<i64> = 253..=255;
 
-/// The lowest number of the range that ends first, without the kernel's own tables and those of ranges that end later.
+/// The lowest number of the range that ends first, except the kernel's own tables and those of ranges that end later.
 #[must_use]
 pub(crate) fn first_table(ranges: &[RouteTableRange]) -> Option<u32> {
     let mut ranges: Vec<(i64, i64)> =
@@ -30,14 +30,14 @@ mod tests {
     use felix_config::RouteTableRange;
 
     #[test]
-    fn the_lowest_that_is_nobody_elses() {
+    fn the_lowest_free_table_is_chosen() {
         for (ranges, expected) in [
             (&[(1_u32, 250_u32)] as &[(u32, u32)], Some(1)),
             (&[(253, 300)], Some(256)),
             (&[(253, 255)], None),
             (&[], None),
             (&[(1000, 2000), (10, 20)], Some(10)),
-            // A range inside one that ends later has nothing of its own.
+            // A range inside one that ends later has no tables of its own.
             (&[(1, 20), (5, 10)], Some(1)),
             (&[(5, 20), (1, 10)], Some(1)),
         ] {

@@ -1,5 +1,5 @@
-//! Ranges of services that this host announces: packets to addresses there that no service has must not be sent back to the
-//! router they came from.
+//! Service ranges that this host announces: packets to addresses in them that no service has must not be sent back to
+//! the router they came from.
 
 use super::{Manager, News, World};
 use crate::desired::Desired;
@@ -36,7 +36,7 @@ impl ServiceLoop {
             {
                 Ok(net) if !ranges.contains(&net) => ranges.push(net),
                 Ok(_) => {}
-                Err(error) => tracing::error!(range = text, %error, "a range of services cannot be read"),
+                Err(error) => tracing::error!(range = text, %error, "cannot parse a service range"),
             }
         }
         self.changed |= ranges != self.ranges;

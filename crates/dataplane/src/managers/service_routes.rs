@@ -1,7 +1,8 @@
-//! Where eBPF programs serve services: routes by which the host's own packets to services come to `bpfout.cali`, where they get a
-//! backend. Each has the node's address as its source, whatever other addresses the host has.
+//! Where eBPF programs serve services: routes that lead the host's own packets to services to `bpfout.cali`, where they
+//! get a backend. Each route has the node's address as its source, whatever other addresses the host has.
 //!
-//! It refuses external addresses of services: a route takes all ports of an address, and others may be somebody else's.
+//! External addresses of services get no routes: a route covers all ports of an address, and other ports may belong to
+//! another program.
 
 use super::{Manager, News, World, host_address};
 use crate::desired::Desired;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-/// The neighbours that routes lead to, as Calico has them.
+/// The gateways of the routes, as in Calico.
 pub(crate) const GATEWAYS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(169, 254, 1, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
@@ -22,15 +23,15 @@ pub(crate) const GATEWAYS: [IpAddr; 2] =
 #[derive(Debug)]
 pub(crate) struct ServiceRoutes {
     host: NodeName,
-    /// Sockets have backends for everything else.
+    /// Whether only UDP needs routes, because sockets choose backends for everything else.
     udp_only: bool,
-    /// Left to the host.
+    /// Networks that are left to the host.
     excluded: Vec<IpNet>,
     protocol: u8,
     services: BTreeMap<(String, String), BTreeSet<IpAddr>>,
-    /// How many services have an address.
+    /// The number of services that have an address.
     counts: BTreeMap<IpAddr, usize>,
-    /// IPv4 and IPv6.
+    /// The source addresses for IPv4 and IPv6.
     sources: [Option<IpAddr>; 2],
     changed: BTreeSet<IpAddr>,
 }
@@ -54,7 +55,7 @@ impl ServiceRoutes {
             return BTreeSet::new();
         }
         let balancer = [&service.loadbalancer_ip].into_iter().chain(&service.loadbalancer_ingress_ips);
-        // "None" is no address.
+        // "None" is not an address.
         let all = service.cluster_ips.iter().chain(balancer).filter_map(|text| text.parse().ok());
         all.filter(|address| !self.excluded.iter().any(|net| net.contains(address))).collect()
     }
@@ -136,7 +137,7 @@ mod tests {
         }
     }
 
-    /// The addresses that have routes, as the last word on each says.
+    /// The addresses that have routes, according to the last change of each.
     fn routes(all: &mut ServiceRoutes, there: &mut BTreeSet<IpAddr>) -> Vec<String> {
         for address in std::mem::take(&mut all.changed) {
             match all.counts.contains_key(&address) {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_routes_while_a_service_has_them() {
+    fn addresses_have_routes_for_as_long_as_a_service_has_them() {
         let excluded = vec!["10.96.9.0/24".parse().expect("a network")];
         let mut all = ServiceRoutes::new("n1".into(), true, excluded, 80);
         let mut there = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! Addresses inside the host's own subnets that the host answers for by ARP or NDP, so that machines on the subnet reach them
-//! without a route: those of its own workloads, and those of load balancers that are this node's by [`NodeRing`]. Only
-//! addresses of pools whose packets are not encapsulated count.
+//! Addresses inside the host's own subnets for which the host answers ARP or NDP requests, so that machines on the
+//! subnet reach them without a route: those of its own workloads, and those of load balancers that [`NodeRing`] assigns
+//! to this node. Only addresses of pools without encapsulation are included.
 //!
-//! On which interfaces they are, and who answers, is the runner's matter.
+//! The runner decides on which interfaces they are, and answers.
 
 use super::{Manager, News, NodeRing, World, host_address};
 use crate::desired::Desired;
@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// The type of services that have addresses to the outside.
+/// The type of services that have external addresses.
 const LOAD_BALANCER: &str = "LoadBalancer";
 
-/// What is known of one IP version.
+/// The addresses to answer for in one IP version.
 #[derive(Debug)]
 pub(crate) struct SubnetNeighbours {
     host: NodeName,
@@ -33,7 +33,7 @@ pub(crate) struct SubnetNeighbours {
 }
 
 impl SubnetNeighbours {
-    /// Nothing is known yet.
+    /// A manager that knows nothing yet.
     #[must_use]
     pub(crate) fn new(host: NodeName, version: IpVersion) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl SubnetNeighbours {
         }
     }
 
-    /// A workload of this host is new, changed, or gone. One that moves away is answered for by the other side.
+    /// Records a workload of this host that is new, changed, or gone. For one that moves away the other side answers.
     fn update_workload(&mut self, id: &WorkloadEndpointId, endpoint: Option<&WorkloadEndpoint>) {
         let endpoint = endpoint.filter(|one| one.live_migration_role != LiveMigrationRole::Source);
         let nets = endpoint.map(|endpoint| match self.version {
@@ -62,7 +62,7 @@ impl SubnetNeighbours {
         self.changed |= old.unwrap_or_default() != addresses;
     }
 
-    /// A service is new or changed.
+    /// Records a new or changed service.
     fn update_service(&mut self, service: &Service) {
         let texts = service.loadbalancer_ingress_ips.iter().chain([&service.loadbalancer_ip]);
         let addresses: Vec<(String, IpAddr)> = texts
@@ -78,18 +78,18 @@ impl SubnetNeighbours {
         self.changed |= old.unwrap_or_default() != addresses;
     }
 
-    /// A service is gone.
+    /// Records the removal of a service.
     fn remove_service(&mut self, namespace: &str, name: &str) {
         self.changed |= self.services.remove(&(namespace.into(), name.into())).is_some();
     }
 
-    /// A node is new, changed, or gone. One without an address of this version answers for nobody.
+    /// Records a node that is new, changed, or gone. A node without an address of this version answers for no address.
     fn update_node(&mut self, node: &NodeName, metadata: Option<&HostMetadata>) {
         let address = metadata.and_then(|metadata| host_address(metadata, self.version));
         self.changed |= self.nodes.set(node, address.is_some());
     }
 
-    /// A pool is new, changed, or gone.
+    /// Records a pool that is new, changed, or gone.
     fn update_pool(&mut self, cidr: IpNet, pool: Option<&IpamPool>) {
         let plain = |pool: &IpamPool| {
             matches!(pool.ipip_mode, IPIPMode::Never) && matches!(pool.vxlan_mode, VXLANMode::Never)
@@ -175,7 +175,7 @@ mod tests {
         HostMetadata { ipv4_addr: address.into(), ..HostMetadata::default() }
     }
 
-    /// What is answered for; "unchanged" where nothing changed.
+    /// The addresses answered for; "unchanged" if nothing changed.
     fn wanted(all: &mut SubnetNeighbours) -> String {
         if !std::mem::take(&mut all.changed) {
             return "unchanged".to_owned();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_of_plain_pools_inside_a_subnet_are_answered_for() {
+    fn workloads_of_unencapsulated_pools_in_a_subnet_are_answered_for() {
         let mut all = SubnetNeighbours::new("n1".into(), IpVersion::V4);
         assert_eq!(wanted(&mut all), "");
         all.update_workload(&id("a"), Some(&workload("10.65.0.7/32", LiveMigrationRole::None)));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_has_its_own() {
+    fn ipv6_addresses_are_separate() {
         let mut all = SubnetNeighbours::new("n1".into(), IpVersion::V6);
         all.update_pool(net("fd00:65::/48"), Some(&pool("fd00:65::/48", IPIPMode::Never, VXLANMode::Never)));
         all.update_pool(net("10.64.0.0/15"), Some(&pool("10.64.0.0/15", IPIPMode::Never, VXLANMode::Never)));
@@ -249,7 +249,7 @@ mod tests {
         for gone in ["n2", "n3"] {
             one.update_node(&gone.into(), None);
         }
-        assert_eq!(wanted(&mut one).matches("10.65.").count(), 41, "nobody else is left");
+        assert_eq!(wanted(&mut one).matches("10.65.").count(), 41, "no other node is left");
         one.update_service(&service("web", "NodePort", "10.65.0.99", &texts));
         assert_eq!(wanted(&mut one), "");
         one.update_service(&service("web", "LoadBalancer", "", &["10.65.0.7", "fd00:65::7", "name"]));

@@ -1,4 +1,4 @@
-//! Managers over drivers that only write down what is wanted.
+//! Managers over drivers that only record what is wanted.
 
 mod sources;
 
@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What a driver was asked for.
+/// The calls that a driver received.
 #[derive(Debug, Default)]
 struct Told {
     chains: BTreeMap<(Table, ChainName), Chain>,
@@ -47,7 +47,7 @@ impl Notes {
         self.0.lock().expect("lock")
     }
 
-    /// What was asked for since the last call.
+    /// The calls since the last time.
     fn news(&self) -> Vec<String> {
         std::mem::take(&mut self.told().log)
     }
@@ -178,7 +178,7 @@ impl ConnectionCleanup for NoConnections {
     fn wait(&mut self, _: &BTreeSet<IpAddr>) {}
 }
 
-/// Drivers that write down what they take over, and a kernel for routes.
+/// Drivers that record what they take over, and a kernel for routes.
 struct Scene {
     notes: Notes,
     arp: Notes,
@@ -237,7 +237,7 @@ impl Scene {
         self.table.device_is(&name.into(), index, true, self.now);
     }
 
-    /// What is wanted of the only IP version, for a manager that is made.
+    /// The state of the only IP version, for creating a manager.
     fn of_v4(&mut self) -> &mut VersionDesired {
         self.desired.of(IpVersion::V4).expect("the only version")
     }
@@ -247,7 +247,7 @@ impl Scene {
         self.hand_over();
     }
 
-    /// Policies, migrations and this manager write.
+    /// Has policies, migrations and this manager write.
     fn write(&mut self, manager: &mut dyn Manager) {
         self.world.begin(self.now);
         self.policies.write(&mut self.world, &mut self.desired);
@@ -280,7 +280,7 @@ impl Scene {
         self.desired.arp.hand_over(&mut self.arp);
     }
 
-    /// The interfaces that are to be set up since the last call, and how.
+    /// The setup of interfaces that changed since the last call.
     fn interfaces(&mut self) -> Vec<(InterfaceName, Option<WantedInterface>)> {
         std::mem::take(&mut self.desired.interfaces).into_iter().collect()
     }
@@ -336,7 +336,7 @@ fn policy(selector: &str) -> Policy {
 }
 
 #[test]
-fn of_two_endpoints_with_one_interface_the_first_by_name_has_it() {
+fn the_first_by_name_of_two_endpoints_has_a_shared_interface() {
     for backend in [Backend::Iptables, Backend::Nftables] {
         let mut scene = Scene::new(backend);
         let mut workloads = Workloads::new(settings());
@@ -357,14 +357,14 @@ fn of_two_endpoints_with_one_interface_the_first_by_name_has_it() {
         scene.hear(&mut workloads, &News::SetUp(&"cali1".into()));
         assert_eq!(status(&mut workloads, &scene, true), BTreeMap::from([("b".into(), Some("up"))]));
         assert_eq!(scene.routes(), ["route 10.0.0.2/32 by device 1 metric 1024 proto 3"]);
-        // Another one takes its place, then a third has to wait.
+        // A second endpoint takes its place, and then a third has to wait.
         scene.workload(&mut workloads, &id("a"), Some(workload("cali1", &["10.0.0.1/32"])));
         scene.workload(&mut workloads, &id("c"), Some(workload("cali1", &["10.0.0.3/32"])));
         scene.write(&mut workloads);
         let expected = BTreeMap::from([("a".into(), Some("up")), ("b".into(), None), ("c".into(), None)]);
         assert_eq!(status(&mut workloads, &scene, true), expected);
         assert_eq!(scene.routes(), ["route 10.0.0.1/32 by device 1 metric 1024 proto 3"]);
-        // Then the first of those who wait has it.
+        // Then the first of the waiting ones gets it.
         scene.workload(&mut workloads, &id("a"), None);
         scene.write(&mut workloads);
         let expected = BTreeMap::from([("a".into(), None), ("b".into(), Some("up"))]);
@@ -403,7 +403,7 @@ fn an_endpoint_costs_its_own_chains_and_entries() {
     scene.workload(&mut workloads, &id("new"), Some(with_policy));
     scene.write(&mut workloads);
     assert_eq!(scene.notes.news(), ["+filter cali-tw-calinew"]);
-    // A new name means other chains.
+    // A new name requires other chains.
     scene.workload(&mut workloads, &id("new"), Some(workload("calinewer", &["10.0.2.1/32"])));
     scene.write(&mut workloads);
     let expected = [
@@ -416,7 +416,7 @@ fn an_endpoint_costs_its_own_chains_and_entries() {
 }
 
 #[test]
-fn what_a_workload_asks_for_is_a_value_of_its_own_size() {
+fn the_changes_for_a_workload_are_proportional_to_it() {
     let mut scene = Scene::new(Backend::Nftables);
     let mut workloads = Workloads::new(settings());
     let mut write = |scene: &mut Scene, name: &str, endpoint: Option<WorkloadEndpoint>| -> Desired {
@@ -444,11 +444,11 @@ fn what_a_workload_asks_for_is_a_value_of_its_own_size() {
     assert_eq!(first.to_string(), expected);
     let gone = write(&mut scene, "new", None);
     assert!(gone.to_string().lines().all(|line| line.contains("calinew")), "{gone}");
-    assert_eq!(write(&mut scene, "new", Some(new())), first, "the same asks for the same");
+    assert_eq!(write(&mut scene, "new", Some(new())), first, "the same input gives the same changes");
 }
 
 #[test]
-fn endpoints_that_are_off_or_have_impossible_names_get_no_routes() {
+fn disabled_or_misnamed_endpoints_get_no_routes() {
     let mut scene = Scene::new(Backend::Iptables);
     let mut workloads = Workloads::new(settings());
     scene.interface("cali1", &[]);
@@ -488,7 +488,7 @@ fn floating_addresses_and_migrations_have_their_routes() {
     scene.hear(&mut floating, &News::Workload(&id("a"), None));
     scene.write(&mut floating);
     assert_eq!(dnat(&scene), 0);
-    // OpenStack's count always, others' only where they are asked for.
+    // OpenStack's addresses are always used, others only on request.
     let mut floating = FloatingAddresses::new(false);
     scene.hear(&mut floating, &News::Workload(&id("a"), Some(&endpoint)));
     scene.hear(
@@ -529,7 +529,7 @@ fn a_policy_rewrites_its_own_chains_where_it_is_used() {
     scene.policy("p", Some(&changed));
     assert_eq!(scene.notes.news(), ["+filter cali-pi-gnp/p"]);
     assert!(regrouped(&mut scene).is_empty());
-    // Of another kind it belongs elsewhere.
+    // A policy of another kind belongs elsewhere.
     scene.policy("p", Some(&Policy { untracked: true, ..policy("x") }));
     let has = |layer| scene.notes.has_chain(layer, "cali-pi-gnp/p");
     assert!(has(Table::Raw) && !has(Table::Filter));
@@ -564,7 +564,7 @@ fn policies_that_every_node_needs_are_kept_in_the_filter_layer() {
 }
 
 #[test]
-fn groups_live_as_long_as_somebody_has_them() {
+fn groups_live_as_long_as_an_endpoint_has_them() {
     let mut scene = Scene::new(Backend::Iptables);
     let mut workloads = Workloads::new(settings());
     for name in ["p", "q", "r"] {
@@ -588,7 +588,7 @@ fn groups_live_as_long_as_somebody_has_them() {
     scene.workload(&mut workloads, &id("a"), None);
     scene.write(&mut workloads);
     assert_eq!(groups(&scene), 1);
-    // One policy selects others now: the group falls apart.
+    // One policy now selects others: the group is split.
     scene.policy("q", Some(&policy("x == 'y'")));
     scene.write(&mut workloads);
     assert_eq!(groups(&scene), 0);
@@ -716,7 +716,7 @@ fn routes_to_other_nodes_by_their_kind() {
     let all = scene.routes();
     assert_eq!(all[1], "route 10.66.2.0/26 via 10.66.2.0 by device 1 proto 3");
     assert_eq!(all[2], "route 10.66.3.0/26 via 10.65.0.2 by device 2 proto 80");
-    // The other kind, another subnet, gone.
+    // One route of another kind, one to another subnet, one removed.
     routes.update(&Route { ip_pool_type: IpPoolType::NoEncap, ..route("10.66.2.0/26", "n2", remote) });
     routes.update(&route("10.66.3.0/26", "n2", remote));
     routes.remove(&"10.66.4.0/32".parse().expect("net"));
@@ -802,7 +802,7 @@ fn vxlan_knows_its_hosts_and_its_device() {
     scene.interface("eth0", &["10.65.0.1/32"]);
     let device = vxlan.wanted_device(&scene.world.interfaces).expect("known");
     assert_eq!((device.name.as_str(), device.address), ("vxlan.calico", Some([10, 66, 1, 0].into())));
-    // Two nodes with one address, for a moment.
+    // Two nodes temporarily have one address.
     scene.hear(&mut vxlan, &News::Vtep(&"n5".into(), Some(&end(2, "66:00:00:00:00:05"))));
     scene.hear(&mut vxlan, &News::Vtep(&"n2".into(), None));
     assert_eq!(scene.notes.members("all-vxlan-net"), ["10.65.0.2/32", "192.0.2.0/24"]);

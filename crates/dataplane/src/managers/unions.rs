@@ -1,7 +1,7 @@
-//! Sets that have everything that some other sets and networks have, of one IP version.
+//! Sets that contain all members of several other sets and networks, of one IP version.
 //!
-//! A member counts once for each set that it comes from, so a change of a set costs as much as the members that change, for
-//! each union that the set is in.
+//! A member is counted once for each set that it comes from, so the cost of a set's change is proportional to the
+//! changed members, for each union that contains the set.
 
 use crate::desired::VersionDesired;
 use ipnet::IpNet;
@@ -27,7 +27,7 @@ pub(super) struct Unions {
 }
 
 impl Unions {
-    /// One more chain names the union.
+    /// Adds a chain's reference to the union.
     pub(super) fn acquire(&mut self, made_of: &UnionSet, sets: &SetMembers, desired: &mut VersionDesired) {
         if let Some(union) = self.all.get_mut(&made_of.id) {
             union.users += 1;
@@ -50,7 +50,7 @@ impl Unions {
         self.all.insert(made_of.id.clone(), Union { users: 1, made_of: made_of.clone(), counts });
     }
 
-    /// One chain less names the union.
+    /// Removes a chain's reference to the union.
     pub(super) fn release(&mut self, id: &IpSetId, desired: &mut VersionDesired) {
         let Some(union) = self.all.get_mut(id) else { return };
         union.users -= 1;
@@ -69,7 +69,7 @@ impl Unions {
         desired.sets.remove(id);
     }
 
-    /// Members came to a set and went from it. Networks of the other IP version are passed over.
+    /// Applies added and removed members of a set. Networks of the other IP version are ignored.
     pub(super) fn change(
         &mut self,
         set: &IpSetId,

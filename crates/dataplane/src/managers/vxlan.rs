@@ -1,4 +1,4 @@
-//! VXLAN for one IP version: which hosts may send us packets of the tunnel, the tunnel device, and who is behind it.
+//! VXLAN for one IP version: the hosts that may send us tunnel packets, the tunnel device, and the networks behind it.
 
 use super::{ClusterRoutes, ClusterRoutesSettings, CountedSet, Interfaces, Manager, News, World};
 use crate::desired::{Desired, VersionDesired};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// What does not change.
+/// The fixed settings.
 #[derive(Clone, Debug)]
 pub(crate) struct VxlanSettings {
     /// This host.
@@ -25,11 +25,11 @@ pub(crate) struct VxlanSettings {
     pub(crate) port: u16,
     /// The largest packet in the tunnel.
     pub(crate) mtu: u32,
-    /// The protocol number of routes that are not by the tunnel device.
+    /// The protocol number of routes that do not use the tunnel device.
     pub(crate) protocol: u8,
-    /// The device has no address: the host sends by the one that other nodes know it by.
+    /// Whether the device has no address, so that the host sends from the address that other nodes know it by.
     pub(crate) sends_as_host: bool,
-    /// Hosts outside of the cluster that may send us packets of the tunnel.
+    /// Hosts outside the cluster that may send us tunnel packets.
     pub(crate) external: Vec<IpNet>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct VxlanManager {
     own: Option<End>,
     sources: CountedSet,
     routes: ClusterRoutes,
-    /// Whether the device may have to be another one.
+    /// Whether the desired device may have changed.
     device_changed: bool,
 }
 
 impl VxlanManager {
-    /// No peers; the set of hosts is defined.
+    /// A manager without peers; defines the set of hosts.
     pub(crate) fn new(settings: VxlanSettings, desired: &mut VersionDesired) -> Self {
         let version = desired.version;
         let device = InterfaceName::from(vxlan_device(version));
@@ -131,7 +131,7 @@ impl VxlanManager {
         self.routes.set_gateway(node, new.map(|end| end.address));
     }
 
-    /// What the tunnel device should be; none while that is not known.
+    /// The desired tunnel device; `None` while it is not known.
     pub(super) fn wanted_device(&self, interfaces: &Interfaces) -> Option<TunnelDevice> {
         let own = self.own?;
         let parent = interfaces.with_address(&own.host)?;

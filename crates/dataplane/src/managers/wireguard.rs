@@ -1,8 +1,10 @@
-//! WireGuard for one IP version: which nodes are peers, what is behind each, and which destinations go by the device.
+//! WireGuard for one IP version: which nodes are peers, the networks behind each, and the destinations that use the
+//! device.
 //!
-//! A node is a peer when it has an address and a key that nobody else claims. What is behind a peer goes by the device;
-//! what is behind other nodes, and what is here, is "thrown" back to the other tables. So encryption comes and goes node
-//! by node, and packets find their way meanwhile. Each change touches what depends on it and nothing else; no IO here.
+//! A node is a peer when it has an address and a key that no other node claims. Networks behind a peer use the device;
+//! networks behind other nodes, and those on this host, are "thrown" back to the other tables. So encryption is
+//! switched on and off node by node, and packets find their way in the meantime. Each change touches only what depends
+//! on it; no IO here.
 
 use super::{Manager, News, World, host_address};
 use crate::desired::{Desired, VersionDesired};
@@ -16,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// What does not change.
+/// The fixed settings.
 #[derive(Clone, Debug)]
 pub(crate) struct WireguardSettings {
     /// This host.
@@ -29,7 +31,7 @@ pub(crate) struct WireguardSettings {
     pub(crate) port: u16,
     /// Whether packets of the hosts themselves are encrypted too.
     pub(crate) encrypt_hosts: bool,
-    /// How often peers are sent something so that paths to them stay open, in seconds; 0 for never.
+    /// The interval of keepalive packets to peers in seconds, which keep paths open; 0 for never.
     pub(crate) keepalive: u16,
 }
 
@@ -54,16 +56,16 @@ pub(crate) struct WireguardManager {
     device_address: Option<IpAddr>,
     written_address: Option<Option<IpAddr>>,
     own_key: Option<PublicKey>,
-    /// What the datastore said about our key since the last time.
+    /// Our key as the datastore has it, if received since the last time.
     published: Option<Option<PublicKey>>,
     changed_nodes: BTreeSet<NodeName>,
     changed_nets: BTreeSet<IpNet>,
-    /// Which routes are asked for: by the device, or thrown.
+    /// The wanted routes: `true` for the device, `false` for thrown.
     placed: BTreeMap<IpNet, bool>,
 }
 
 impl WireguardManager {
-    /// No peers.
+    /// A manager without peers.
     #[must_use]
     pub(crate) fn new(settings: WireguardSettings) -> Self {
         Self {
@@ -83,7 +85,7 @@ impl WireguardManager {
         }
     }
 
-    /// A host has this address, or none.
+    /// Sets or removes the address of a host.
     fn set_host(&mut self, host: &NodeName, address: Option<IpAddr>) {
         let address =
             address.filter(|address| IpVersion::of(&IpNet::from(*address)) == self.settings.version);
@@ -94,12 +96,12 @@ impl WireguardManager {
         self.change_node(host, |node| node.address = address);
     }
 
-    /// A node publishes this key and device address, or nothing. A key that is none counts as not published.
+    /// Sets the published key and device address of a node. An invalid key counts as not published.
     fn set_endpoint(&mut self, host: &NodeName, key: Option<&str>, device_address: Option<IpAddr>) {
         let key = key.and_then(|text| match text.parse::<PublicKey>() {
             Ok(key) => Some(key),
             Err(error) => {
-                tracing::error!(node = %host, %error, "a node's WireGuard key cannot be used, and nothing to it is encrypted");
+                tracing::error!(node = %host, %error, "a node's WireGuard key cannot be used; traffic to it is not encrypted");
                 None
             }
         });
@@ -126,13 +128,13 @@ impl WireguardManager {
             self.changed_nodes.extend(claims.iter().cloned());
             claims.insert(host.clone());
             if claims.len() > 1 {
-                tracing::error!(nodes = ?claims, %key, "several nodes claim one WireGuard key, and nothing to them is encrypted");
+                tracing::error!(nodes = ?claims, %key, "several nodes claim one WireGuard key; traffic to them is not encrypted");
             }
         }
         self.change_node(host, |node| node.key = key);
     }
 
-    /// The kernel has this key for our own device. A node that claims it cannot be a peer: the kernel would not take it.
+    /// Sets the kernel's key of our own device. A node that claims it cannot be a peer: the kernel would not accept it.
     fn set_own_key(&mut self, key: Option<PublicKey>) {
         for key in [self.own_key, key].into_iter().flatten() {
             self.changed_nodes.extend(self.claims.get(&key).into_iter().flatten().cloned());
@@ -140,14 +142,14 @@ impl WireguardManager {
         self.own_key = key;
     }
 
-    /// A range of addresses is there.
+    /// Adds or changes a range of addresses.
     fn set_route(&mut self, route: &Route) {
         if IpVersion::of(&route.dst) != self.settings.version {
             return;
         }
         let is = |types: RouteTypes| route.types.0 & types.0 != 0;
         let counts = match is(RouteTypes::REMOTE_HOST) {
-            // With a host's address go the packets of the tunnel itself, unless they are marked.
+            // A route to a host's address would also carry the tunnel's own packets, were they not marked.
             true => self.settings.encrypt_hosts,
             false => is(RouteTypes::LOCAL_WORKLOAD
                 | RouteTypes::REMOTE_WORKLOAD
@@ -157,7 +159,7 @@ impl WireguardManager {
         self.set_owner(route.dst, route.dst_node_name.as_ref().filter(|_| counts));
     }
 
-    /// A range of addresses is nowhere.
+    /// Removes a range of addresses.
     fn remove_route(&mut self, destination: &IpNet) {
         if IpVersion::of(destination) == self.settings.version {
             self.set_owner(*destination, None);
@@ -203,7 +205,7 @@ impl WireguardManager {
         (is_its_own && self.own_key != Some(key)).then_some(key)
     }
 
-    /// Works out what follows from the changes: address, peers, and routes in the device's table.
+    /// Computes the consequences of the changes: address, peers, and routes in the device's table.
     fn complete(&mut self, desired: &mut VersionDesired) {
         let wanted = &mut desired.wireguard;
         let address = self.device_address();
@@ -237,7 +239,7 @@ impl WireguardManager {
             }
         }
         for key in gone {
-            // The key may have gone over to another node.
+            // The key may have moved to another node.
             let holder = self.claims.get(&key).and_then(|claims| claims.first());
             if holder.and_then(|name| self.nodes.get(name)).is_none_or(|node| node.peer != Some(key)) {
                 wanted.peers.set(key, None);
@@ -267,7 +269,7 @@ impl WireguardManager {
         }
     }
 
-    /// Whether a destination goes by the device; none when it needs no route.
+    /// Whether a destination uses the device; `None` when it needs no route.
     fn placement(&self, net: &IpNet) -> Option<bool> {
         let owner = self.owners.get(net)?;
         if *owner == self.settings.host {
@@ -301,7 +303,7 @@ impl Manager for WireguardManager {
     }
 }
 
-/// What is on this host: blocks, and single addresses that matter only outside of them.
+/// The networks on this host: blocks, and single addresses that matter only outside of them.
 #[derive(Debug, Default)]
 struct Local {
     blocks: BTreeSet<IpNet>,

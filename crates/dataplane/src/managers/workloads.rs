@@ -1,9 +1,9 @@
-//! Workload endpoints of this host: their chains and the way to them, their routes, neighbours and interfaces, and how they
-//! are.
+//! Workload endpoints of this host: their chains and the dispatch to them, their routes, neighbours and interfaces, and
+//! their status.
 //!
-//! Updates are kept until they are written. Two endpoints with the same interface happen while one takes the other's place:
-//! the first by identity has it, the other waits in the shadow. An endpoint whose interface has a name that no interface can
-//! have gets nothing, and is reported as faulty.
+//! Updates are kept until they are written. Two endpoints may have the same interface while one replaces the other: the
+//! first by identity gets it, and the other waits. An endpoint with an invalid interface name gets nothing, and is
+//! reported as faulty.
 
 use super::migration::Routing;
 use super::{ChainSet, Interfaces, Judge, Manager, News, World};
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What concerns workloads of the settings.
+/// The settings for workloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadSettings {
     /// Whether floating addresses are programmed.
@@ -42,22 +42,22 @@ pub(crate) struct Workloads {
     by_interface: BTreeMap<InterfaceName, WorkloadEndpointId>,
     shadowed: BTreeMap<WorkloadEndpointId, Arc<WorkloadEndpoint>>,
     status_changed: BTreeSet<WorkloadEndpointId>,
-    /// Source addresses beside their own that workloads may use.
+    /// Source addresses besides their own that workloads may use.
     allowed_sources: BTreeMap<InterfaceName, Vec<IpNet>>,
     allowed_sources_changed: bool,
     peering_addresses: [Option<IpAddr>; 2],
     dispatch: ChainSet,
     dispatch_changed: bool,
-    /// Whether rules lead to the chains of workloads: not where eBPF programs do everything.
+    /// Whether rules dispatch to the chains of workloads: not where eBPF programs do everything.
     has_ways: bool,
     maps_defined: bool,
 }
 
-/// What is reported of an endpoint: `up`, `down` or `error`, and what is programmed.
+/// The reported state of an endpoint: `up`, `down` or `error`, and the programmed endpoint.
 pub(crate) type Reported = (&'static str, Arc<WorkloadEndpoint>);
 
 impl Workloads {
-    /// No endpoints.
+    /// A manager without endpoints.
     #[must_use]
     pub(crate) fn new(settings: WorkloadSettings) -> Self {
         Self {
@@ -77,14 +77,14 @@ impl Workloads {
         }
     }
 
-    /// Something that an endpoint depends on changed.
+    /// Marks an endpoint whose dependencies changed.
     fn touch(&mut self, id: &WorkloadEndpointId) {
         if let Some(endpoint) = self.active.get(id) {
             self.pending.entry(id.clone()).or_insert_with(|| Some(Arc::clone(endpoint)));
         }
     }
 
-    /// Policies are grouped in another way.
+    /// Records policies whose grouping changed.
     fn regroup(&mut self, policies: &BTreeSet<PolicyId>) {
         if policies.is_empty() {
             return;
@@ -95,7 +95,7 @@ impl Workloads {
         ids.iter().for_each(|id| self.touch(id));
     }
 
-    /// The settings of BGP changed.
+    /// Applies changed BGP settings.
     fn set_bgp(&mut self, config: &GlobalBgpConfig, desired: &mut Desired) {
         let new = [&config.local_workload_peering_ip_v4, &config.local_workload_peering_ip_v6]
             .map(|text| text.parse::<IpAddr>().ok());
@@ -120,7 +120,7 @@ impl Workloads {
         let interface = endpoint.name.clone();
         self.shadowed.remove(&id);
         if !names::is_interface(&interface) {
-            tracing::error!(?id, %interface, "an endpoint's interface has a name that no interface can have");
+            tracing::error!(?id, %interface, "an endpoint's interface has an invalid name");
             self.withdraw(&id, world, desired);
             self.active.insert(id, endpoint);
             return;
@@ -165,7 +165,7 @@ impl Workloads {
     fn give_up(&mut self, id: &WorkloadEndpointId, world: &mut World, desired: &mut Desired) {
         self.shadowed.remove(id);
         let Some(old) = self.withdraw(id, world, desired) else { return };
-        // Whoever waited for the interface has it now.
+        // An endpoint that waited for the interface gets it now.
         let next =
             self.shadowed.iter().find(|(_, waiting)| waiting.name == old.name).map(|(id, _)| id.clone());
         if let Some((id, waiting)) = next.and_then(|id| self.shadowed.remove_entry(&id)) {
@@ -173,7 +173,7 @@ impl Workloads {
         }
     }
 
-    /// Takes everything of an active endpoint back.
+    /// Withdraws everything of an active endpoint.
     fn withdraw(
         &mut self,
         id: &WorkloadEndpointId,
@@ -283,7 +283,7 @@ impl Workloads {
         }
     }
 
-    /// With nftables the way to an endpoint is one entry of a map.
+    /// With nftables an endpoint is reached by one entry of a map.
     fn enter_maps(&mut self, interface: &InterfaceName, present: bool, world: &World, desired: &mut Desired) {
         if world.renderer.backend() == Backend::Iptables || !self.maps_defined {
             self.dispatch_changed = true;
@@ -323,7 +323,7 @@ impl Workloads {
         self.maps_defined = true;
     }
 
-    /// How an interface is set up.
+    /// The setup of an interface.
     fn wanted_interface(&self, interface: &str, endpoint: &WorkloadEndpoint) -> WantedInterface {
         let speaks_bgp = !endpoint.local_bgp_peer.is_empty();
         let peering = |address: Option<IpAddr>, nets: &[IpNet]| match (speaks_bgp, address) {
@@ -340,18 +340,18 @@ impl Workloads {
         }
     }
 
-    /// Who has which interface.
+    /// The endpoint of each interface.
     pub(crate) fn by_interface(&self) -> &BTreeMap<InterfaceName, WorkloadEndpointId> {
         &self.by_interface
     }
 
-    /// Reports every endpoint again that one of these tests is true for.
+    /// Marks the endpoints that match this test, so that their status is reported again.
     pub(crate) fn mark_status(&mut self, changed: impl Fn(&WorkloadEndpoint) -> bool) {
         let ids = self.active.iter().filter(|(_, endpoint)| changed(endpoint)).map(|(id, _)| id.clone());
         self.status_changed.extend(ids.collect::<Vec<_>>());
     }
 
-    /// The endpoints that may have another status since the last call: their status, or none when they are gone.
+    /// The endpoints whose status may have changed since the last call; `None` for removed ones.
     pub(crate) fn take_statuses(
         &mut self,
         interfaces: &Interfaces,
@@ -421,7 +421,7 @@ fn is_admin_up(endpoint: &WorkloadEndpoint) -> bool {
     endpoint.state == "active"
 }
 
-/// Whether tiers have one of these policies.
+/// Whether tiers contain one of these policies.
 pub(crate) fn tiers_use(tiers: &[TierInfo], policies: &BTreeSet<PolicyId>) -> bool {
     let all = tiers.iter().flat_map(|tier| tier.ingress_policies.iter().chain(&tier.egress_policies));
     all.into_iter().any(|policy| policies.contains(policy))

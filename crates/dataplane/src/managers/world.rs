@@ -1,4 +1,4 @@
-//! What managers share: the renderer, the host's interfaces, and what one manager works out that others depend on.
+//! Shared state of managers: the renderer, the host's interfaces, and results of one manager that others depend on.
 
 use super::{Groups, Interfaces, Routing};
 use messages::{InterfaceName, PolicyId, Text, WorkloadEndpointId};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What managers look at when they write.
+/// The shared state that managers read when they write.
 #[derive(Debug)]
 pub(crate) struct World {
     /// The time.
@@ -22,21 +22,21 @@ pub(crate) struct World {
     pub(crate) groups: Groups,
     /// The marks of endpoints, shared by all that have one.
     pub(crate) marks: EndpointMarks,
-    /// How routes of workloads are made that are not made as always.
+    /// Workloads whose routes are not programmed as usual.
     pub(crate) routing: BTreeMap<WorkloadEndpointId, Routing>,
-    /// Who judges packets.
+    /// What judges packets.
     pub(crate) judge: Judge,
     /// The interfaces of workload endpoints.
     pub(crate) workloads: BTreeSet<InterfaceName>,
     /// The interfaces with a host endpoint of their own.
     pub(crate) hosts: BTreeSet<InterfaceName>,
-    /// What changed of all this since managers wrote last.
+    /// Changes of this state since managers wrote last.
     pub(crate) changed: Changed,
-    /// When managers want to write again even if nothing is heard.
+    /// When managers have to write again even without news.
     pub(crate) wake_at: Option<Instant>,
 }
 
-/// Who judges packets.
+/// What judges packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Judge {
     /// Rules.
@@ -48,16 +48,16 @@ pub(crate) enum Judge {
     Programs,
 }
 
-/// What managers tell each other in one pass, in the order in which they write.
+/// Results that managers pass on in one pass, in the order in which they write.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Policies whose selectors are others.
+    /// Policies whose selectors changed.
     pub(crate) selectors: BTreeSet<PolicyId>,
-    /// Workloads whose routes are made in another way.
+    /// Workloads whose routing changed.
     pub(crate) routing: BTreeSet<WorkloadEndpointId>,
-    /// Interfaces that began or ceased to be a workload endpoint's.
+    /// Interfaces that became a workload endpoint's or ceased to be.
     pub(crate) workloads: BTreeSet<InterfaceName>,
-    /// Whether other interfaces have host endpoints.
+    /// Whether the host endpoints of interfaces changed.
     pub(crate) hosts: bool,
 }
 
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Begins a pass.
+    /// Starts a pass.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.now = now;
         self.changed = Changed::default();
@@ -100,7 +100,7 @@ impl World {
         is_workload(&self.renderer, interface)
     }
 
-    /// Has managers write again by then.
+    /// Makes managers write again by this time.
     pub(crate) fn wake(&mut self, at: Instant) {
         self.wake_at = self.wake_at.into_iter().chain([at]).min();
     }

@@ -1,8 +1,8 @@
-//! Answers ARP and NDP for addresses that are not the host's own, on a thread that does nothing else: whoever asks does not
-//! wait for rules to be written.
+//! Answers ARP and NDP for addresses other than the host's own, on a separate thread: requests do not have to wait
+//! until rules are written.
 //!
-//! The thread gets what to answer for as a whole, and that counts until it gets something else. It exists
-//! only where it is asked for, and sleeps until somebody asks or tells.
+//! The thread is always given the complete set of addresses, which replaces the previous one. It exists only if
+//! configured, and sleeps until a request or a new set arrives.
 
 use ipnet::IpNet;
 use messages::InterfaceName;
@@ -15,12 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-/// When a socket that could not be opened is tried again.
+/// When opening a failed socket is retried.
 const RETRY: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// How many questions of one device are answered before the others get their turn.
+/// How many requests on one device are answered before the other devices get their turn.
 const MOST: usize = 256;
 
-/// What is answered on one device, in one IP version.
+/// The addresses answered for on one device, in one IP version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The device's number.
@@ -31,10 +31,10 @@ pub(super) struct Place {
     pub(super) addresses: BTreeSet<IpAddr>,
 }
 
-/// What is answered, by device and IP version.
+/// The addresses answered for, by device and IP version.
 pub(super) type Places = BTreeMap<(InterfaceName, Family), Place>;
 
-/// Those of the addresses that are inside of a network of an interface, by interface.
+/// The addresses that are inside a network of an interface, by interface.
 pub(super) fn inside<'a>(
     addresses: &BTreeSet<IpAddr>,
     networks: impl Iterator<Item = (&'a InterfaceName, IpNet)>,
@@ -49,7 +49,7 @@ pub(super) fn inside<'a>(
     wanted
 }
 
-/// The thread, as others see it. It ends with this value.
+/// A handle to the thread, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Answers {
     sender: Option<Sender<(Places, bool)>>,
@@ -60,7 +60,7 @@ impl Answers {
     /// Starts the thread, in the network namespace of this one.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// When the thread cannot be started.
     pub(super) fn start() -> std::io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (sender, receiver) = channel();
@@ -71,7 +71,7 @@ impl Answers {
         Ok(Self { sender: Some(sender), wake })
     }
 
-    /// Answers for these addresses, and for no others. New ones are announced; with `announce` all are.
+    /// Answers for exactly these addresses from now on. New ones are announced; with `announce` all are.
     pub(super) fn tell(&self, places: Places, announce: bool) {
         // The thread ends only with this value.
         let _ = self.sender.as_ref().map(|sender| sender.send((places, announce)));
@@ -79,7 +79,7 @@ impl Answers {
     }
 
     fn ring(&self) {
-        // Fails only when it has rung more often than a number can count.
+        // Fails only when the counter overflows.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Answers {
 #[derive(Debug)]
 enum Socket {
     Arp(arp::Socket),
-    /// With the groups that were joined.
+    /// With the joined groups.
     Ndp(ndp::Socket, BTreeSet<Ipv6Addr>),
 }
 
@@ -120,9 +120,9 @@ impl Responder {
             let missing = self.open.len() < self.wanted.len();
             let mut descriptors = vec![PollFd::new(bell, PollFlags::IN)];
             descriptors.extend(self.open.values().map(|(_, socket)| PollFd::new(socket, PollFlags::IN)));
-            // An interrupted wait only means another look.
+            // An interrupted wait only leads to another look.
             let _ = poll(&mut descriptors, missing.then_some(&RETRY));
-            // Fails only when nothing rang.
+            // Fails only when the counter is zero.
             let _ = rustix::io::read(bell, &mut [0; 8]);
             let mut announce = false;
             loop {
@@ -140,7 +140,7 @@ impl Responder {
         }
     }
 
-    /// Brings what is open to what is wanted.
+    /// Opens and closes sockets as wanted.
     fn follow(&mut self, announce: bool) {
         let wanted = &self.wanted;
         self.open.retain(|key, (place, _)| {
@@ -155,12 +155,12 @@ impl Responder {
                 };
                 match opened {
                     Ok(socket) => {
-                        tracing::info!(interface = %key.0, family = %key.1, "answering for neighbours' questions");
+                        tracing::info!(interface = %key.0, family = %key.1, "answering neighbour requests");
                         let nothing = Place { addresses: BTreeSet::new(), ..place.clone() };
                         self.open.insert(key.clone(), (nothing, socket));
                     }
                     Err(error) => {
-                        tracing::warn!(interface = %key.0, %error, "cannot answer neighbours; trying again");
+                        tracing::warn!(interface = %key.0, %error, "cannot answer neighbours; retrying");
                         continue;
                     }
                 }
@@ -180,7 +180,7 @@ impl Responder {
         }
     }
 
-    /// Answers what was asked.
+    /// Answers waiting requests.
     fn answer(&mut self) {
         self.open.retain(|(interface, _), (place, socket)| {
             for _ in 0..MOST {
@@ -188,7 +188,7 @@ impl Responder {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => {
-                        tracing::warn!(%interface, %error, "cannot hear neighbours; trying again");
+                        tracing::warn!(%interface, %error, "cannot receive neighbour requests; retrying");
                         return false;
                     }
                 }
@@ -198,7 +198,7 @@ impl Responder {
     }
 }
 
-/// Reads one question and answers it, if the answer is ours; false when there is none.
+/// Reads one request and answers it, if the address is ours; returns false when no request is waiting.
 fn answer_one(socket: &Socket, place: &Place) -> netlink::Result<bool> {
     let sent = match socket {
         Socket::Arp(socket) => {
@@ -217,13 +217,13 @@ fn answer_one(socket: &Socket, place: &Place) -> netlink::Result<bool> {
         }
     };
     if let Err(error) = sent {
-        // Whoever asked asks again.
+        // The neighbour repeats its request.
         tracing::debug!(%error, "a neighbour was not answered");
     }
     Ok(true)
 }
 
-/// Hears questions for these addresses and for no others: several can have one group.
+/// Joins the groups of exactly these addresses: several addresses can have the same group.
 fn join(socket: &ndp::Socket, joined: &mut BTreeSet<Ipv6Addr>, addresses: &BTreeSet<IpAddr>) {
     let groups: BTreeSet<Ipv6Addr> = addresses
         .iter()
@@ -237,7 +237,7 @@ fn join(socket: &ndp::Socket, joined: &mut BTreeSet<Ipv6Addr>, addresses: &BTree
             return true;
         }
         if let Err(error) = socket.leave(*group) {
-            tracing::debug!(%error, "questions that are not ours are still heard");
+            tracing::debug!(%error, "requests for foreign addresses are still received");
         }
         false
     });
@@ -247,7 +247,7 @@ fn join(socket: &ndp::Socket, joined: &mut BTreeSet<Ipv6Addr>, addresses: &BTree
         }
         match socket.join(*group) {
             Ok(()) => _ = joined.insert(*group),
-            Err(error) => tracing::warn!(%error, "questions for some addresses may not be heard"),
+            Err(error) => tracing::warn!(%error, "requests for some addresses may not be received"),
         }
     }
 }
@@ -258,7 +258,7 @@ fn tell_all(socket: &Socket, address: IpAddr, mac: MacAddress) -> netlink::Resul
         (Socket::Ndp(socket, _), IpAddr::V6(address)) => {
             socket.send(&ndp::announcement(address, mac), ndp::ALL_NODES)
         }
-        // An address of the other version is never among these.
+        // Addresses of the other version are never in this set.
         (Socket::Arp(_), IpAddr::V6(_)) | (Socket::Ndp(..), IpAddr::V4(_)) => Ok(()),
     }
 }

@@ -1,27 +1,27 @@
-//! Listeners for machines that move to this host, one for each that has not come yet, and none otherwise.
+//! Listeners for machines that move to this host, one for each that has not arrived yet.
 //!
-//! Nothing is decided here: who is awaited comes from the managers, and who was heard goes back to them.
+//! No decisions here: the managers provide the awaited endpoints, and are given the announced ones.
 
 use messages::WorkloadEndpointId;
 use netlink::announcements::Listener;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-/// What is listened to, by endpoint: the device's number and, unless it failed, the listener.
+/// The listeners by endpoint: the device's number and, unless opening failed, the listener.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     listeners: BTreeMap<WorkloadEndpointId, (u32, Option<Listener>)>,
 }
 
 impl Arrivals {
-    /// Listens for these endpoints on these devices, and for no others.
+    /// Listens for exactly these endpoints on these devices.
     pub(super) fn follow<'a>(&mut self, awaited: impl Iterator<Item = (&'a WorkloadEndpointId, u32)>) {
         let mut before = std::mem::take(&mut self.listeners);
         for (id, device) in awaited {
             let kept = before.remove(id).filter(|(known, _)| *known == device);
             let listener = kept.unwrap_or_else(|| {
                 let opened = Listener::open(device).inspect_err(|error| {
-                    // Its routes then come when the migration is over.
+                    // The machine's routes are then programmed when the migration is over.
                     tracing::warn!(?id, %error, "cannot listen for a machine that moves here");
                 });
                 (device, opened.ok())
@@ -30,7 +30,7 @@ impl Arrivals {
         }
     }
 
-    /// What to wait on.
+    /// The descriptors to wait on.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners.values().filter_map(|(_, listener)| listener.as_ref()).flat_map(Listener::descriptors)
     }
@@ -48,7 +48,7 @@ impl Arrivals {
                 }
             }
         }
-        // They have come; nobody listens for them any more.
+        // Their machines have arrived; listening ends.
         for id in &heard {
             self.listeners.remove(id);
         }

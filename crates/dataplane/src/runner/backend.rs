@@ -1,4 +1,5 @@
-//! Opens the drivers: which firewall the host uses, for which IP versions, and what another one may have left behind.
+//! Opens the drivers: determines the packet filter of the host, the IP versions, and possible leftovers of other packet
+//! filters.
 
 use super::drivers::Plane;
 use super::leftovers::Remains;
@@ -33,22 +34,22 @@ use std::time::{Duration, Instant};
 /// The device by which kube-proxy shows that it uses IPVS.
 pub(super) const IPVS_INTERFACE: &str = "kube-ipvs0";
 
-/// Everything that rules and sets are programmed with.
+/// The drivers of rules and sets, and related findings.
 pub(super) struct Opened {
     pub(super) renderer: Renderer,
     pub(super) planes: Vec<Plane>,
     pub(super) arp: Option<nftables::Driver<nft::Client>>,
     pub(super) leftovers: Vec<Leftover>,
-    /// What goes once programs serve services.
+    /// Leftovers to remove once programs serve services.
     pub(super) kube_proxy: Vec<Leftover>,
-    /// The nftables tables in which others may disturb us, and the plane that is disturbed; none for ARP.
+    /// The nftables tables in which foreign changes affect us, and the affected plane; `None` for ARP.
     pub(super) watched: Vec<(nft::Table, Option<usize>)>,
-    /// The sockets by which we change nftables ourselves.
+    /// The ports of the sockets by which we change nftables ourselves.
     pub(super) own_ports: Vec<u32>,
     pub(super) own_commits: Vec<Arc<AtomicU64>>,
 }
 
-/// What another firewall may hold of ours.
+/// Objects of ours that another packet filter may hold.
 pub(super) enum Leftover {
     Iptables(iptables::Driver<Programs>),
     Sets(KernelSets<ipset::Client>),
@@ -66,7 +67,7 @@ impl Remains for Leftover {
                 driver.apply_deletions().map(|applied| applied.again_in.is_none())
             }
             Self::Nftables(driver) => {
-                // Packets that are among the rules get out of them before they go.
+                // Packets in the middle of the rules have to leave them before the rules are removed.
                 if driver.detach_table()? {
                     return Ok(false);
                 }
@@ -78,7 +79,7 @@ impl Remains for Leftover {
     }
 }
 
-/// Whether the kernel knows IPv6.
+/// Whether the kernel supports IPv6.
 pub(super) fn kernel_has_v6() -> bool {
     Path::new("/proc/sys/net/ipv6").exists()
 }
@@ -106,7 +107,7 @@ pub(super) fn open(
     if beside_bpf {
         let wireguard = config.wireguard_enabled || config.wireguard_enabled_v6;
         rules.marks = Marks::beside_bpf(config.tables(nftables).mark_mask, wireguard)?;
-        // A connection in the flow table would not meet the chains that tell programs what Linux knows.
+        // A connection in the flow table would bypass the chains that tell programs what Linux knows.
         rules.flow_offload = false;
         rules.bpf_serves = settings.has_services;
         rules.bpf_service_mark = u32::try_from(config.bpf_ext_to_service_connmark).unwrap_or_default();
@@ -115,7 +116,7 @@ pub(super) fn open(
         rules.bpf_tracked_interfaces = tracked.map(|name| InterfacePattern::from_setting(name)).collect();
         if config.bpf_host_conntrack_bypass && !settings.has_services {
             tracing::warn!(
-                "BPFHostConntrackBypass: Linux tracks all packets, because others translate addresses of services"
+                "BPFHostConntrackBypass: Linux tracks all packets, because other programs translate service addresses"
             );
         }
     } else if has_ipvs && !nftables {
@@ -128,7 +129,7 @@ pub(super) fn open(
     if config.ipv6_support {
         match kernel_has_v6() {
             true => versions.push(IpVersion::V6),
-            false => tracing::info!("the kernel has no IPv6, and nothing is programmed for it"),
+            false => tracing::info!("the kernel has no IPv6; nothing is programmed for it"),
         }
     }
     let lock = found.restore_supports_lock.then(|| config.iptables_lock_probe_interval.or_zero());
@@ -155,7 +156,7 @@ pub(super) fn open(
         plane.wireguard = wireguard(settings, &opened.renderer, plane, mtus);
     }
     if nftables {
-        // Sets can go when no rule names them any more, so rules come first.
+        // Sets can be removed only when no rule refers to them any more, so rules come first.
         for version in &versions {
             for variant in [iptables::Backend::Legacy, iptables::Backend::Nft] {
                 opened.clean_iptables(*version, variant, lock);
@@ -177,7 +178,7 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// How many members a set may have.
+/// The maximum number of members of a set.
 fn set_size(config: &Config) -> u32 {
     u32::try_from(config.max_ipset_size).unwrap_or(u32::MAX)
 }
@@ -247,7 +248,7 @@ impl Opened {
         Ok(())
     }
 
-    /// Has rules of ours removed from a variant that is not used.
+    /// Adds the removal of our rules from an unused variant.
     fn clean_iptables(&mut self, version: IpVersion, variant: iptables::Backend, lock: Option<Duration>) {
         if let Some(mut cleaner) = iptables::cleaner(version, variant, lock) {
             self.own_commits.push(cleaner.commands().commits());
@@ -255,7 +256,7 @@ impl Opened {
         }
     }
 
-    /// Rules about ARP need nftables, whatever else is used.
+    /// ARP rules need nftables, whichever packet filter is used otherwise.
     fn open_arp(&mut self, config: &Config) {
         let refresh = config.tables(self.renderer.backend() == Backend::Nftables).refresh_interval.positive();
         match self.client() {
@@ -328,9 +329,7 @@ fn wireguard(
     };
     let Some(table) = first_table(&config.route_tables()) else {
         if ours.enabled {
-            tracing::error!(
-                "RouteTableRanges: no routing table is left for WireGuard, and nothing is encrypted"
-            );
+            tracing::error!("RouteTableRanges: no routing table is left for WireGuard; nothing is encrypted");
         }
         return None;
     };
@@ -352,7 +351,7 @@ fn wireguard(
     Some(Wireguard::new(kernel, Box::new(open)))
 }
 
-/// A count as a figure.
+/// A count as the value of a figure.
 pub(super) fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }

@@ -1,12 +1,12 @@
-//! The eBPF dataplane beside the rest: messages become tables, routes and attachments, and netfilter keeps judging packets until
-//! every interface has its programs.
+//! The eBPF dataplane beside the rest: messages become tables, routes and attachments, and netfilter keeps judging
+//! packets until every interface has its programs.
 //!
 //! ```text
-//!  asked for ─► tables and routes written ─► programs on every interface ─► netfilter leaves policy to them
+//!  enabled ─► tables and routes written ─► programs on every interface ─► netfilter leaves policy to them
 //!      │ the kernel lacks something, or a part does not fit: netfilter policy stays, and the node is not ready
 //! ```
 //!
-//! It refuses to hide what is missing: every reason is named in the node's readiness.
+//! Missing parts are never hidden: every reason is named in the node's readiness.
 
 mod connections;
 mod controls;
@@ -41,26 +41,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use wanted::Patterns;
 
-/// Who has which interface, and which interfaces there are.
+/// The interfaces and their owners.
 pub(super) struct Owners<'a> {
     pub(super) interfaces: &'a Interfaces,
     pub(super) is_workload: &'a dyn Fn(&str) -> bool,
     /// Workloads by interface.
     pub(super) workloads: &'a BTreeMap<InterfaceName, WorkloadEndpointId>,
-    /// Host endpoints by interface; one for all others among them.
+    /// Host endpoints by interface, including the one for all other interfaces.
     pub(super) hosts: &'a BTreeMap<InterfaceName, HostEndpointName>,
 }
 
 /// Maps with an entry for each connection.
 const CONNECTIONS: [&str; 4] = ["cali_v4_ct4", "cali_v6_ct4", "bpfp_v4_direct", "bpfp_v6_direct"];
 
-/// How long after programs judge packets the last of the start is done.
+/// How long after programs take over from netfilter the last step of the start is done.
 const STARTED: Duration = Duration::from_millis(200);
 
-/// What changed for the others.
+/// The changes that other parts need to know.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Workloads' interfaces that have their programs now, or have not any more.
+    /// Workload interfaces that got their programs, or lost them.
     pub(super) attached: Vec<(InterfaceName, bool)>,
     pub(super) failures: Vec<String>,
     pub(super) again_in: Option<Duration>,
@@ -68,14 +68,15 @@ pub(super) struct Outcome {
 
 /// The eBPF dataplane.
 pub(super) struct Bpf {
-    /// None where the kernel cannot do it.
+    /// `None` where the kernel does not support it.
     driver: Option<Driver>,
     policies: Policies,
     places: Places,
-    /// What rules are called.
+    /// The names of rules.
     names: RuleTexts,
     begun: Instant,
-    /// Host endpoints with policy that is asked before connections are looked at; whether some is for what comes in.
+    /// Host endpoints with policy that applies before connection tracking; `true` if some of it is for incoming
+    /// packets.
     untracked: BTreeMap<HostEndpointName, bool>,
     patterns: Patterns,
     receive_offload: ReceiveOffload,
@@ -83,30 +84,30 @@ pub(super) struct Bpf {
     controls: Controls,
     connections: Connections,
     figures: Figures,
-    /// Whether policy was complete with the last attempt.
+    /// Whether the last attempt wrote the complete policy.
     is_complete: bool,
     is_on: bool,
-    /// Whether what only the start needed was let go of since.
+    /// Whether memory that only the start needed has been released since.
     has_let_go: bool,
-    /// Whether interfaces, or whose they are, may be others than when they were looked at last.
+    /// Whether interfaces or their owners may have changed since they were last examined.
     has_moved: bool,
     /// The interfaces that should have programs.
     wanted: BTreeMap<InterfaceName, Interface>,
-    /// Whether they have them, and nothing is left to do about it.
+    /// Whether they have them, with nothing left to do.
     is_settled: bool,
     attached: BTreeSet<InterfaceName>,
-    /// Why the last attempt to write policy was not complete.
+    /// Why the last attempt could not write the complete policy.
     trouble: Option<String>,
-    /// An interface that should have programs and has not.
+    /// An interface that should have programs but does not.
     without: Option<String>,
     /// How the host reaches services, where programs serve them.
     host_path: Option<HostPath>,
-    /// None where somebody else serves services.
+    /// `None` where another program serves services.
     serving: Option<Serving>,
 }
 
 impl Bpf {
-    /// Opens it, if it is asked for. Where that fails the reason is kept, and nothing else happens here.
+    /// Opens the eBPF dataplane, if it is enabled. If that fails, only the reason is kept.
     pub(super) fn open(
         settings: &DataplaneSettings,
         machine: &Machine,
@@ -137,11 +138,11 @@ impl Bpf {
                 connections.follow(driver.connections(), &settings.metrics);
                 match driver.denied() {
                     Ok(denied) => figures.show(denied, &settings.metrics),
-                    Err(error) => tracing::warn!(%error, "packets that eBPF programs deny are not shown"),
+                    Err(error) => tracing::warn!(%error, "packets denied by eBPF programs are not shown"),
                 }
                 if let Err(error) = driver.write_failsafes(wanted::failsafes(config)) {
-                    tracing::error!(%error, "ports that always work");
-                    limits.refuse(format!("ports that always work cannot be written: {error}"));
+                    tracing::error!(%error, "cannot write failsafe ports");
+                    limits.refuse(format!("failsafe ports cannot be written: {error}"));
                 }
                 if wanted.pins.is_none() {
                     hardening::apply(config);
@@ -149,7 +150,7 @@ impl Bpf {
                 Some(driver)
             }
             Err(error) => {
-                tracing::error!(%error, "BPFEnabled: netfilter enforces policy in the place of eBPF programs");
+                tracing::error!(%error, "BPFEnabled: netfilter enforces policy instead of eBPF programs");
                 limits.refuse(format!("netfilter enforces policy, because {error}"));
                 None
             }
@@ -190,27 +191,27 @@ impl Bpf {
         self.host_path
     }
 
-    /// Whether the kernel can do it.
+    /// Whether the kernel supports it.
     pub(super) fn is_possible(&self) -> bool {
         self.driver.is_some()
     }
 
-    /// Whether programs judge packets, and netfilter does not any more.
+    /// Whether programs judge packets instead of netfilter.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Why Felix should start again.
+    /// The reason why Felix should restart, if any.
     pub(super) fn outgrown(&mut self) -> Option<String> {
         self.connections.outgrown()
     }
 
-    /// Whether a workload's interface may be called ready.
+    /// Whether a workload's interface may be reported as ready.
     pub(super) fn is_ready(&self, interface: &str) -> bool {
         !self.is_on || self.attached.contains(interface)
     }
 
-    /// Others may have changed the maps.
+    /// Notes that other programs may have changed the maps.
     pub(super) fn invalidate(&mut self) {
         self.driver.iter_mut().for_each(Driver::invalidate);
         self.places.routes.invalidate();
@@ -218,25 +219,24 @@ impl Bpf {
         self.has_moved = true;
     }
 
-    /// Interfaces, or whose they are, may be others.
+    /// Notes that interfaces or their owners may have changed.
     pub(super) fn moved(&mut self) {
         self.has_moved = true;
     }
 
-    /// Why the node is not ready, as far as it is about eBPF.
+    /// The reasons related to eBPF why the node is not ready.
     pub(super) fn problem(&self) -> Option<String> {
         let denied = self.policies.problems().next();
         let denied = denied.map(|(id, why)| format!("packets of {id:?} are denied: {why}"));
         let waits = self.driver.is_some() && !self.is_on && self.trouble.is_none() && self.without.is_none();
-        let waits =
-            waits.then(|| "interfaces have no programs yet, and netfilter enforces policy".to_owned());
+        let waits = waits.then(|| "interfaces have no programs yet; netfilter enforces policy".to_owned());
         let services = self.serving.as_ref().and_then(|serving| serving.trouble.clone());
         let now = [self.trouble.clone(), self.without.clone(), services, denied, waits].into_iter().flatten();
         let all: Vec<String> = self.limits.all().chain(now).collect();
         (!all.is_empty()).then(|| format!("eBPF: {}", all.join("; ")))
     }
 
-    /// Takes a message.
+    /// Processes a message.
     pub(super) fn hear(&mut self, message: &ToDataplane) {
         let Some(driver) = &mut self.driver else { return };
         if let Some(serving) = &mut self.serving {
@@ -269,7 +269,7 @@ impl Bpf {
         }
     }
 
-    /// Brings maps and interfaces to what is wanted. `rules_are_written`: netfilter tells programs what Linux knows.
+    /// Brings maps and interfaces to the desired state. `rules_are_written`: netfilter tells programs what Linux knows.
     pub(super) fn apply(
         &mut self,
         owners: &Owners<'_>,
@@ -300,10 +300,10 @@ impl Bpf {
         self.names
             .tick(i64::try_from(now.saturating_duration_since(self.begun).as_secs()).unwrap_or(i64::MAX));
         if let Err(error) = driver.write_names(&self.names.take_changed()) {
-            // Nothing depends on them but what people read.
-            tracing::warn!(%error, "names of rules for eBPF programs' counters");
+            // Only people who read the counters depend on them.
+            tracing::warn!(%error, "cannot write the names of rules for eBPF programs' counters");
         }
-        // Before a program looks for them.
+        // Before any program reads them.
         if has_moved && let Err(error) = driver.write_limits(self.controls.limits(&self.wanted, owners)) {
             outcome.failures.push(format!("limits of workloads for eBPF programs: {error}"));
         }
@@ -312,7 +312,7 @@ impl Bpf {
             serving.apply(driver, owners, kernel, wanted, now, &mut outcome);
         }
         self.write_policy(now, &mut outcome);
-        // A program without policy would deny what is allowed, and one that is not told what Linux knows would cut connections;
+        // A program without policy would deny allowed packets, and one without Linux's knowledge would cut connections;
         // those that an earlier process attached have both.
         let is_complete = self.is_complete && self.serving.as_ref().is_none_or(Serving::is_complete);
         if is_complete && (rules_are_written || self.driver.as_ref().is_some_and(Driver::found_programs)) {
@@ -325,13 +325,13 @@ impl Bpf {
                 outcome.again_in = Some(Duration::ZERO);
             }
         }
-        // What failed may be about any interface.
+        // The failures may concern any interface.
         self.has_moved |= !outcome.failures.is_empty();
         outcome
     }
 
-    /// Writes policy ahead of everything else, where programs judge packets and interfaces are those that they were: packets meet
-    /// it at once, and not when netfilter has what it needs for its part.
+    /// Writes policy ahead of everything else, if programs judge packets and the interfaces are unchanged: it then
+    /// takes effect at once, and not only when netfilter's part is done.
     pub(super) fn hurry(&mut self, now: Instant) -> Outcome {
         let mut outcome = Outcome::default();
         if self.is_on && !self.has_moved {
@@ -351,7 +351,7 @@ impl Bpf {
                     tracing::debug!(changes = applied.changes, "wrote policy for eBPF programs");
                 }
             }
-            // Only another policy helps: it is said, and not tried again and again.
+            // Only a different policy helps: the error is reported, and writing is not retried.
             Err(error @ Error::TooMany { .. }) => {
                 tracing::error!(%error, "policy does not fit into the maps of eBPF programs");
                 self.trouble = Some(error.to_string());
@@ -366,9 +366,9 @@ impl Bpf {
     fn attach(&mut self, owners: &Owners<'_>, now: Instant, outcome: &mut Outcome) {
         let (Some(driver), wanted) = (&mut self.driver, &self.wanted) else { return };
         let there: BTreeSet<u32> = owners.interfaces.indices().collect();
-        // What comes of it can only be fewer flows that go on.
+        // The only consequence can be that fewer flows continue.
         if let Err(error) = driver.import_flows() {
-            tracing::warn!(%error, "flows of UDP from before eBPF programs begin anew");
+            tracing::warn!(%error, "UDP flows from before eBPF programs start over");
         }
         let failures = driver.attach(wanted, &there, now);
         let again_in = driver.again_in(now);
@@ -391,7 +391,7 @@ impl Bpf {
             tracing::info!(interfaces = wanted.len(), "eBPF programs enforce policy on every interface");
             outcome.again_in = outcome.again_in.into_iter().chain([STARTED]).min();
             if let Err(error) = driver.finish_import() {
-                tracing::warn!(%error, "flows of UDP to services may wait until Linux has forgotten them");
+                tracing::warn!(%error, "UDP flows to services may be delayed until Linux has forgotten them");
             }
         }
         if self.is_on {

@@ -1,15 +1,15 @@
-//! When the loop has to do something by itself: throttling and refreshes. Time is an argument, and where nothing is
-//! due nothing has to wake up.
+//! When the loop has to act by itself: throttling and refreshes. Time is an argument; if nothing is due, nothing wakes
+//! up.
 
 use std::time::{Duration, Instant};
 
 /// At most ten changes of the kernel per second in the long run, and ten at once.
 const TOKENS: u32 = 10;
 const REFILL: Duration = Duration::from_millis(100);
-/// How long policy may fail to be programmed before Felix is not ready any more.
+/// How long programming policy may fail before Felix is no longer ready.
 const UNREADY_AFTER: Duration = Duration::from_secs(30);
 
-/// Holds up changes that come too fast.
+/// Delays changes that come too fast.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Throttle {
     tokens: u32,
@@ -21,7 +21,7 @@ impl Throttle {
         Self { tokens: TOKENS, refilled: now }
     }
 
-    /// Whether a change may be made now; if not, when.
+    /// Whether a change may be made now; if not, returns when.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Instant> {
         while self.tokens < TOKENS && now >= self.refilled + REFILL {
             self.tokens += 1;
@@ -40,14 +40,14 @@ impl Throttle {
     }
 }
 
-/// Whether something has failed for so long that others should know.
+/// Detects that something has failed for a long time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Overdue {
     since: Option<Instant>,
 }
 
 impl Overdue {
-    /// Takes note of a failure or a success; whether it has failed for long.
+    /// Records a failure or a success; returns whether it has failed for a long time.
     pub(super) fn note(&mut self, failed: bool, now: Instant) -> bool {
         if !failed {
             self.since = None;
@@ -57,7 +57,7 @@ impl Overdue {
     }
 }
 
-/// Something to be done again and again; never where no interval is set.
+/// A recurring task; never due if no interval is set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Every {
     interval: Option<Duration>,
@@ -69,7 +69,7 @@ impl Every {
         Self { interval, due: interval.map(|interval| now + interval) }
     }
 
-    /// The same, but first after another time.
+    /// The same task, first due after a different time.
     pub(super) fn first_after(mut self, first: Duration, now: Instant) -> Self {
         self.due = self.due.map(|_| now + first);
         self
@@ -79,7 +79,7 @@ impl Every {
         self.due
     }
 
-    /// Whether it is due; then it is due again after the interval.
+    /// Whether it is due; if so, it is due again after the interval.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.due.is_some_and(|due| due <= now);
         if due {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_interval_is_never_due() {
+    fn a_task_without_an_interval_is_never_due() {
         let now = Instant::now();
         let mut never = Every::new(None, now).first_after(TENTH, now);
         assert_eq!((never.due(), never.is_due(now + 100 * TENTH)), (None, false));

@@ -1,4 +1,4 @@
-//! The drivers of the kernel's parts: they take over what is wanted, and hear what becomes of interfaces.
+//! The drivers of the kernel's parts: they take over the desired state, and are notified of changed interfaces.
 
 use super::interface_setup::InterfaceSetup;
 use crate::desired::Desired;
@@ -23,15 +23,15 @@ pub(super) struct Plane {
     pub(super) version: IpVersion,
     /// Rules and sets.
     pub(super) filter: PacketFilter,
-    /// Routes of the main table; none where routes are not ours to make.
+    /// Routes of the main table; `None` where we do not program routes.
     pub(super) routes: Option<RouteTable>,
-    /// Addresses of workloads' interfaces; none where routes are not ours to make.
+    /// Addresses of workloads' interfaces; `None` where we do not program routes.
     pub(super) link_addresses: Option<LinkAddresses>,
-    /// Neighbours and forwarding entries of the VXLAN device; none without one.
+    /// Neighbours and forwarding entries of the VXLAN device; `None` without one.
     pub(super) tunnel: Option<TunnelNeighbours>,
-    /// None where no routing table is left for it.
+    /// `None` where no routing table is left for it.
     pub(super) wireguard: Option<Wireguard>,
-    /// The addresses that neighbours are answered for.
+    /// The addresses for which neighbour requests are answered.
     pub(super) answered: BTreeSet<IpAddr>,
 }
 
@@ -44,19 +44,19 @@ impl Plane {
 /// All drivers.
 pub(super) struct Drivers {
     pub(super) planes: Vec<Plane>,
-    /// Rules about ARP, where they can be programmed.
+    /// ARP rules, if they can be programmed.
     pub(super) arp: Option<nftables::Driver<nft::Client>>,
     pub(super) devices: TunnelDevices,
     pub(super) interfaces: InterfaceSetup,
     pub(super) limits: Bandwidth,
-    /// None where the kernel has no traffic control.
+    /// `None` where the kernel has no traffic control.
     pub(super) bandwidth: Option<BandwidthDriver<netlink::tc::Client>>,
-    /// Whether neighbours have to be answered for other addresses, or on other interfaces.
+    /// Whether the addresses to answer for, or their interfaces, changed.
     pub(super) answers_changed: bool,
 }
 
 impl Drivers {
-    /// Takes over what is wanted; nothing is left.
+    /// Takes over the desired state; `desired` is empty afterwards.
     pub(super) fn take(&mut self, desired: &mut Desired) {
         for (plane, wanted) in self.planes.iter_mut().zip(&mut desired.versions) {
             wanted.sets.hand_over(&mut *plane.filter.sets);
@@ -86,7 +86,7 @@ impl Drivers {
         self.interfaces.take(&mut desired.interfaces, &mut self.planes);
     }
 
-    /// An interface came, went, or changed its state.
+    /// Notes that an interface was added, removed, or changed its state.
     pub(super) fn interface(
         &mut self,
         name: &InterfaceName,
@@ -123,7 +123,7 @@ impl Drivers {
         self.answers_changed = true;
     }
 
-    /// A route is gone that nobody here removed; true when it is missed.
+    /// Notes that a route is gone that was not removed here; returns whether it is missed.
     pub(super) fn route_gone(&mut self, route: &netlink::Route) -> bool {
         let mut missed = false;
         for plane in &mut self.planes {
@@ -135,7 +135,7 @@ impl Drivers {
         missed
     }
 
-    /// Has everything looked at that is not of the firewall: routes, addresses, neighbours, tunnel devices.
+    /// Has everything outside the packet filter read again: routes, addresses, neighbours, tunnel devices.
     pub(super) fn read_network_again(&mut self) {
         for plane in &mut self.planes {
             plane.routes.iter_mut().for_each(RouteTable::invalidate);
@@ -146,7 +146,7 @@ impl Drivers {
         self.devices.invalidate();
     }
 
-    /// Nobody else wrote since what others wrote was heard last.
+    /// Notes that no other program changed nftables since foreign changes were last processed.
     pub(super) fn undisturbed(&mut self) {
         self.planes.iter_mut().for_each(|plane| plane.filter.rules.undisturbed());
     }
@@ -156,7 +156,7 @@ impl Drivers {
         self.planes.iter_mut().filter_map(|plane| plane.wireguard.as_mut())
     }
 
-    /// Rules of all IP versions, and those about ARP.
+    /// The rules of all IP versions, and the ARP rules.
     pub(super) fn all_rules(&self) -> impl Iterator<Item = &dyn RuleDriver> {
         let planes = self.planes.iter().map(|plane| &*plane.filter.rules as &dyn RuleDriver);
         planes.chain(self.arp.iter().map(|arp| arp as &dyn RuleDriver))

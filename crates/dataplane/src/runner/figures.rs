@@ -1,4 +1,5 @@
-//! Figures of the dataplane. Drivers belong to the loop, so it leaves a copy of their figures where others can read them.
+//! Figures of the dataplane. The loop owns the drivers, so it leaves a copy of their figures where others can read
+//! them.
 
 use super::backend::{number, set_figures};
 use super::drivers::Plane;
@@ -18,7 +19,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Offers figures to those who ask.
+    /// Registers the figures.
     pub(super) fn new(metrics: &Metrics) -> Self {
         let shared = Shared::default();
         let copy = Arc::clone(&shared);
@@ -51,7 +52,7 @@ impl Figures {
     }
 }
 
-/// Adds up what several drivers count under one name.
+/// Adds up the values that several drivers report under one name.
 fn collect(shared: &Shared, figures: &mut Vec<Figure>) {
     let all = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut sums: BTreeMap<&'static str, BTreeMap<String, f64>> = BTreeMap::new();

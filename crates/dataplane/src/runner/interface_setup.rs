@@ -1,7 +1,7 @@
-//! Sets workloads' interfaces up: kernel settings, and the address that a workload speaks BGP with.
+//! Sets up workloads' interfaces: kernel settings, and the address that a workload peers with by BGP.
 //!
-//! An interface is set up when it is up, when what is wanted of it changed, and when it comes up again. So are interfaces
-//! with a workload's name that no endpoint is known for: what sits at their other end must not pass for a router either.
+//! An interface is set up when it comes up, and when its desired setup changed. This includes interfaces with a
+//! workload's name but no known endpoint: the other end must not act as a router there either.
 
 use super::drivers::Plane;
 use crate::desired::{Peering, WantedInterface};
@@ -14,12 +14,12 @@ use rules::names;
 use rules::tree::IpVersion;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is wanted of interfaces, and which are not set up.
+/// The desired setups, and the interfaces that are not set up.
 #[derive(Debug)]
 pub(super) struct InterfaceSetup {
     wanted: BTreeMap<InterfaceName, WantedInterface>,
     unsettled: BTreeSet<InterfaceName>,
-    /// What the kernel checks of sources on new interfaces.
+    /// The kernel's source check for new interfaces.
     reverse_path: String,
 }
 
@@ -28,7 +28,7 @@ impl InterfaceSetup {
         Self { wanted: BTreeMap::new(), unsettled: BTreeSet::new(), reverse_path }
     }
 
-    /// Takes over what is wanted; nothing is left.
+    /// Takes over the desired setups.
     pub(super) fn take(
         &mut self,
         changes: &mut Changes<InterfaceName, WantedInterface>,
@@ -50,7 +50,7 @@ impl InterfaceSetup {
         }
     }
 
-    /// An interface came up, went down or away.
+    /// Notes that an interface came up, went down or was removed.
     pub(super) fn interface_changed(&mut self, name: &InterfaceName, up: bool, is_workload: bool) {
         if up && (is_workload || self.wanted.contains_key(name)) {
             self.unsettled.insert(name.clone());
@@ -62,8 +62,8 @@ impl InterfaceSetup {
         !self.unsettled.contains(name)
     }
 
-    /// Sets interfaces up that are up; those that are down are forgotten until they come up. Returns those that are set up
-    /// now, and what failed.
+    /// Sets up interfaces that are up; those that are down are dropped until they come up. Returns the interfaces that
+    /// were set up, and the failures.
     pub(super) fn apply(
         &mut self,
         interfaces: &Interfaces,
@@ -77,7 +77,7 @@ impl InterfaceSetup {
             let any_source = wanted.is_some_and(|wanted| wanted.any_source);
             let reverse_path = if any_source { "0" } else { &self.reverse_path };
             match configure(name, &versions, reverse_path) {
-                // It went away; its event comes, or the next look finds it gone.
+                // The interface was removed; its event will follow, or the next reading notices it.
                 Err(error) if error.is_missing() => tracing::debug!(%error, "an interface has disappeared"),
                 Err(error) => failures.push(format!("interface of a workload: {error}")),
                 Ok(()) => match wanted.map_or(Ok(()), |wanted| set_peering(name, wanted, planes)) {
@@ -101,14 +101,14 @@ fn configure(name: &str, versions: &[IpVersion], reverse_path: &str) -> Result<(
     let families: Vec<Family> = versions.iter().map(family).collect();
     let mut settings = workload_settings(name, &families);
     if families.contains(&Family::V4) {
-        // Our own rules check sources, so the kernel's filter is what it gives to new interfaces.
+        // Our own rules check sources, so the kernel's filter is set to its value for new interfaces.
         settings.push(Setting::needed(format!("net/ipv4/conf/{name}/rp_filter"), reverse_path));
     }
     for setting in settings {
         match sysctl::ensure(&setting.path, &setting.value) {
             Ok(_) => {}
             Err(error) if setting.is_needed => return Err(error),
-            Err(error) => tracing::debug!(%error, "a setting of an interface is not as it should be"),
+            Err(error) => tracing::debug!(%error, "cannot apply a setting of an interface"),
         }
     }
     Ok(())
@@ -123,7 +123,7 @@ fn set_peering(
         let address = match wanted.peering[usize::from(plane.is_v6())] {
             Peering::None => None,
             Peering::With(address) => Some(address),
-            Peering::Missing => return Err("a workload speaks BGP, and no address to peer with is set"),
+            Peering::Missing => return Err("a workload speaks BGP, but no address to peer with is set"),
         };
         if let Some(addresses) = &mut plane.link_addresses {
             addresses.set(name, address);

@@ -1,17 +1,17 @@
-//! What an earlier Felix left in places that are not used any more: removed one by one, and tried again with ever longer pauses
-//! for as long as anything is there, however many rounds there are in between.
+//! Removes the leftovers of an earlier Felix in places that are no longer used. They are removed one by one, and
+//! failures are retried with increasing pauses until nothing is left, however many rounds there are in between.
 
 use delta::Retry;
 use netfilter::driver::ApplyError;
 use std::time::{Duration, Instant};
 
-/// Something that is left in one place.
+/// Leftovers in one place.
 pub(super) trait Remains {
-    /// Removes it; false where it has to be asked again some time later.
+    /// Removes them; returns false if it has to be called again some time later.
     fn remove(&mut self, now: Instant) -> Result<bool, ApplyError>;
 }
 
-/// All that is left.
+/// All leftovers.
 #[derive(Debug)]
 pub(super) struct Leftovers<L> {
     all: Vec<L>,
@@ -23,21 +23,21 @@ impl<L: Remains> Leftovers<L> {
         Self { all, retry: Retry::default() }
     }
 
-    /// Removes what can be removed, if it is time; after which time to come again.
+    /// Removes what can be removed, if it is due; returns after which time to call again.
     pub(super) fn remove(&mut self, now: Instant) -> Option<Duration> {
         let is_first = self.retry.due().is_none();
         if !self.all.is_empty() && (is_first || self.retry.is_due(now)) {
             self.all.retain_mut(|one| match one.remove(now) {
                 Ok(done) => !done,
-                // A kernel without such a firewall holds nothing of ours in it.
+                // A kernel without such a packet filter has none of our objects in it.
                 Err(ApplyError::Netfilter(error))
                     if error.refusal().is_some_and(|refusal| !refusal.is_passing()) =>
                 {
-                    tracing::debug!(%error, "a firewall that is not used cannot be asked");
+                    tracing::debug!(%error, "cannot query an unused packet filter");
                     false
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot remove leftovers of an earlier Felix yet; trying again");
+                    tracing::warn!(%error, "cannot remove leftovers of an earlier Felix yet; retrying");
                     true
                 }
             });
@@ -53,7 +53,7 @@ mod tests {
     use netfilter::driver::ApplyError;
     use std::time::{Duration, Instant};
 
-    /// Fails so many times, then has to be asked twice.
+    /// Fails this often, and then has to be called twice.
     struct Stubborn {
         failures: u32,
         asked: u32,
@@ -79,7 +79,7 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(left.remove(now), Some(Duration::from_secs(1)));
         }
-        assert_eq!(left.all[0].asked, 1, "a round that comes early asks nobody");
+        assert_eq!(left.all[0].asked, 1, "an early round does nothing");
         for _ in 0..8 {
             now += left.remove(now).expect("there is something left");
         }

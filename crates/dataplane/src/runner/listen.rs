@@ -1,4 +1,4 @@
-//! What the kernel and others on this machine do meanwhile: interfaces, addresses, routes that went, nftables, kube-proxy.
+//! Changes by the kernel and other programs: interfaces, addresses, removed routes, nftables, kube-proxy.
 
 use super::backend::{self, IPVS_INTERFACE};
 use super::bpf::Bpf;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const MTU_SETTLING: Duration = Duration::from_secs(30);
 
 impl Loop {
-    /// Takes in the kernel's news.
+    /// Processes the kernel's events.
     pub(super) fn listen(&mut self, now: Instant) -> Result<(), DataplaneError> {
         let mut lost = false;
         let (mut news, mut unread) = (Vec::new(), BTreeSet::new());
@@ -39,7 +39,7 @@ impl Loop {
             }
         }
         if lost {
-            tracing::warn!("the kernel's events came too fast; everything is read again");
+            tracing::warn!("kernel events were lost; reading everything again");
             self.read_network_again();
             self.read_interfaces(now).map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         } else {
@@ -74,7 +74,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Tells managers and drivers what became of interfaces.
+    /// Passes the news of interfaces to managers and drivers.
     pub(super) fn tell_news(&mut self, news: &[InterfaceNews], now: Instant) {
         if !news.is_empty() {
             self.bpf.iter_mut().for_each(Bpf::moved);
@@ -111,14 +111,14 @@ impl Loop {
 
     pub(super) fn listen_to_nftables(&mut self) -> Result<(), DataplaneError> {
         if self.writes_by_iptables() {
-            // Before listening: what others write from here on is counted, and what they wrote until here is heard.
+            // Before listening: foreign changes up to here have been received, and later ones are counted.
             self.others.wrote();
         }
         let seen = self.others.look().map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         self.heed(&seen)
     }
 
-    /// Listens from now on. What others wrote since the start, while nobody listened, is found by counting.
+    /// Starts to listen. Foreign changes between the start and now are detected by counting.
     pub(super) fn begin_to_listen(&mut self) -> Result<(), DataplaneError> {
         let begun = self.others.begin().map_err(|error| DataplaneError::Kernel(error.to_string()))?;
         let Some(others) = begun else { return Ok(()) };
@@ -128,7 +128,7 @@ impl Loop {
         self.heed(&Seen { lost: others, ..Seen::default() })
     }
 
-    /// Has tables read again that somebody else changed.
+    /// Has tables read again that other programs changed.
     pub(super) fn heed(&mut self, seen: &Seen) -> Result<(), DataplaneError> {
         let by_nftables = !self.writes_by_iptables();
         for place in self.others.disturbed(seen) {
@@ -196,7 +196,7 @@ impl Loop {
     }
 }
 
-/// The routes that say which addresses are this host's.
+/// The routes that determine which addresses are this host's.
 fn local_routes(family: Family, device: Option<u32>) -> RouteFilter {
     RouteFilter { table: Some(TABLE_LOCAL), kind: Some(RouteKind::Local), device, ..RouteFilter::all(family) }
 }

@@ -1,5 +1,5 @@
-//! Messages for the loop, with a descriptor that becomes readable when there are some: the loop waits for messages and for
-//! the kernel's news in one place.
+//! Messages for the loop, with a descriptor that is readable when there are any: the loop waits for messages and for
+//! the kernel's events in one place.
 
 use super::Event;
 use rustix::event::{EventfdFlags, eventfd};
@@ -7,18 +7,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-/// So many batches of messages may wait before the sender blocks.
+/// How many batches of messages may wait before the sender blocks.
 const WAITING: usize = 16;
 
-/// Where messages for the loop are sent to. It rings by itself, also when the last one is dropped.
+/// The sending side for messages to the loop. It rings by itself, also when the last sender is dropped.
 #[derive(Debug)]
 pub struct Sender {
-    /// None only while it is dropped.
+    /// `None` only while it is being dropped.
     channel: Option<SyncSender<Event>>,
     bell: Arc<OwnedFd>,
 }
 
-/// Nobody takes the messages: the loop has ended, or is too far behind for one who does not wait.
+/// The message was not taken: the loop has ended, or, for a sender that does not wait, is too far behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the dataplane does not take messages")]
 pub struct NotTaken;
@@ -37,7 +37,7 @@ impl Sender {
     /// Sends messages if there is room for them.
     ///
     /// # Errors
-    /// When there is none, or the loop has ended.
+    /// When there is no room, or the loop has ended.
     pub fn try_send(&self, event: Event) -> Result<(), NotTaken> {
         let sent = self.channel.as_ref().map(|channel| channel.try_send(event));
         ring(&self.bell);
@@ -53,13 +53,13 @@ impl Clone for Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // In this order: who is woken finds that nobody is left to send anything.
+        // In this order: the receiver wakes up to find that no sender is left.
         self.channel = None;
         ring(&self.bell);
     }
 }
 
-/// The loop's side.
+/// The receiving side.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     receiver: Receiver<Event>,
@@ -67,7 +67,7 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox and where messages for it are sent to.
+    /// Opens a mailbox; returns its two sides.
     pub(super) fn open() -> std::io::Result<(Sender, Self)> {
         let (channel, receiver) = sync_channel(WAITING);
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -76,11 +76,11 @@ impl Mailbox {
 
     /// Resets the descriptor; what arrived is then taken with [`Mailbox::take`].
     pub(super) fn silence(&self) {
-        // Fails only when nothing rang.
+        // Fails only when the counter is zero.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
-    /// The next message, if there is one; [`Event::Stop`] when there will be none any more.
+    /// The next message, if there is one; [`Event::Stop`] when no sender is left.
     pub(super) fn take(&self) -> Option<Event> {
         match self.receiver.try_recv() {
             Ok(event) => Some(event),
@@ -97,7 +97,7 @@ impl AsFd for Mailbox {
 }
 
 fn ring(bell: &OwnedFd) {
-    // Fails only when it has rung more often than a number can count.
+    // Fails only when the counter overflows.
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::{Mailbox, NotTaken};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    /// Whether the bell rings, now or with `wait` some time.
+    /// Whether the bell rings, now or, with `wait`, within some time.
     fn rings(mailbox: &Mailbox, wait: bool) -> bool {
         let mut descriptors = [PollFd::new(mailbox, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -120,7 +120,7 @@ mod tests {
         assert!(!rings(&mailbox, false) && mailbox.take().is_none());
         let other = sender.clone();
         let thread = std::thread::spawn(move || {
-            // More than fit: it waits for the receiver.
+            // More than fit: the sender waits for the receiver.
             for _ in 0..100 {
                 other.send(Event::Messages(Vec::new())).expect("the other side is there");
             }

@@ -1,4 +1,4 @@
-//! The loop as it begins: sockets open, the machine looked at, nothing written but the MTU of pods.
+//! The start of the loop: opens sockets, examines the machine, and writes nothing but the MTU of pods.
 
 use super::answers::Answers;
 use super::arrivals::Arrivals;
@@ -34,10 +34,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The first report of the process waits, so that one that keeps dying does not report.
+/// The process report is delayed at first, so that a process that keeps dying does not report.
 const FIRST_PROCESS_REPORT: Duration = Duration::from_secs(10);
 
-/// Nobody's connections: where the kernel has no connection table.
+/// Used where the kernel has no connection table.
 struct NoConnections;
 
 impl Connections for NoConnections {
@@ -87,7 +87,7 @@ impl Loop {
         let bandwidth = match netlink::tc::Client::open() {
             Ok(client) => Some(BandwidthDriver::new(client, netlink::tc::ticks_in_microsecond())),
             Err(error) => {
-                tracing::warn!(%error, "bandwidth of workloads cannot be limited");
+                tracing::warn!(%error, "cannot limit the bandwidth of workloads");
                 None
             }
         };
@@ -109,7 +109,7 @@ impl Loop {
             wireguard_figures::watch(&settings.metrics, &name, devices);
         }
         let reverse_path = match host_path {
-            // Programs check sources, and answers to the host have a service's.
+            // Programs check sources, and answers may have a service's address as source.
             Some(_) => "0".to_owned(),
             None => sysctl::read("net/ipv4/conf/default/rp_filter").unwrap_or_else(|_| "1".to_owned()),
         };
@@ -180,7 +180,7 @@ fn write_mtu(file: &Path, mtu: u32, is_required: bool) -> Result<(), StartError>
         if let Some(directory) = file.parent() {
             std::fs::create_dir_all(directory)?;
         }
-        // Plugins read it at any moment, and one that finds it empty refuses its pod.
+        // Plugins read the file at any moment, and one that finds it empty refuses its pod.
         daemon::files::write(file, mtu.to_string().as_bytes(), 0o644)
     };
     match write() {
@@ -202,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, reader) = (folder.path().join("below/mtu"), folder.path().join("reader"));
         write_mtu(&file, 1450, true).unwrap();
-        // Whoever opened the old file still reads all of it.
+        // A reader that opened the old file still reads all of it.
         std::fs::hard_link(&file, &reader).unwrap();
         write_mtu(&file, 9000, true).unwrap();
         assert_eq!(std::fs::read_to_string(&reader).unwrap(), "1450");

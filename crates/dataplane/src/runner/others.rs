@@ -1,4 +1,4 @@
-//! What other programs change in nftables: heard from the first round on, and distinguished from our own changes.
+//! Foreign changes of nftables: received from the first round on, and distinguished from our own changes.
 
 use netlink::netfilter::Error;
 use netlink::netfilter::nft;
@@ -7,22 +7,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether changes are heard.
+/// Whether changes are received.
 enum Listening {
-    /// Never: they are found by refreshes only.
+    /// Never: changes are found by refreshes only.
     Never,
-    /// As soon as the first rules are there.
+    /// As soon as the first rules are written.
     Later(LaterWatch),
     /// From the first rules on.
     Now { watch: Watch, transactions: Transactions },
 }
 
-/// What others do to nftables.
+/// Foreign changes of nftables.
 pub(super) struct Others {
     listening: Listening,
-    /// The tables in which others may disturb us, and the plane that is disturbed; none for ARP.
+    /// The tables in which foreign changes affect us, and the affected plane; `None` for ARP.
     watched: Vec<(nft::Table, Option<usize>)>,
-    /// The sockets by which we change nftables ourselves, and how often we did, also through iptables.
+    /// The ports of the sockets by which we change nftables ourselves, and the number of our transactions, including
+    /// those of iptables.
     own_ports: Vec<u32>,
     own_commits: Vec<Arc<AtomicU64>>,
 }
@@ -36,14 +37,14 @@ impl Others {
         let listening = match LaterWatch::open() {
             Ok(watch) => Listening::Later(watch),
             Err(error) => {
-                tracing::info!(%error, "changes of nftables by others are found by refreshes only");
+                tracing::info!(%error, "foreign changes of nftables are found by refreshes only");
                 Listening::Never
             }
         };
         Self { listening, watched, own_ports, own_commits }
     }
 
-    /// What to wait on.
+    /// The descriptor to wait on.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.listening {
             Listening::Now { watch, .. } => Some(watch.as_fd()),
@@ -51,8 +52,8 @@ impl Others {
         }
     }
 
-    /// Listens from now on; nothing when it does already. What others wrote since the start, while nobody listened, is
-    /// found by counting: whether they did.
+    /// Starts to listen; does nothing when it already does. Returns whether other programs made changes since the
+    /// start, which is found by counting transactions.
     pub(super) fn begin(&mut self) -> Result<Option<bool>, Error> {
         if !matches!(self.listening, Listening::Later(_)) {
             return Ok(None);
@@ -65,7 +66,7 @@ impl Others {
         Ok(Some(others))
     }
 
-    /// What others changed since the last look.
+    /// The foreign changes since the last look.
     pub(super) fn look(&mut self) -> Result<Seen, Error> {
         match &mut self.listening {
             Listening::Now { watch, .. } => watch.look(&self.own_ports),
@@ -73,18 +74,18 @@ impl Others {
         }
     }
 
-    /// Passes over what was changed since the last look: it was ours.
+    /// Skips the changes since the last look: they were ours.
     pub(super) fn pass_over(&mut self) {
-        // What cannot be read is found by the next look.
+        // Changes that cannot be read are found by the next look.
         let _ = self.look();
     }
 
-    /// Whether changes are heard.
+    /// Whether changes are received.
     pub(super) fn is_listening(&self) -> bool {
         matches!(self.listening, Listening::Now { .. })
     }
 
-    /// Whether there may have been transactions of others since this was asked last.
+    /// Whether there may have been foreign transactions since the last call.
     pub(super) fn wrote(&mut self) -> bool {
         let own = self.commits();
         match &mut self.listening {
@@ -93,12 +94,12 @@ impl Others {
         }
     }
 
-    /// The planes that were disturbed, once for each of their tables; none for ARP.
+    /// The affected planes, once for each of their tables; `None` for ARP.
     pub(super) fn disturbed<'a>(&'a self, seen: &'a Seen) -> impl Iterator<Item = Option<usize>> + 'a {
         self.watched.iter().filter(|(table, _)| seen.concerns(table)).map(|(_, place)| *place)
     }
 
-    /// How many transactions of nftables were ours.
+    /// The number of our own nftables transactions.
     fn commits(&self) -> u64 {
         self.own_commits.iter().map(|commits| commits.load(Ordering::Relaxed)).sum()
     }

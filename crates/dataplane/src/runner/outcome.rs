@@ -1,22 +1,22 @@
-//! How a round went: reports, figures and health.
+//! The results of a round: reports, figures and health.
 
 use super::phases::Round;
 use super::{Loop, backend};
 use messages::FromDataplane;
 use std::time::Instant;
 
-/// After a round this long, memory is given back to the system: it wrote much at once, as the first round does. With iptables
-/// a single change takes a tenth of it, and giving memory back after each would cost more than it frees.
+/// After a round this long, memory is returned to the system: it wrote a lot at once, as the first round does. With
+/// iptables a single change takes a tenth of this time, and returning memory after each would cost more than it frees.
 const LONG_ROUND_SECONDS: f64 = 1.0;
 
-/// How far the first round came.
+/// The progress of the first round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// There was none.
+    /// There was no round yet.
     Nothing,
-    /// There was one, and something failed.
+    /// There was a round, and something failed.
     Tried,
-    /// Everything was in place once, and that was reported.
+    /// Everything was in place once, and this was reported.
     InSync,
 }
 
@@ -24,7 +24,7 @@ impl Loop {
     /// Reports, figures and health after a round.
     pub(super) fn report_outcome(&mut self, round: &Round, seconds: f64, done: Instant) {
         for failure in &round.failures {
-            tracing::warn!(failure, "cannot program a part of the kernel; trying again");
+            tracing::warn!(failure, "cannot program a part of the kernel; retrying");
         }
         let before = self.progress;
         self.progress = match (before, round.failures.is_empty()) {
@@ -68,7 +68,7 @@ impl Loop {
             ([first, ..], _) if overdue => format!("policy has not been programmed for long: {first}"),
             ([], 0) => String::new(),
             ([], count) => closed(count),
-            ([first, ..], _) => format!("trying again: {first}"),
+            ([first, ..], _) => format!("retrying: {first}"),
         };
         let unencrypted = self.drivers.wireguards().find_map(|wireguard| wireguard.unsupported());
         let programs = self.bpf.as_ref().and_then(super::bpf::Bpf::problem);
@@ -78,7 +78,7 @@ impl Loop {
     }
 }
 
-/// How many parts of the policy the kernel refused.
+/// The number of parts of the policy that the kernel refused, as text.
 fn closed(count: usize) -> String {
     match count {
         1 => "1 part of the policy was refused by the kernel and is closed".to_owned(),

@@ -1,5 +1,5 @@
-//! When the loop brings the kernel to what is wanted: one state that carries its data, and one function from state and
-//! event to the next state. Time is part of the events; nothing is done here.
+//! When the loop brings the kernel to the desired state: a state machine in one enum with data, and one function from
+//! state and event to the next state. Time is part of the events; nothing is carried out here.
 //!
 //! | | part | messages | news | time is up | held | done | failed |
 //! | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -10,45 +10,45 @@
 //! | held | partial | | | due | | | |
 //! | retry | partial | due | due | due | | | |
 //!
-//! ¹ If everything is known once with it. An empty field means that the state stays.
+//! ¹ If the state is complete with it for the first time. An empty field means that the state stays.
 
 use std::time::{Duration, Instant};
 
-/// The first and the longest pause before what failed is tried again.
+/// The first and the longest pause before a retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Where the loop is. `failures` counts how often it failed in a row.
+/// The state of the loop. `failures` counts consecutive failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Not everything is known yet that is in the datastore, and nothing is written.
+    /// The datastore's content is not completely known yet, and nothing is written.
     WaitingForSync,
-    /// Only a part of what belongs together is there: the rest comes as messages.
+    /// Only a part of a batch has arrived: the rest comes as messages.
     Partial { failures: u32 },
-    /// The kernel is as it should be. Drivers or managers may want to look again.
+    /// The kernel is as desired. Drivers or managers may have to check again at `wake`.
     Idle { wake: Option<Instant> },
     /// Something has to be written.
     Due { failures: u32 },
-    /// Something has to be written, and there were too many writes in a short time.
+    /// Something has to be written, but there were too many writes in a short time.
     Held { until: Instant, failures: u32 },
-    /// A part could not be written, and is tried again.
+    /// Some part could not be written, and is retried.
     Retry { at: Instant, failures: u32 },
 }
 
-/// What the loop hears or did.
+/// An event or result of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Messages that others belong to. `in_sync`: everything is known once with those that follow.
+    /// An incomplete part of a batch. `in_sync`: the state is complete with the rest of the batch.
     Part { in_sync: bool },
-    /// All messages that there are for now.
+    /// All messages that are available now.
     Messages { in_sync: bool },
-    /// Something in the kernel or on the host is not as it was.
+    /// Something in the kernel or on the host changed.
     News,
     /// This is the time.
     Time(Instant),
-    /// It may be written only then.
+    /// Writing is not permitted before this time.
     Held(Instant),
-    /// Everything was written at this time, and is to be looked at again at the other.
+    /// Everything was written; check again at `wake`.
     Done { wake: Option<Instant> },
     /// Something failed at this time.
     Failed { now: Instant, wake: Option<Instant> },
@@ -103,7 +103,7 @@ impl Pace {
         matches!(self, Self::Due { .. })
     }
 
-    /// When time may be up; `None` for not before something else happens.
+    /// When the next time event may be due; `None` if not before another event.
     pub(super) fn wake_at(self, now: Instant) -> Option<Instant> {
         match self {
             Self::WaitingForSync | Self::Partial { .. } => None,
@@ -114,7 +114,7 @@ impl Pace {
     }
 }
 
-/// How long it takes until what failed so often before is tried again.
+/// The pause before the next attempt after this many failures.
 fn pause(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE)
 }

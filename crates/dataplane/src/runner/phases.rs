@@ -1,14 +1,15 @@
-//! One round: what the managers ask for is brought into the kernel, in an order in which every step finds what it needs.
+//! One round: brings the managers' desired state into the kernel, in an order in which every step finds what it needs.
 //!
 //! 1. policy for programs of the eBPF dataplane that judge packets already; managers write what changed, and drivers take it;
-//! 2. settings of the kernel and of workloads' interfaces, and their limits of bandwidth;
-//! 3. sets are made and filled, because rules name them;
+//! 2. settings of the kernel and of workloads' interfaces, and their bandwidth limits;
+//! 3. sets are created and filled, because rules refer to them;
 //! 4. tunnel devices, their neighbours, addresses, routes; WireGuard;
-//! 5. programs of the eBPF dataplane, where it is used; rules; then what other firewalls hold of ours; counting of connections, which the kernel knows when rules ask for them;
-//! 6. sets that no rule names any more are destroyed;
+//! 5. programs of the eBPF dataplane, where it is used; rules; then leftovers of ours in other packet filters; counting
+//!    of connections, which the kernel supports once rules use connection tracking;
+//! 6. sets that no rule refers to any more are destroyed;
 //! 7. endpoints are reported, because now their policies are in place, and neighbours are answered for them.
 //!
-//! A part that fails does not stop the others, and is tried again.
+//! A part that fails does not stop the others, and is retried.
 
 use super::Loop;
 use super::answers::{self, Place, Places};
@@ -25,14 +26,14 @@ use rules::{Backend, Direction};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// What is left to do after a round.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// What failed, in words.
+    /// The failures, as text.
     pub(super) failures: Vec<String>,
-    /// Whether sets or rules are among it.
+    /// Whether sets or rules are among the failures.
     pub(super) rules_failed: bool,
-    /// When to come back even if nothing changes.
+    /// When to call again even if nothing changes.
     pub(super) again_in: Option<Duration>,
 }
 
@@ -52,7 +53,7 @@ impl Round {
 }
 
 impl Loop {
-    /// Brings the kernel to what the managers ask for.
+    /// Brings the kernel to the managers' desired state.
     pub(super) fn round(&mut self, now: Instant) -> Round {
         let mut round = Round::default();
         self.hurry_policy(now, &mut round);
@@ -68,7 +69,7 @@ impl Loop {
         let rules_failed = self.write_rules(&sets_failed, now, &mut round);
         round.rules_failed = !rules_failed.is_empty() || !sets_failed.is_empty();
         self.rules_are_written |= !round.rules_failed;
-        // Until the new rules are there, the old ones are all that protects.
+        // Until the new rules are in place, the old ones are the only protection.
         if !round.rules_failed {
             round.again(self.leftovers.remove(now));
             if self.bpf.as_ref().is_some_and(Bpf::is_on) {
@@ -78,7 +79,7 @@ impl Loop {
         self.count_connections();
         self.destroy_sets(&rules_failed, &mut round);
         self.look_at_refusals();
-        // What an endpoint needs may be missing as long as rules are: it is not reported as up.
+        // Without the rules an endpoint may be incomplete: it is not reported as up.
         if !round.rules_failed {
             self.report();
             self.answer_neighbours(&mut round);
@@ -96,7 +97,7 @@ impl Loop {
         self.drivers.take(&mut self.desired);
     }
 
-    /// What is done once, when the calculation has come through for the first time.
+    /// One-time work after the calculation's first complete result.
     fn prepare_kernel(&mut self, now: Instant, round: &mut Round) {
         if self.progress == super::Progress::Nothing {
             self.set_forwarding();
@@ -116,7 +117,7 @@ impl Loop {
         }
         for (path, value) in settings {
             if let Err(error) = sysctl::ensure(path, value) {
-                tracing::warn!(%error, "a setting of the kernel is not as it should be");
+                tracing::warn!(%error, "cannot apply a setting of the kernel");
             }
         }
     }
@@ -138,7 +139,7 @@ impl Loop {
         }
     }
 
-    /// Returns the planes that have no complete sets.
+    /// Creates and fills sets. Returns the planes that have no complete sets.
     fn fill_sets(&mut self, now: Instant, round: &mut Round) -> BTreeSet<usize> {
         let mut failed = BTreeSet::new();
         let accept = self.world.renderer.config().marks.accept;
@@ -177,7 +178,7 @@ impl Loop {
         }
     }
 
-    /// Brings WireGuard of one IP version there. Where the kernel's key is new, peers are chosen again by it first.
+    /// Configures WireGuard of one IP version. If the kernel's key is new, peers are first chosen again for it.
     fn encrypt(&mut self, place: usize, now: Instant, round: &mut Round) {
         let Some(wireguard) = &mut self.drivers.planes[place].wireguard else { return };
         let mut outcome = wireguard.apply(&mut *self.kernel, now);
@@ -198,7 +199,7 @@ impl Loop {
         }
     }
 
-    /// Returns the planes whose rules are not as they should be.
+    /// Writes rules. Returns the planes whose rules are not as desired.
     fn write_rules(
         &mut self,
         without_sets: &BTreeSet<usize>,
@@ -237,8 +238,8 @@ impl Loop {
         failed
     }
 
-    /// Has packets and bytes of connections counted. Only rules make the kernel load what tracks connections, so this comes
-    /// after them, and again with the next round where there is nothing to set yet.
+    /// Enables counting of packets and bytes of connections. Only rules make the kernel load connection tracking, so
+    /// this comes after them, and is repeated in the next round if the setting does not exist yet.
     fn count_connections(&mut self) {
         if self.counts_connections {
             return;
@@ -258,19 +259,20 @@ impl Loop {
 
     fn destroy_sets(&mut self, without_rules: &BTreeSet<usize>, round: &mut Round) {
         for (place, plane) in self.drivers.planes.iter_mut().enumerate() {
-            // Old rules may still name old sets.
+            // Old rules may still refer to old sets.
             if without_rules.contains(&place) {
                 continue;
             }
             match plane.filter.sets.apply_deletions() {
                 Ok(applied) => round.again(applied.again_in),
-                Err(error) => round.failed("sets that are not used", error),
+                Err(error) => round.failed("unused sets", error),
             }
         }
     }
 
-    /// Says whom neighbours are answered for, if that changed. Networks and hardware addresses are read each time: nobody
-    /// shows when only these change, so the announcements that come again and again have them again.
+    /// Updates the addresses for which neighbour requests are answered, if they changed. Networks and hardware
+    /// addresses are read each time: there are no events when only these change, so the regular announcements pick them
+    /// up.
     fn answer_neighbours(&mut self, round: &mut Round) {
         let Some(answers) = &self.answers else { return };
         if !self.drivers.answers_changed && !self.announces {
@@ -281,8 +283,8 @@ impl Loop {
             Ok(read) => read,
             Err(error) => return round.failed("interfaces that neighbours are behind", error),
         };
-        // Interfaces of pods are not subnets, and those that are left out have no addresses that we know of. On one that
-        // comes up everything is announced, because for one that is down nothing is wanted.
+        // Interfaces of pods are not subnets, and excluded ones have no known addresses. When an interface comes up
+        // everything is announced on it, because nothing is wanted on one that is down.
         let hosts = links.iter().filter(|link| !link.loopback && !self.world.is_workload(&link.name));
         let hosts: BTreeMap<u32, (InterfaceName, MacAddress)> = hosts
             .filter(|link| {
@@ -307,7 +309,7 @@ impl Loop {
         answers.tell(places, std::mem::take(&mut self.announces));
     }
 
-    /// What the kernel refused: says so once, and has the endpoints reported that are concerned.
+    /// Logs new refusals of the kernel once, and has the affected endpoints reported.
     fn look_at_refusals(&mut self) {
         if !std::mem::take(&mut self.refusals.look) && !self.refusals.has_any() {
             return;

@@ -1,4 +1,4 @@
-//! All managers: which there are with these settings, and the order in which they write.
+//! All managers that the settings call for, and the order in which they write.
 
 use super::bpf::HostPath;
 use crate::desired::Desired;
@@ -18,14 +18,14 @@ use rules::{IPIP_INTERFACE, Renderer};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// All managers. Those that the loop asks something have names; the others only hear and write.
+/// All managers. Those that the loop queries have names; the others only receive news and write.
 pub(super) struct Roster {
     pub(super) migrations: Migrations,
     pub(super) workloads: Workloads,
     pub(super) hosts: HostEndpoints,
-    /// They write before endpoints, because these look at what they say.
+    /// Managers that write before endpoints, because endpoints depend on their results.
     first: Vec<Box<dyn Manager + Send>>,
-    /// They write after endpoints.
+    /// Managers that write after endpoints.
     last: Vec<Box<dyn Manager + Send>>,
 }
 
@@ -64,7 +64,7 @@ impl Roster {
             last.push(Box::new(CompiledPolicies::new(Arc::clone(renderer))));
         } else if renderer.config().compile_policies {
             tracing::warn!(
-                "flow logs need the rule that decided: policies are programmed as chains, and not compiled"
+                "flow logs need the rule that decided: policies are programmed as chains instead of being compiled"
             );
         }
         last.extend(ipip_device(settings, mtus).map(|one| Box::new(one) as Box<dyn Manager + Send>));
@@ -86,7 +86,7 @@ impl Roster {
         }
     }
 
-    /// All of them, in the order in which they write.
+    /// All managers, in the order in which they write.
     fn all(&mut self) -> impl Iterator<Item = &mut (dyn Manager + Send)> {
         let endpoints: [&mut (dyn Manager + Send); 3] =
             [&mut self.migrations, &mut self.workloads, &mut self.hosts];
@@ -95,19 +95,19 @@ impl Roster {
         first.chain(endpoints).chain(last)
     }
 
-    /// Tells everyone.
+    /// Passes news to all managers.
     pub(super) fn hear(&mut self, news: &News<'_>, now: Instant, desired: &mut Desired) {
         self.all().for_each(|manager| manager.hear(news, now, desired));
     }
 
-    /// Has everyone write what changed.
+    /// Has all managers write what changed.
     pub(super) fn write(&mut self, world: &mut World, now: Instant, desired: &mut Desired) {
         world.begin(now);
         self.all().for_each(|manager| manager.write(world, desired));
     }
 }
 
-/// The managers of one IP version. `encrypting` is the WireGuard device, where there is to be one.
+/// The managers of one IP version. `encrypting` is the WireGuard device, if there should be one.
 fn of_version(
     settings: &DataplaneSettings,
     renderer: &Arc<Renderer>,
@@ -134,7 +134,7 @@ fn of_version(
     let mut all: Vec<Box<dyn Manager + Send>> =
         vec![Box::new(Pools::new(desired)), Box::new(Dscp::new(desired))];
     if (need.ipip && !v6) || rules.nat_outgoing_exclude_hosts {
-        // Only IPv4 hosts use IP in IP, which is what the list is for.
+        // The list is for IP in IP, which only IPv4 hosts use.
         let external: &[_] = if v6 { &[] } else { &config.external_nodes_cidr_list };
         all.push(Box::new(AllHosts::new(external, desired)));
     }
@@ -190,7 +190,7 @@ fn ipip_device(settings: &DataplaneSettings, mtus: &Mtus) -> Option<IpipDevice> 
         (true, _) => None,
         (false, Some(address)) => Some(address.into()),
         (false, None) => {
-            tracing::warn!("pools ask for IP in IP, and this host has no address for the tunnel yet");
+            tracing::warn!("pools use IP in IP, but this host has no address for the tunnel yet");
             return None;
         }
     };
@@ -202,7 +202,7 @@ fn ipip_device(settings: &DataplaneSettings, mtus: &Mtus) -> Option<IpipDevice> 
     }))
 }
 
-/// Whether there is a VXLAN device.
+/// Whether there should be a VXLAN device.
 pub(super) fn has_vxlan(settings: &DataplaneSettings, version: IpVersion) -> bool {
     match version {
         IpVersion::V4 => settings.encapsulation.vxlan,
@@ -210,12 +210,12 @@ pub(super) fn has_vxlan(settings: &DataplaneSettings, version: IpVersion) -> boo
     }
 }
 
-/// Whether the host answers its neighbours for others.
+/// Whether the host answers its neighbours for other addresses.
 pub(super) fn answers_neighbours(config: &Config) -> bool {
     config.local_subnet_l2_reachability == Some(api::LocalSubnetL2Reachability::PodsAndLoadBalancers)
 }
 
-/// The protocol number of routes that only we make.
+/// The protocol number of routes that only we create.
 fn cluster_protocol(config: &Config) -> u8 {
     match u8::try_from(config.device_route_protocol) {
         Ok(PROTOCOL_BOOT) | Err(_) => PROTOCOL_CALICO,

@@ -1,4 +1,4 @@
-//! Starting the loop, and what whoever started it holds.
+//! Starts the loop; the handle to a running loop.
 
 use super::mailbox::{Mailbox, Sender};
 use super::{Event, Loop};
@@ -15,24 +15,24 @@ pub enum StartError {
     /// The mask of marks has too few bits.
     #[error(transparent)]
     Marks(#[from] rules::MarkError),
-    /// There is no thread.
+    /// The thread cannot be started.
     #[error("cannot start the dataplane's threads: {0}")]
     Thread(#[from] std::io::Error),
     /// The kernel's network objects cannot be reached.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// The kernel's firewalls cannot be reached.
+    /// The kernel's packet filters cannot be reached.
     #[error(transparent)]
     Netfilter(#[from] netlink::netfilter::Error),
-    /// A setting asks for something that is not there.
+    /// A setting requires something that is not supported.
     #[error("{0}")]
     Unsupported(&'static str),
-    /// The MTU of pods cannot be written, and it is required.
+    /// The MTU of pods cannot be written, although it is required.
     #[error("cannot write the MTU of pods to {}: {reason}", path.display())]
     MtuFile {
         /// The path that was tried.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: std::io::Error,
     },
 }
@@ -40,31 +40,32 @@ pub enum StartError {
 /// Why the loop ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DataplaneError {
-    /// Only a new start can follow what changed on the host.
+    /// A change on the host requires a restart.
     #[error("Felix must restart: {0}")]
     Restart(String),
-    /// The kernel cannot be listened to any more.
+    /// The kernel's events can no longer be received.
     #[error("{0}")]
     Kernel(String),
-    /// It panicked.
+    /// The loop panicked.
     #[error("the dataplane's thread panicked: {0}")]
     Panicked(String),
 }
 
 impl DataplaneError {
-    /// Whether a new start is all that is needed.
+    /// Whether a restart is all that is needed.
     #[must_use]
     pub fn is_restart(&self) -> bool {
         matches!(self, Self::Restart(_))
     }
 }
 
-/// What of the machine is not the kernel's.
+/// Paths on the machine that the loop uses.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Where the MTU of pods is written to, for the CNI plugin.
+    /// The file for the MTU of pods, which the CNI plugin reads.
     pub mtu_file: PathBuf,
-    /// Where BPF programs and maps are pinned; none for the usual place, which counts in the machine's own network only.
+    /// Where BPF programs and maps are pinned; `None` for the usual place, which is used in the machine's own network
+    /// only.
     pub bpf_pins: Option<PathBuf>,
 }
 
@@ -74,7 +75,7 @@ impl Default for Machine {
     }
 }
 
-/// A loop that runs.
+/// A running loop.
 #[derive(Debug)]
 pub struct Running {
     sender: Sender,
@@ -83,13 +84,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where messages are sent to. It blocks when the loop is far behind.
+    /// The sender for messages to the loop. It blocks when the loop is far behind.
     #[must_use]
     pub fn sender(&self) -> Sender {
         self.sender.clone()
     }
 
-    /// Whether sets must be free of networks that are inside others.
+    /// Whether sets must not contain networks inside other networks.
     #[must_use]
     pub fn suppress_overlaps(&self) -> bool {
         self.suppress_overlaps
@@ -98,7 +99,7 @@ impl Running {
     /// Waits for the end of the loop.
     ///
     /// # Errors
-    /// Why it ended, unless it was asked to.
+    /// The reason why it ended, unless it was requested.
     pub fn wait(self) -> Result<(), DataplaneError> {
         drop(self.sender);
         self.thread.join().unwrap_or_else(|panic| {
@@ -109,25 +110,25 @@ impl Running {
     }
 }
 
-/// For tests of those who send messages.
+/// For tests of programs that send messages.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     use super::super::mailbox::{Mailbox, Sender};
 
-    /// A sender, and what keeps its messages waiting.
+    /// A sender, and a value that keeps its messages waiting.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// When the process has no file descriptor left.
     pub fn mailbox() -> std::io::Result<(Sender, Box<dyn Send>)> {
         let (sender, mailbox) = Mailbox::open()?;
         Ok((sender, Box::new(mailbox)))
     }
 }
 
-/// Finds out which firewall is used, opens sockets, and starts the loop.
+/// Determines the packet filter, opens sockets, and starts the loop.
 ///
 /// # Errors
-/// When the configuration cannot be followed or the kernel cannot be reached.
+/// When the configuration cannot be applied or the kernel cannot be reached.
 pub fn start(
     settings: DataplaneSettings,
     reports: impl FnMut(FromDataplane) + Send + 'static,
@@ -135,10 +136,10 @@ pub fn start(
     start_on(settings, &Machine::default(), reports)
 }
 
-/// The same on a machine with other places.
+/// Starts the loop with other paths on the machine.
 ///
 /// # Errors
-/// As above.
+/// When the configuration cannot be applied or the kernel cannot be reached.
 pub fn start_on(
     settings: DataplaneSettings,
     machine: &Machine,
@@ -161,17 +162,14 @@ pub fn start_on(
     Ok(Running { sender, thread, suppress_overlaps })
 }
 
-/// Another Felix is the one that programs the kernel: messages are taken and nothing is done.
+/// Another Felix programs the kernel: messages are accepted and nothing is done.
 fn stand_by(settings: &DataplaneSettings, sender: Sender, mailbox: Mailbox) -> Result<Running, StartError> {
-    tracing::info!(
-        variant = settings.config.variant,
-        "another Felix programs this host, and this one stands by"
-    );
+    tracing::info!(variant = settings.config.variant, "another Felix programs this host; this one stands by");
     settings.pulse.report(true, "standing by");
     let thread = std::thread::Builder::new().name("dataplane".to_owned()).spawn(move || {
         loop {
             let mut descriptors = [PollFd::new(&mailbox, PollFlags::IN)];
-            // An interrupted wait only means another look.
+            // An interrupted wait only leads to another look.
             let _ = poll(&mut descriptors, None);
             mailbox.silence();
             while let Some(event) = mailbox.take() {

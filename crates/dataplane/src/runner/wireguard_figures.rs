@@ -1,10 +1,10 @@
-//! Figures about WireGuard's peers, read from the kernel when somebody asks for them.
+//! Figures about WireGuard's peers, read from the kernel when they are requested.
 
 use netlink::wireguard::{Client, Device, Devices as _};
 use std::sync::{Mutex, PoisonError};
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// Shows the peers of these devices with other figures.
+/// Registers figures of the peers of these devices.
 pub(super) fn watch(metrics: &Metrics, host: &str, interfaces: Vec<String>) {
     let (host, client) = (host.to_owned(), Mutex::new(None::<Client>));
     metrics.source(move |figures| {
@@ -66,7 +66,7 @@ fn figures_of(host: &str, devices: &[Device]) -> Vec<Figure> {
     vec![meta, handshakes, sent, received].into_iter().filter(|figure| !figure.values.is_empty()).collect()
 }
 
-/// Exact up to 2^53, which is far more than anybody sends.
+/// Exact up to 2^53, which is far more than is ever transmitted.
 fn number(count: u64) -> f64 {
     let (high, low) = (count >> 32, count & u64::from(u32::MAX));
     let part = |half: u64| u32::try_from(half).map_or(f64::MAX, f64::from);

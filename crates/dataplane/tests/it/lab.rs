@@ -1,4 +1,4 @@
-//! The host that Calico's files were taken on, with its interfaces, and the dataplane running on it.
+//! The host on which Calico's files were captured, with its interfaces, and the dataplane running on it.
 
 use crate::captured::sets;
 use crate::host::Host;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telemetry::{Metrics, Pulse};
 
-/// How long anything may take on a busy machine.
+/// The time limit for anything on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A host and, while it runs, its dataplane.
@@ -45,7 +45,7 @@ pub(crate) fn config(backend: Backend) -> Config {
             Backend::Nftables => NFTablesMode::Enabled,
         }),
         iptables_backend: Some(IptablesBackend::NFT),
-        // What is repaired in tests is repaired because of events.
+        // Repairs in tests must be triggered by events.
         route_refresh_interval: Interval::default(),
         ipsets_refresh_interval: Interval::default(),
         interface_refresh_interval: Interval::default(),
@@ -55,7 +55,7 @@ pub(crate) fn config(backend: Backend) -> Config {
     }
 }
 
-/// What the dataplane is started with.
+/// The settings that the dataplane is started with.
 pub(crate) fn settings(config: Config, encapsulation: Encapsulation, metrics: &Metrics) -> DataplaneSettings {
     DataplaneSettings {
         host: "n1".into(),
@@ -68,7 +68,7 @@ pub(crate) fn settings(config: Config, encapsulation: Encapsulation, metrics: &M
 }
 
 impl Lab {
-    /// The host with its interfaces, and nothing else.
+    /// Creates the host with its interfaces, without a dataplane.
     pub(crate) fn new() -> Self {
         let host = Host::new();
         host.shell(
@@ -116,12 +116,12 @@ impl Lab {
         running.sender().send(Event::Messages(messages)).expect("it listens");
     }
 
-    /// Where BPF programs and maps are pinned, as far as this host is concerned.
+    /// Where this host pins BPF programs and maps.
     pub(crate) fn bpf_pins(&self) -> PathBuf {
         self.mtu_file.with_extension("bpf")
     }
 
-    /// Sends messages and waits until the loop has taken them.
+    /// Sends messages and waits until the loop has processed them.
     pub(crate) fn send_and_wait(&self, messages: Vec<ToDataplane>) {
         let batches = || {
             let page = self.metrics.page();
@@ -160,13 +160,13 @@ impl Lab {
         panic!("no report: {what}; heard {:?}", self.heard);
     }
 
-    /// All reports so far.
+    /// Returns all reports so far.
     pub(crate) fn heard(&mut self) -> &[FromDataplane] {
         self.heard.extend(self.reports.try_iter());
         &self.heard
     }
 
-    /// Waits until a shell prints this.
+    /// Waits until a shell prints the wanted text.
     pub(crate) fn wait_to_see(&self, script: &str, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -204,7 +204,7 @@ impl Drop for Lab {
     }
 }
 
-/// A program that reports what happens on a host, for as long as this value lives.
+/// A program that reports the events on a host, for as long as this value lives.
 pub(crate) struct Listener {
     child: Child,
     output: File,
@@ -224,7 +224,7 @@ impl Listener {
         Self { child, output }
     }
 
-    /// Everything that it has printed.
+    /// Everything it has printed.
     pub(crate) fn heard(&self) -> String {
         let length = self.output.metadata().expect("a length").len();
         let mut bytes = vec![0; usize::try_from(length).expect("it fits into memory")];
@@ -287,7 +287,7 @@ fn vtep(number: u8, mac: &str) -> VxlanTunnelEndpoint {
     }
 }
 
-/// Everything that the calculation says about the host, without the end of it.
+/// All messages of the calculation about the host, without the final one.
 pub(crate) fn messages(backend: Backend) -> Vec<ToDataplane> {
     let world = shop::world(backend);
     let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! What was there before: of another dataplane, and of events that nobody heard.
+//! Leftovers from before: of another dataplane, and of missed events.
 
 use crate::lab::{Lab, config, messages};
 use felix_config::{Config, Interval};
@@ -6,10 +6,10 @@ use messages::ToDataplane;
 use rules::Backend;
 use std::time::{Duration, Instant};
 
-/// Devices and pins of Calico's BPF dataplane are removed; what others pinned, and disciplines without a program of Calico's,
+/// Devices and pins of Calico's BPF dataplane are removed; foreign pins, and disciplines without a program of Calico's,
 /// stay.
 #[test]
-fn what_a_bpf_dataplane_left_is_removed() {
+fn leftovers_of_a_bpf_dataplane_are_removed() {
     for backend in [Backend::Iptables, Backend::Nftables] {
         let mut lab = Lab::new();
         let pins = lab.bpf_pins();
@@ -25,7 +25,7 @@ fn what_a_bpf_dataplane_left_is_removed() {
         all.push(ToDataplane::InSync);
         lab.send(all);
         lab.wait_to_see("ip -o link", |seen| !seen.contains("bpfin.cali") && !seen.contains("bpfout.cali"));
-        // They go after the pins.
+        // The devices are removed after the pins.
         for (pin, stays) in
             [("tc/globals/cali_v4_ct", false), ("tcx/eth0_ingress", false), ("tc/globals/mine", true)]
         {
@@ -36,10 +36,10 @@ fn what_a_bpf_dataplane_left_is_removed() {
     }
 }
 
-/// When more happens than the kernel keeps for us, everything is looked at: also the neighbours of the tunnel device, of which
-/// there are no events.
+/// When the kernel's event queue overflows, everything is read again: also the neighbours of the tunnel device, for
+/// which there are no events.
 #[test]
-fn neighbours_come_back_after_events_were_lost() {
+fn neighbours_are_restored_after_lost_events() {
     // Longer than the flood below takes on a busy machine.
     let delay = Interval::from_secs(8);
     let mut lab = Lab::new();
@@ -58,7 +58,7 @@ fn neighbours_come_back_after_events_were_lost() {
     loop {
         lab.host.shell("ip neigh flush nud permanent dev vxlan.calico");
         assert!(!lab.host.shell(neighbours).contains("10.66.2.0"));
-        // The loop is asleep, and hears nothing, until the delay is over.
+        // The loop is asleep, and receives nothing, until the delay is over.
         lab.send(vec![messages(Backend::Nftables).swap_remove(0)]);
         lab.host.feed("ip -batch -", &flood);
         let looked = Instant::now() + Duration::from_secs(24);

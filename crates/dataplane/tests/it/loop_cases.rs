@@ -1,5 +1,5 @@
-//! The dataplane beyond the host of Calico's files: both IP versions, what the kernel refuses, what it cannot do, and what
-//! costs nothing.
+//! The dataplane beyond the host of Calico's files: both IP versions, refusals of the kernel, unsupported features, and
+//! the cost of idling.
 
 use crate::lab::{Lab, Listener, config, messages, route, settings, workload_id, workloads};
 use felix_config::{Config, Interval};
@@ -105,14 +105,14 @@ fn both_ip_versions_side_by_side() {
         for chain in ["cali-tw-cali00000000001", "cali-pri-kns.shop", "cali-INPUT"] {
             assert!(rules.contains(chain), "{chain}: {rules}");
         }
-        // What was written is recognised: it is read every second, and nothing is written again.
+        // Written state is recognised: it is read every second, and nothing is written again.
         let events = lab.host.shell("timeout 4 ip monitor route | grep -v 'table local' || true");
         assert_eq!(events, "");
         assert!(lab.stop().is_ok());
     }
 }
 
-/// A rule about a set that is not there: the rule is closed, its endpoint is in error until the set comes.
+/// A rule about a missing set: the rule is closed, and its endpoint is in error until the set appears.
 #[test]
 fn an_endpoint_with_a_refused_rule_is_in_error_until_it_is_not() {
     for backend in [Backend::Iptables, Backend::Nftables] {
@@ -140,9 +140,10 @@ fn an_endpoint_with_a_refused_rule_is_in_error_until_it_is_not() {
     }
 }
 
-/// This kernel may lack IP in IP: that is said, and everything else works. Where it has it, the device is made.
+/// This kernel may lack IP in IP: that is reported, and everything else works. Where it is supported, the device is
+/// created.
 #[test]
-fn ip_in_ip_as_far_as_the_kernel_can() {
+fn ip_in_ip_as_far_as_the_kernel_supports_it() {
     let mut lab = Lab::new();
     let config = Config {
         ipip_tunnel_addr: Some([10, 67, 1, 0].into()),
@@ -176,12 +177,12 @@ fn ip_in_ip_as_far_as_the_kernel_can() {
         });
         assert!(lab.host.shell("ip addr show tunl0").contains("10.67.1.0/32"));
     }
-    assert!(lab.host.try_shell("ip link show vxlan.calico", "").is_err(), "nobody asked for VXLAN");
+    assert!(lab.host.try_shell("ip link show vxlan.calico", "").is_err(), "VXLAN is not needed");
     assert!(lab.stop().is_ok());
 }
 
 #[test]
-fn tunnel_devices_that_nobody_needs_any_more_go() {
+fn tunnel_devices_that_are_no_longer_needed_are_removed() {
     let mut lab = Lab::new();
     lab.host.shell("ip link add vxlan.calico type vxlan id 4096 dstport 4789 dev eth0 local 10.65.0.1");
     lab.start_with(settings(config(Backend::Nftables), Encapsulation::default(), &lab.metrics));
@@ -192,7 +193,7 @@ fn tunnel_devices_that_nobody_needs_any_more_go() {
     assert!(lab.stop().is_ok());
 }
 
-/// How often the threads of this process with this name went to sleep by themselves.
+/// How often the threads of this process with this name went to sleep voluntarily.
 fn sleeps(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("tasks");
     let one = |path: std::path::PathBuf| {
@@ -204,13 +205,13 @@ fn sleeps(name: &str) -> u64 {
     tasks.filter_map(|task| one(task.ok()?.path())).sum()
 }
 
-/// In a process of its own, because the threads of other tests have the same names.
+/// In a separate process, because the threads of other tests have the same names.
 #[test]
-fn idle_is_asleep() {
+fn an_idle_loop_sleeps() {
     const ASKED: &str = "TORTIE_TEST_IDLE";
     if std::env::var_os(ASKED).is_none() {
         let program = std::env::current_exe().expect("this program");
-        let arguments = ["--exact", "loop_cases::idle_is_asleep", "--nocapture"];
+        let arguments = ["--exact", "loop_cases::an_idle_loop_sleeps", "--nocapture"];
         let output =
             std::process::Command::new(program).args(arguments).env(ASKED, "1").output().expect("it runs");
         let words =
@@ -224,7 +225,7 @@ fn idle_is_asleep() {
     lab.send(vec![ToDataplane::InSync]);
     lab.wait_for("workload up", status(3, "up"));
     lab.wait_to_see("bridge fdb show dev vxlan.calico", |seen| seen.contains("66:40:24:34:76:fc"));
-    // Routers are looked for on new interfaces for a few seconds, by the kernel itself.
+    // For a few seconds the kernel itself looks for routers on new interfaces.
     let mut quiet = 0;
     for _ in 0..60 {
         let before = sleeps("dataplane");
@@ -239,9 +240,9 @@ fn idle_is_asleep() {
     panic!("it wakes up although nothing happens");
 }
 
-/// Many endpoints at once and one more: the one costs little.
+/// Many endpoints at once and then one more, which must cost little.
 #[test]
-fn one_endpoint_more_is_one_small_change() {
+fn one_more_endpoint_is_one_small_change() {
     let mut lab = Lab::new();
     lab.start(config(Backend::Nftables));
     let mut all = messages(Backend::Nftables);
@@ -260,7 +261,7 @@ fn one_endpoint_more_is_one_small_change() {
     lab.wait_for("the last one is reported", status(1199, "down"));
     lab.wait_for("in sync", |report| *report == FromDataplane::InSync);
     let listener = Listener::new(&lab.host, &["nft", "monitor"]);
-    // A table of nobody shows that it listens, and later that it has heard everything.
+    // Creating an unrelated table shows that the listener works, and later that it has received everything.
     let mark = |name: &str| {
         eventually("the listener hears a new table", || {
             lab.host.shell(&format!("nft add table ip {name}; nft delete table ip {name}"));
@@ -280,13 +281,13 @@ fn one_endpoint_more_is_one_small_change() {
         })
         .collect();
     assert!(seen.contains("filter-cali-tw-calix00200"), "{seen}");
-    // Two chains with their rules, two entries, and the chain about ARP with its entry.
+    // Two chains with their rules, two entries, and the ARP chain with its entry.
     assert!(changes.len() < 60, "{} changes: {seen}", changes.len());
     assert!(!changes.iter().any(|line| line.contains("calix00199")), "{seen}");
     assert!(lab.stop().is_ok());
 }
 
-/// A set of a kind that nobody can fill is no reason for the others to wait.
+/// A set whose members cannot be used does not delay the others.
 #[test]
 fn members_that_do_not_fit_are_left_out() {
     let mut lab = Lab::new();
@@ -344,7 +345,8 @@ fn where_kube_proxy_uses_ipvs_packets_are_marked_by_endpoint() {
     assert!(lab.stop().is_ok());
 }
 
-/// The flow table covers devices that are up, as they come and go; a workload that speaks BGP has an address to speak to.
+/// The flow table covers devices that are up, as they appear and disappear; a workload that speaks BGP has an address
+/// to peer with.
 #[test]
 fn flow_tables_and_bgp_with_workloads() {
     let mut lab = Lab::new();
@@ -395,7 +397,8 @@ fn flow_tables_and_bgp_with_workloads() {
     assert!(lab.stop().is_ok());
 }
 
-/// Policies that no endpoint of the host has: one that every node is to have all the same, and one that is not.
+/// Policies that no endpoint of the host has: one that every node must have all the same, and one that need not be
+/// there.
 #[test]
 fn a_policy_that_every_node_needs_is_there_before_any_endpoint_has_it() {
     for backend in [Backend::Iptables, Backend::Nftables] {

@@ -1,5 +1,5 @@
-//! Integration tests of `dataplane`: the whole loop over real kernels, each in a network namespace of its own; what was
-//! programmed is read back with the tools of the trade.
+//! Integration tests of `dataplane`: the whole loop over real kernels, each in a network namespace of its own. The
+//! programmed state is read back with the usual tools.
 
 mod lab;
 mod leftovers;
@@ -16,7 +16,7 @@ mod captured;
 #[path = "../../../netfilter/tests/it/host.rs"]
 mod host;
 
-// The same host that the rules are tested with: what Calico's Felix programmed for it is known.
+// The host that the rules are tested with, whose rules by Calico's Felix are known.
 #[expect(dead_code, reason = "tests of the rules use all of it")]
 #[path = "../../../rules/tests/it/shop.rs"]
 mod shop;

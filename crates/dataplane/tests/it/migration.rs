@@ -1,4 +1,5 @@
-//! A virtual machine moves to a host: its route is there as soon as it announces itself, and nobody listens longer than needed.
+//! A virtual machine moves to a host: its route exists as soon as it announces itself, and listening ends as soon as
+//! possible.
 
 use crate::lab::{Lab, config, messages, workload_id, workloads};
 use felix_config::{Config, Interval};
@@ -22,7 +23,7 @@ fn numbered(number: usize, role: LiveMigrationRole) -> ToDataplane {
     ToDataplane::WorkloadEndpointUpdate(workload_id(number), Box::new(endpoint))
 }
 
-/// How many sockets listen to frames: the first line is the heading.
+/// Checks how many sockets listen to frames: the first line is the heading.
 fn listeners(lab: &Lab, count: usize) {
     lab.wait_to_see("cat /proc/net/packet", |seen| seen.lines().count() == count + 1);
 }
@@ -51,7 +52,7 @@ fn a_machine_that_announces_itself_is_reached_at_once() {
     lab.wait_to_see(ROUTE, |seen| seen.contains("dev cali00000000001"));
     listeners(&lab, 0);
 
-    // It will come, and until then has no route, whatever else is heard.
+    // It will arrive, and until then has no route, whatever other frames are received.
     lab.send(vec![machine(LiveMigrationRole::Target)]);
     lab.wait_to_see(ROUTE, str::is_empty);
     listeners(&lab, 2);
@@ -67,7 +68,7 @@ fn a_machine_that_announces_itself_is_reached_at_once() {
         *report == FromDataplane::MachineArrived { id: workload_id(1), machine: "db".into() }
     });
     listeners(&lab, 0);
-    // Another one comes later, and its migration ends: when its route has settled, this one's has had as much time.
+    // Another machine arrives later, and its migration ends: when its route has settled, so has the first one's.
     lab.send(vec![numbered(2, LiveMigrationRole::Target)]);
     lab.wait_to_see(OTHER_ROUTE, str::is_empty);
     listeners(&lab, 2);
@@ -84,7 +85,7 @@ fn a_machine_that_announces_itself_is_reached_at_once() {
 }
 
 #[test]
-fn an_interface_that_comes_late_is_listened_to() {
+fn an_interface_that_appears_late_is_listened_to() {
     let mut lab = Lab::new();
     lab.start(config(Backend::Nftables));
     lab.host.shell("ip link del cali00000000001");
@@ -102,10 +103,10 @@ fn an_interface_that_comes_late_is_listened_to() {
     listeners(&lab, 2);
     announce(&lab, "02:00:00:00:01:01");
     lab.wait_to_see(ROUTE, |seen| seen.contains("metric 512"));
-    // The machine that is here moves on.
+    // The machine that is here moves away.
     lab.send(vec![machine(LiveMigrationRole::Source)]);
     lab.wait_to_see(ROUTE, |seen| seen.contains("dev cali00000000001") && !seen.contains("metric 512"));
-    // Another one is awaited, and the endpoint goes.
+    // Another machine is awaited, and the endpoint is removed.
     lab.send(vec![machine(LiveMigrationRole::None), machine(LiveMigrationRole::Target)]);
     listeners(&lab, 2);
     lab.send(vec![ToDataplane::WorkloadEndpointRemove(workload_id(1))]);

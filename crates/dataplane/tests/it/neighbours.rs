@@ -1,5 +1,5 @@
-//! A machine on the host's subnet and a pod whose address is in that subnet: the host answers for the pod, shows when it begins
-//! to, and packets arrive. The same for the address of a load balancer.
+//! A machine on the host's subnet and a pod whose address is in that subnet: the host answers for the pod, announces
+//! when it starts to, and packets arrive. The address of a load balancer is tested as well.
 
 use crate::host::Host;
 use crate::lab::{Lab, config, settings, workload_id};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const POD: [&str; 2] = ["10.65.0.77", "fd00:65::77"];
 const BALANCED: &str = "10.65.0.200";
-/// The hardware addresses of the host, and of nobody.
+/// The hardware addresses of the host, and of no host.
 const HOST: &str = "02:00:00:00:00:01";
 const NOBODY: &str = "02:00:00:00:00:99";
 
@@ -68,12 +68,12 @@ impl Subnet {
         Self { lab, machine, pod }
     }
 
-    /// The machine believes that an address is somewhere else.
+    /// Makes the machine believe that an address is somewhere else.
     fn mistake(&self, address: &str) {
         self.machine.shell(&format!("ip neigh replace {address} lladdr {NOBODY} nud stale dev wire0"));
     }
 
-    /// Waits until the machine knows that an address is at the host.
+    /// Waits until the machine knows that the host has an address.
     fn wait_until_known(&self, address: &str) {
         let end = std::time::Instant::now() + Duration::from_secs(30);
         loop {
@@ -86,13 +86,13 @@ impl Subnet {
         }
     }
 
-    /// What became of a question by the machine.
+    /// Whether the machine reaches an address.
     fn reaches(&self, address: &str) -> bool {
         self.machine.try_shell(&format!("busybox ping -c 1 -W 1 {address}"), "").is_ok()
     }
 
-    /// Waits until a pod answers the machine: the first answers may be lost, because the kernel makes sure for a second or two
-    /// that nobody else has the host's own address on the pod's interface, and says nothing about it until then.
+    /// Waits until a pod answers the machine. The first answers may be lost, because the kernel checks for a second or
+    /// two that no other host has the host's own address on the pod's interface, and does not advertise it until then.
     fn wait_until_reached(&self, address: &str) {
         let end = std::time::Instant::now() + Duration::from_secs(30);
         while !self.reaches(address) {
@@ -160,17 +160,17 @@ fn a_machine_on_the_subnet_reaches_a_pod() {
     let mut subnet = Subnet::new(LocalSubnetL2Reachability::PodsAndLoadBalancers, 0);
     subnet.listeners(0);
     POD.iter().for_each(|address| subnet.mistake(address));
-    // The kernel believes no change of a neighbour within a second of the last one.
+    // The kernel accepts no change of a neighbour within a second of the last one.
     std::thread::sleep(Duration::from_millis(1500));
     subnet.lab.send(vec![pod()]);
     POD.iter().for_each(|address| subnet.wait_until_known(address));
     subnet.listeners(1);
-    // IPv6 of the pod goes by the host's address on its interface.
+    // IPv6 of the pod uses the host's address on its interface.
     let gateway = subnet.lab.host.shell("cat /sys/class/net/cali00000000001/address");
     let gateway: netlink::MacAddress = gateway.trim().parse().expect("a hardware address");
     subnet.pod.shell(&format!("ip -6 route add default via {} dev pod001", gateway.link_local()));
     for address in POD {
-        // It asks, because it has forgotten.
+        // The machine sends a request, because it has no entry any more.
         subnet.machine.shell("ip neigh flush all; ip -6 neigh flush all");
         subnet.wait_until_reached(address);
         subnet.wait_until_known(address);
@@ -179,21 +179,21 @@ fn a_machine_on_the_subnet_reaches_a_pod() {
     // A load balancer's address: nothing is behind it here, and the machine learns where it is.
     subnet.lab.send(vec![ToDataplane::ServiceUpdate(service())]);
     assert!(!subnet.reaches("10.65.0.201"));
-    assert!(!subnet.machine.shell("ip neigh show 10.65.0.201").contains(HOST), "it is nobody's");
+    assert!(!subnet.machine.shell("ip neigh show 10.65.0.201").contains(HOST), "no host has it");
     let end = std::time::Instant::now() + Duration::from_secs(30);
     while !subnet.machine.shell(&format!("ip neigh show {BALANCED}")).contains(HOST) {
-        assert!(std::time::Instant::now() < end, "nobody answers for {BALANCED}");
+        assert!(std::time::Instant::now() < end, "no answer for {BALANCED}");
         let _ = subnet.reaches(BALANCED);
     }
 
-    // Others have it, and nobody is left.
+    // Nothing is left to answer for.
     let removed = ToDataplane::ServiceRemove("shop".into(), "web".into());
     subnet.lab.send(vec![removed, ToDataplane::WorkloadEndpointRemove(workload_id(1))]);
     subnet.listeners(0);
     subnet.machine.shell("ip neigh flush all; ip -6 neigh flush all");
     assert!(!POD.iter().any(|address| subnet.reaches(address)));
 
-    // It comes back while the wire is cut, and is announced when it is whole again.
+    // It returns while the link is down, and is announced when the link is up again.
     subnet.lab.host.shell("ip link set eth0 down");
     subnet.lab.send(vec![pod()]);
     subnet.lab.wait_for("workload up", |report| {
@@ -208,7 +208,7 @@ fn a_machine_on_the_subnet_reaches_a_pod() {
 }
 
 #[test]
-fn addresses_are_announced_again_and_again() {
+fn addresses_are_announced_regularly() {
     let mut subnet = Subnet::new(LocalSubnetL2Reachability::PodsAndLoadBalancers, 1);
     subnet.lab.send(vec![pod()]);
     for _ in 0..2 {
@@ -219,7 +219,7 @@ fn addresses_are_announced_again_and_again() {
 }
 
 #[test]
-fn without_being_asked_the_host_answers_only_for_itself() {
+fn by_default_the_host_answers_only_for_itself() {
     let mut subnet = Subnet::new(LocalSubnetL2Reachability::Disabled, 1);
     subnet.lab.send(vec![pod(), ToDataplane::ServiceUpdate(service())]);
     subnet.lab.wait_for("workload up", |report| {

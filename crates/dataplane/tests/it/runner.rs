@@ -1,5 +1,5 @@
-//! The whole dataplane on a real kernel: the host that Calico's files were taken on becomes what Calico made of it, stays
-//! so whatever others do, and is left as it is when the dataplane ends.
+//! The whole dataplane on a real kernel: the host of Calico's files reaches the state that Calico programmed, keeps it
+//! whatever other programs do, and is left as it is when the dataplane ends.
 
 use crate::captured::{CALICO_IPSETS, CALICO_IPTABLES, CALICO_NFT, saved};
 use crate::host::Host;
@@ -45,7 +45,7 @@ fn check_network(lab: &Lab) {
     lab.wait_to_see("bridge fdb show dev vxlan.calico", |seen| sorted(seen) == sorted(FORWARDING));
     assert_eq!(sorted(&lab.host.shell("ip rule")), sorted(RULES));
     let device = |text: &str| {
-        // The number of the device differs, and that of queues is the machine's.
+        // The number of the device differs, and the number of queues depends on the machine.
         let line = text.split_once(':').map_or("", |(_, rest)| rest).trim();
         let known = line.split(" numtxqueues").next().unwrap_or(line);
         known.replace('\\', "").split_whitespace().collect::<Vec<_>>().join(" ")
@@ -70,7 +70,7 @@ fn check_network(lab: &Lab) {
 }
 
 #[test]
-fn with_iptables_the_host_becomes_what_calico_made_of_it() {
+fn with_iptables_the_host_reaches_calicos_state() {
     let lab = running(Backend::Iptables);
     check_network(&lab);
     let calico = Host::new();
@@ -88,7 +88,7 @@ fn with_iptables_the_host_becomes_what_calico_made_of_it() {
 }
 
 #[test]
-fn with_nftables_the_host_becomes_what_calico_made_of_it() {
+fn with_nftables_the_host_reaches_calicos_state() {
     let lab = running(Backend::Nftables);
     check_network(&lab);
     let calico = Host::new();
@@ -108,7 +108,7 @@ fn endpoints_are_reported_when_their_rules_are_there() {
     for backend in [Backend::Iptables, Backend::Nftables] {
         let mut lab = Lab::new();
         lab.start(config(backend));
-        // When the second batch is counted, the loop has been all the way round with the first one.
+        // When the second batch is counted, the loop has completed a round with the first one.
         for batch in [messages(backend), vec![messages(backend).swap_remove(0)]] {
             lab.send_and_wait(batch);
         }
@@ -131,7 +131,7 @@ fn endpoints_are_reported_when_their_rules_are_there() {
         lab.wait_for("workload gone", status(2, None));
         assert!(!lab.host.shell("ip route").contains("10.66.1.2 "));
         assert!(!lab.host.shell("nft list ruleset").contains("cali-tw-cali00000000002"));
-        // It comes back on the same interface.
+        // It returns on the same interface.
         let again = Box::new(workloads(backend).swap_remove(1));
         lab.send(vec![ToDataplane::WorkloadEndpointUpdate(workload_id(2), again)]);
         lab.wait_for("workload up once more", up(2));
@@ -141,7 +141,7 @@ fn endpoints_are_reported_when_their_rules_are_there() {
 }
 
 #[test]
-fn what_others_break_is_repaired_at_once() {
+fn foreign_damage_is_repaired_at_once() {
     let mut lab = running(Backend::Nftables);
     let before = lab.host.ruleset();
     lab.host.shell("ip route del 10.66.2.0/26; ip route del 10.66.1.3; ip route del blackhole 10.66.1.0/26");
@@ -160,7 +160,7 @@ fn what_others_break_is_repaired_at_once() {
     assert!(lab.stop().is_ok());
 }
 
-/// Whoever sits at the other end of a workload's interface that no endpoint is known for must not pass for a router.
+/// The other end of a workload's interface without a known endpoint must not act as a router.
 #[test]
 fn interfaces_of_unknown_workloads_are_set_up_as_well() {
     let mut lab = running(Backend::Nftables);
@@ -177,7 +177,7 @@ fn interfaces_of_unknown_workloads_are_set_up_as_well() {
 }
 
 #[test]
-fn a_new_start_writes_nothing_and_drops_nothing() {
+fn a_restart_writes_nothing_and_drops_nothing() {
     for backend in [Backend::Iptables, Backend::Nftables] {
         let mut lab = running(backend);
         check_network(&lab);
@@ -193,7 +193,7 @@ fn a_new_start_writes_nothing_and_drops_nothing() {
         lab.send(vec![ToDataplane::InSync]);
         lab.wait_for("in sync", |report| *report == FromDataplane::InSync);
         assert_eq!(picture(&lab), before, "{backend:?}");
-        // What the calculation does not name any more goes.
+        // Objects that the calculation no longer names are removed.
         assert!(lab.stop().is_ok());
         lab.start(config(backend));
         let without = |message: &ToDataplane| !matches!(message, ToDataplane::WorkloadEndpointUpdate(id, _) if *id == workload_id(1));
@@ -206,9 +206,9 @@ fn a_new_start_writes_nothing_and_drops_nothing() {
     }
 }
 
-/// From one firewall to the other: the old one's rules and sets are gone.
+/// From one packet filter to the other: the old one's rules and sets are removed.
 #[test]
-fn the_other_firewall_is_cleaned() {
+fn the_other_packet_filter_is_cleaned() {
     let mut lab = running(Backend::Iptables);
     assert!(lab.stop().is_ok());
     lab.start(config(Backend::Nftables));
@@ -227,7 +227,7 @@ fn the_other_firewall_is_cleaned() {
 }
 
 #[test]
-fn what_only_a_new_start_can_follow_ends_the_loop() {
+fn a_change_that_needs_a_restart_ends_the_loop() {
     let mut lab = running(Backend::Iptables);
     lab.host.shell("ip link add kube-ipvs0 type veth peer name ipvs-peer");
     let ended = lab.wait_for_end().expect_err("kube-proxy changed");

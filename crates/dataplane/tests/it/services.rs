@@ -1,5 +1,5 @@
-//! Services by eBPF programs, with real packets and sockets: from workloads, from the host and from outside; while backends change,
-//! while nobody runs, and when it is over.
+//! Services by eBPF programs, with real packets and sockets: from workloads, from the host and from outside; while
+//! backends change, while Felix is not running, and after eBPF is switched off.
 
 mod limits;
 mod maglev;
@@ -41,7 +41,7 @@ fn everything() -> Vec<ToDataplane> {
     all
 }
 
-/// Everybody reaches services as it should be.
+/// Checks that services are reached from everywhere.
 fn check(node: &Node) -> Result<()> {
     let both = ["a", "b"];
     for how in ["tcp", "udp"] {
@@ -60,7 +60,7 @@ fn check(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// A page of the host.
+/// Fetches a page of the host.
 fn page(node: &Node, port: u16) -> Result<String> {
     let mut stream = node.host.run(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)))??;
     stream.set_read_timeout(Some(testkit::PATIENCE))?;
@@ -77,11 +77,11 @@ fn nat(node: &Node) -> Result<[Elements; 2]> {
     Ok([node.map("cali_v4_nat_fe3")?, node.map("cali_v4_nat_be")?])
 }
 
-/// By packets alone, as in a network that is not the machine's.
+/// By packets alone, as in a network namespace other than the machine's.
 #[test]
-fn services_are_served_to_everybody() -> Result<()> {
+fn services_are_served_to_all_clients() -> Result<()> {
     let mut node = Node::new()?;
-    // What kube-proxy left, beside what the kubelet has too.
+    // kube-proxy's leftovers, beside chains that the kubelet has too.
     node.host.feed("nft -f -", "table ip kube-proxy {\nchain services {\n}\n}\n")?;
     node.host.shell(
         "iptables-nft -t nat -N KUBE-SERVICES; iptables-nft -t nat -A OUTPUT -j KUBE-SERVICES; \
@@ -97,7 +97,7 @@ fn services_are_served_to_everybody() -> Result<()> {
     let health = page(&node, 10256)?;
     ensure!(health.starts_with("HTTP/1.1 200"), "{health}");
 
-    // Backends come and go: whoever is left answers.
+    // Backends are added and removed: the remaining ones answer.
     for round in 0..10 {
         let left = &PODS[round % 2..=round % 2];
         node.send(vec![endpoints("one", &PORTS, left)])?;
@@ -112,17 +112,17 @@ fn services_are_served_to_everybody() -> Result<()> {
     node.send(vec![endpoints("one", &PORTS, &PODS)])?;
     check(&node)?;
 
-    // The process is gone: services are served all the same.
+    // The process has ended: services are served all the same.
     let before = nat(&node)?;
     node.stop()?;
-    check(&node).context("while nobody runs")?;
-    // The next one finds everything as it wants it, whatever it finds beside.
+    check(&node).context("while Felix is not running")?;
+    // The next process finds everything as desired, whatever else it finds.
     node.start(Node::config(), everything())?;
     node.wait_until_ready()?;
     check(&node).context("after a new start")?;
     ensure!(nat(&node)? == before, "a new start changed the maps");
 
-    // Half done, as after a kill in the middle.
+    // A half-finished state, as after a kill in the middle.
     node.stop()?;
     let map = |name: &str| bpf::Map::open(&node.files.path().join("tc/globals").join(name));
     map("cali_v4_nat_fe3")?.remove(&before[0][0].0)?;
@@ -131,7 +131,7 @@ fn services_are_served_to_everybody() -> Result<()> {
     testkit::eventually("the maps to be whole", || nat(&node).is_ok_and(|now| now == before))?;
     check(&node).context("after a kill")?;
 
-    // Netfilter serves again, or nobody: nothing is left.
+    // With netfilter serving again, or nothing, no leftovers remain.
     node.stop()?;
     node.start(Config { bpf_enabled: false, ..Node::config() }, Vec::new())?;
     testkit::eventually("devices, routes and pins to go", || {
@@ -143,7 +143,7 @@ fn services_are_served_to_everybody() -> Result<()> {
     Ok(())
 }
 
-/// The same with IPv6, beside IPv4.
+/// Services with IPv6, beside IPv4.
 #[test]
 fn services_of_ipv6_are_served() -> Result<()> {
     let mut node = Node::new()?;
@@ -165,16 +165,16 @@ fn services_of_ipv6_are_served() -> Result<()> {
     Ok(())
 }
 
-/// Puts endpoints onto another node.
+/// Moves endpoints to another node.
 fn elsewhere(message: ToDataplane) -> ToDataplane {
     let ToDataplane::EndpointSliceObject(name, Some(mut slice)) = message else { return message };
     slice.spec.0.endpoints.iter_mut().for_each(|endpoint| endpoint.node_name = Some("n2".into()));
     ToDataplane::EndpointSliceObject(name, Some(slice))
 }
 
-/// A workload's egress policy is about backends: nothing says the service's address.
+/// A workload's egress policy applies to backends: the service's address is irrelevant.
 #[test]
-fn policy_is_about_backends() -> Result<()> {
+fn policy_applies_to_backends() -> Result<()> {
     let mut node = Node::new()?;
     let mut all = everything();
     all.push(endpoints("one", &PORTS, &PODS[1..]));
@@ -203,7 +203,7 @@ fn policy_is_about_backends() -> Result<()> {
     for how in ["tcp", "udp"] {
         wait(&node.pods[0], how, (SERVICE, 80), &["b"]).context("only the backend is allowed")?;
     }
-    // Netfilter has no chain of policy left.
+    // Netfilter has no policy chains left.
     let is_bare = |rules: &str| {
         !rules.contains("cali-translated")
             && !rules.contains("chain filter-cali-po-")
@@ -216,9 +216,9 @@ fn policy_is_about_backends() -> Result<()> {
     Ok(())
 }
 
-/// Source ranges, traffic policies and affinity hold.
+/// Source ranges, traffic policies and affinity are honoured.
 #[test]
-fn services_are_as_their_owners_want_them() -> Result<()> {
+fn service_settings_are_honoured() -> Result<()> {
     let mut node = Node::new()?;
     let local = json!({"externalTrafficPolicy": "Local"});
     let both = [("TCP", 80, 30090), ("UDP", 80, 30090)];
@@ -236,14 +236,14 @@ fn services_are_as_their_owners_want_them() -> Result<()> {
         wait(&node.host, how, ([10, 96, 1, 1], 80), &["client"])
             .context("the host to a backend elsewhere")?;
     }
-    // No endpoint of this node: outside it is not served here.
+    // No endpoint on this node: it is not served here from outside.
     wait(&node.client, "tcp", (NODE, 30090), &["ConnectionRefused"])?;
     wait(&node.pods[0], "tcp", ([10, 96, 1, 2], 80), &["a", "b"])?;
     let first = ask(&node.pods[0], "tcp", ([10, 96, 1, 2], 80))?;
     for _ in 0..10 {
         ensure!(ask(&node.pods[0], "tcp", ([10, 96, 1, 2], 80))? == first, "a client leaves its backend");
     }
-    // The client is in no range of the external address, and in that of the cluster's.
+    // The client is in no source range of the external address, but in that of the cluster's.
     node.client.batch("route add 203.0.113.7/32 via 192.0.2.1\nroute add 10.96.0.0/16 via 192.0.2.1")?;
     wait(&node.client, "tcp", ([10, 96, 1, 3], 80), &["a", "b"])?;
     wait(&node.client, "tcp", ([203, 0, 113, 7], 80), &["TimedOut", "WouldBlock"])?;
@@ -255,9 +255,9 @@ fn services_are_as_their_owners_want_them() -> Result<()> {
     Ok(())
 }
 
-/// A flow of UDP that never ends leaves a backend that is gone.
+/// A UDP flow that never ends leaves a removed backend.
 #[test]
-fn flows_of_udp_leave_backends_that_are_gone() -> Result<()> {
+fn udp_flows_leave_removed_backends() -> Result<()> {
     let mut node = Node::new()?;
     let mut all = everything();
     all.push(endpoints("one", &PORTS, &PODS[..1]));
@@ -276,7 +276,7 @@ fn flows_of_udp_leave_backends_that_are_gone() -> Result<()> {
     testkit::eventually("the other backend", || says("b"))
 }
 
-/// Sockets of a control group get backends, of TCP only or of both; and not any more when they should not.
+/// Sockets of a control group choose backends, of TCP only or of both protocols, and no longer once this is disabled.
 #[test]
 fn sockets_get_backends_themselves() -> Result<()> {
     let mut node = Node::new()?;
@@ -292,7 +292,7 @@ fn sockets_get_backends_themselves() -> Result<()> {
         ipv6_support: true,
         ..Node::config()
     };
-    // A service of TCP alone has no route in this mode: what reaches it is a socket's doing.
+    // A TCP-only service has no route in this mode: only a socket can reach it.
     let mut all = everything();
     all.extend(service("tcp", [10, 96, 2, 1], &[("TCP", 80, 0)], &json!({})));
     all.push(endpoints("tcp", &[("TCP", 80, 0)], &PODS));
@@ -339,7 +339,7 @@ fn sockets_get_backends_themselves() -> Result<()> {
     Ok(())
 }
 
-/// A control group goes with the test.
+/// A control group that is removed with the test.
 struct Removed(std::path::PathBuf);
 
 impl Drop for Removed {

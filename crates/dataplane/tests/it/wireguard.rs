@@ -1,4 +1,4 @@
-//! WireGuard on real kernels: this machine's, which may have none, and a guest's, which has it for both IP versions.
+//! WireGuard on real kernels: this machine's, which may lack it, and a guest's, which supports it for both IP versions.
 
 use crate::lab::{Lab, config, messages};
 use felix_config::Config;
@@ -40,7 +40,7 @@ fn a_kernel_without_it_has_everything_else() {
     lab.start(Config { wireguard_enabled: true, ..config(Backend::Nftables) });
     lab.send(messages(Backend::Nftables));
     lab.send(vec![ToDataplane::InSync]);
-    // An empty key tells others not to encrypt to us; a real one that they may.
+    // An empty key tells other nodes not to encrypt to us, a real one that they may.
     lab.wait_for("the key", |report| is_key(report, false, |key| key.is_empty() != has_it));
     lab.wait_for("in sync", |report| *report == FromDataplane::InSync);
     assert_eq!(lab.host.shell("ip rule").contains("lookup 1\n"), has_it);
@@ -124,12 +124,12 @@ fn both_versions() {
     assert_eq!(v4.peers[&key(1)].endpoint, "10.65.0.7:51820".parse().ok());
     assert_eq!(v6.peers[&key(2)].endpoint, "[fd65::7]:51821".parse().ok());
     assert_eq!(v6.peers[&key(2)].allowed, ["fd99::/122".parse().expect("a network")].into());
-    // Figures are read by whoever asks, in its own namespace.
+    // Figures are read in the caller's namespace.
     let metrics = lab.metrics.clone();
     let page = lab.host.run(move || metrics.page());
     assert!(page.contains("wireguard_meta{hostname="), "{page}");
 
-    // The next one finds WireGuard switched off.
+    // The next process finds WireGuard disabled.
     lab.stop().expect("an end");
     let off = Config { wireguard_enabled: false, wireguard_enabled_v6: false, ..on };
     lab.start(off);

@@ -1,4 +1,5 @@
-//! Images as manifests start them: by arguments alone, not as root, in an empty root, finding names by `/etc/hosts` and by DNS.
+//! Images as manifests start them: with arguments only, not as root, in an empty root, resolving names with
+//! `/etc/hosts` and DNS.
 
 use crate::bed::{Bed, items};
 use crate::control_plane::SERVER_NAME;
@@ -16,11 +17,11 @@ struct Once {
     image: &'static str,
     arguments: Vec<&'static str>,
     environment: Vec<(&'static str, &'static str)>,
-    /// What else its specification has.
+    /// Further fields of its specification.
     more: Value,
 }
 
-/// Runs one pod of each kind; what they said is what was wanted.
+/// Runs one pod of each kind, and checks their output.
 pub(super) fn run(bed: &mut Bed) -> Result<String> {
     let address = bed.plane.families.api();
     let server = NameServer::start(bed.plane.namespace(), address, SERVER_NAME)?;
@@ -62,15 +63,15 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
     ];
     let pods: &[Once] = &pods;
     let account = account(bed)?;
-    // The last one polls for ever: it is only started.
+    // The last one polls forever: it is only started.
     for pod in &pods[..3] {
         let said = once(bed, pod, &account)?;
         for node in &bed.nodes {
             ensure!(said.contains(&node.name), "{} did not list {}: {said}", pod.name, node.name);
         }
     }
-    ensure!(server.questions() > 0, "nobody asked the name server");
-    // Images that no manifest here starts by their own name.
+    ensure!(server.questions() > 0, "the name server received no query");
+    // Images that no manifest here starts under their own name.
     let silent = [
         ("old-apiserver", "apiserver"),
         ("old-webhooks", "webhooks"),
@@ -92,7 +93,7 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
     Ok(format!("{} pods", pods.len() + silent.len()))
 }
 
-/// The account of the node's pods, which manifests name differently.
+/// The account of the node's pods, whose name depends on the manifest.
 fn account(bed: &Bed) -> Result<String> {
     let sets = bed.plane.get(&["daemonsets", "-n", NAMESPACE])?;
     let account =
@@ -123,7 +124,7 @@ fn manifest(pod: &Once, account: &str) -> Value {
     object
 }
 
-/// Runs a pod to its end, which must be a good one; what it said.
+/// Runs a pod to its end, which must be successful; returns its log.
 fn once(bed: &Bed, pod: &Once, account: &str) -> Result<String> {
     bed.apply(&[manifest(pod, account)])?;
     let outcome = until(&format!("pod {} to end", pod.name), || {

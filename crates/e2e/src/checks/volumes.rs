@@ -1,5 +1,5 @@
-//! Volumes that lead from a pod to Felix: the CSI driver and its registrar as Calico's csi-driver.yaml has them, the FlexVolume
-//! driver as Calico's node has it, and a pod on each node with a volume of either kind. Felix opens a socket in both.
+//! Volumes that connect a pod to Felix: the CSI driver and its registrar as in Calico's csi-driver.yaml, the FlexVolume
+//! driver as in Calico's node, and a pod on each node with a volume of either kind. Felix opens a socket in both.
 
 use crate::bed::{Bed, items, name};
 use crate::images::BUSYBOX;
@@ -8,7 +8,7 @@ use crate::waiting::until;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-/// Where Calico's manifest puts the drivers, and pods with volumes here.
+/// The namespace of the drivers, as in Calico's manifest, and of pods with volumes here.
 const SYSTEM: &str = "calico-system";
 const PODS: &str = "e2e-volumes";
 const DRIVER: &str = "csi.tigera.io";
@@ -36,7 +36,7 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
     for node in &names {
         sockets(bed, node)?;
     }
-    // Drivers that are killed and come back find what they made.
+    // Drivers that are killed and restarted find what they created.
     bed.plane.kubectl(&[
         "delete",
         "pods",
@@ -72,7 +72,7 @@ pub(super) fn run(bed: &mut Bed) -> Result<String> {
     Ok(format!("{} pods with a volume of either kind", names.len()))
 }
 
-/// Has Felix open sockets, and leaves its other settings as they are.
+/// Makes Felix open sockets; its other settings are kept.
 fn serve_sockets(bed: &Bed) -> Result<()> {
     let kind = bed.kind("felixconfigurations")?;
     let spec = json!({"policySyncPathPrefix": "/var/run/nodeagent"});
@@ -84,7 +84,7 @@ fn serve_sockets(bed: &Bed) -> Result<()> {
     bed.apply(&[json!({"apiVersion": group, "kind": "FelixConfiguration", "metadata": {"name": "default"}, "spec": spec})])
 }
 
-/// Waits until every kubelet has the driver, or none.
+/// Waits until every kubelet knows the driver, or none does.
 fn registered(bed: &Bed, wanted: bool) -> Result<()> {
     until("kubelets to take the driver", || -> Result<()> {
         let nodes = bed.plane.get(&["csinodes"])?;
@@ -101,7 +101,7 @@ fn registered(bed: &Bed, wanted: bool) -> Result<()> {
     })
 }
 
-/// Waits until a pod, which is not root, sees a socket in both volumes, and may write to it.
+/// Waits until a pod that is not root finds a socket in both volumes, and may write to it.
 fn sockets(bed: &Bed, node: &str) -> Result<()> {
     let script = "test -S /csi/nodeagent/socket && test -w /csi/nodeagent/socket && test -S /flex/nodeagent/socket && \
                   ! echo x >/csi/file && id -u";
@@ -124,7 +124,7 @@ fn csi_driver() -> Value {
         "spec": {"podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"]}})
 }
 
-/// As Calico's manifests up to v3.32 have it: images that know what they are, and arguments alone.
+/// Like Calico's manifests up to v3.32: images with their own entry points, and only arguments.
 fn daemon_set() -> Value {
     let node = json!({"name": "KUBE_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
     let socket = json!({"name": "socket-dir", "mountPath": "/csi"});
@@ -165,7 +165,7 @@ fn installer_name(node: &str) -> String {
     format!("flexvol-driver-{node}")
 }
 
-/// As the container that comes before Calico's node.
+/// Like the init container of Calico's node.
 fn installer(node: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": installer_name(node), "namespace": SYSTEM},
         "spec": {"nodeName": node, "restartPolicy": "Never", "hostNetwork": true,

@@ -1,9 +1,9 @@
-//! Which of Kubernetes' own tests do not fit the bed, and why: parts of their names.
+//! The tests of Kubernetes' own that cannot run on the bed, and why: by parts of their names.
 
 use crate::families::Families;
 use crate::settings::Proxy;
 
-/// What does not exist here.
+/// Features that do not exist here.
 const MISSING: [(&str, &str); 14] = [
     ("SCTP", "SCTP is a module of the kernel, which the tests load through another image"),
     ("Windows", "nodes are Linux"),
@@ -21,13 +21,13 @@ const MISSING: [(&str, &str); 14] = [
     ("invalid conntrack state bug", "it needs the image regression-issue-74839"),
 ];
 
-/// What needs pods with addresses of both versions.
+/// Marks tests that need pods with addresses of both versions.
 const BOTH: &str = "[Feature:IPv6DualStack]";
 
-/// What asks kube-proxy itself.
+/// Marks tests that query kube-proxy itself.
 const PROXY: [&str; 2] = ["kube-proxy", "KubeProxy"];
 
-/// Why a test of this name does not fit; none if it does.
+/// The reason why a test with this name cannot run; `None` if it can.
 pub(crate) fn why_missing(name: &str, families: Families, proxy: Proxy) -> Option<&'static str> {
     if proxy == Proxy::None && PROXY.iter().any(|part| name.contains(part)) {
         return Some("kube-proxy does not run");

@@ -1,19 +1,19 @@
-//! What became of Kubernetes' own tests, read from their report in JUnit's format. Pure.
+//! The outcomes of Kubernetes' own tests, read from their report in JUnit's format. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What became of a test.
+/// The outcome of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Passed {
         seconds: f64,
     },
-    /// The test looked at the cluster and left.
+    /// The test inspected the cluster and skipped itself.
     Skipped {
         why: String,
     },
-    /// It failed, or never came to its end.
+    /// It failed, or never ended.
     Failed,
 }
 
@@ -27,13 +27,13 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The names of a report of a run that only listed what it would run.
+/// The names in a report of a run that only listed its tests.
 pub(crate) fn names_of(report: &str) -> Vec<String> {
     let passed = |(name, outcome)| matches!(outcome, Outcome::Passed { .. }).then_some(name);
     outcomes_of(report).into_iter().filter_map(passed).collect()
 }
 
-/// Every test of a report by its name; those that were not chosen are among those that skipped themselves.
+/// Every test in a report by name; tests that were not selected are among those that skipped themselves.
 pub(crate) fn outcomes_of(report: &str) -> BTreeMap<String, Outcome> {
     let mut found = BTreeMap::new();
     for case in report.split("<testcase ").skip(1) {
@@ -41,7 +41,7 @@ pub(crate) fn outcomes_of(report: &str) -> BTreeMap<String, Outcome> {
         let Some(name) =
             attribute(head, "name").and_then(|name| Some(name.strip_prefix("[It] ")?.to_owned()))
         else {
-            // What runs before and after all tests.
+            // Set-up and tear-down of all tests.
             continue;
         };
         let outcome = match attribute(head, "status").as_deref() {
@@ -63,7 +63,7 @@ pub(crate) fn outcomes_of(report: &str) -> BTreeMap<String, Outcome> {
     found
 }
 
-/// The value of an attribute, as it was before it was written into the report.
+/// The value of an attribute, unescaped.
 fn attribute(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("{name}=\""))?;
     let value = rest.split('"').next()?;

@@ -1,11 +1,12 @@
-//! `curl`: one question by HTTP, the body as the answer. It refuses HTTPS, and takes no notice of the interface to ask from.
+//! `curl`: one HTTP request, printing the body of the answer. Rejects HTTPS, and ignores the interface option.
 
 use super::{complain, find};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Codes that tests look at, as curl's own: no such option or place, no such name, not connected, too late, an empty answer.
+/// Exit codes that tests check, the same as curl's: bad option or URL, unknown host, not connected, timeout, empty
+/// answer.
 const USAGE: u8 = 2;
 const UNKNOWN_HOST: u8 = 6;
 const NOT_CONNECTED: u8 = 7;
@@ -19,11 +20,11 @@ struct Options {
     path: String,
     method: String,
     headers: Vec<String>,
-    /// The body is not shown.
+    /// Do not print the body.
     is_quiet: bool,
-    /// What stands before the body is shown, too.
+    /// Print the header, too.
     has_head: bool,
-    /// What is said afterwards.
+    /// The format of the text to print afterwards.
     format: String,
     connect: Duration,
     whole: Duration,
@@ -40,14 +41,14 @@ pub(super) fn run(arguments: &[String]) -> u8 {
     }
 }
 
-/// The words of `wget` as those of `curl`: busybox' own falls over its resolver.
+/// Converts the arguments of `wget` to those of `curl`: busybox' own wget crashes in its resolver.
 pub(super) fn of_wget(arguments: &[String]) -> Vec<String> {
     let mut words = arguments.iter();
     let mut found = Vec::new();
     while let Some(word) = words.next() {
         match word.as_str() {
             "-q" => {}
-            // Standard output is the only file.
+            // Standard output is the only supported file.
             "-O" | "-qO" => drop(words.next()),
             "-qO-" | "-O-" => {}
             "-T" => found.extend(["--max-time".to_owned(), words.next().cloned().unwrap_or_default()]),
@@ -72,7 +73,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             text.trim_end_matches('s')
                 .parse::<f64>()
                 .map(Duration::from_secs_f64)
-                .map_err(|_| format!("{text} is no time"))
+                .map_err(|_| format!("{text} is not a time"))
         };
         match word.as_str() {
             "--connect-timeout" => connect = time(value()?)?,
@@ -99,10 +100,10 @@ fn read(arguments: &[String]) -> Result<Options, String> {
         return Err(format!("protocol {scheme:?} is not supported"));
     }
     let (authority, path) = rest.find('/').map_or((rest, "/"), |at| (&rest[..at], &rest[at..]));
-    // A colon inside brackets belongs to the address.
+    // A colon inside brackets is part of the address.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => {
-            (host, port.parse().map_err(|_| format!("{port} is no port"))?)
+            (host, port.parse().map_err(|_| format!("{port} is not a port"))?)
         }
         _ => (authority, 80),
     };
@@ -121,7 +122,7 @@ fn ask(options: &Options) -> Result<Vec<u8>, (u8, String)> {
         })?;
     let failed = |error: std::io::Error| (TIMED_OUT, error.to_string());
     stream.set_read_timeout(Some(options.whole)).map_err(failed)?;
-    // The older version: its answers are not cut into pieces.
+    // HTTP/1.0: its answers are not chunked.
     let headers: String = options.headers.iter().map(|header| format!("{header}\r\n")).collect();
     write!(stream, "{} {} HTTP/1.0\r\nHost: {host}:{port}\r\n{headers}\r\n", options.method, options.path)
         .map_err(failed)?;
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_taken_apart() {
+    fn urls_are_parsed() {
         for (place, host, port, path) in [
             ("http://[fd00::1]:8080/hostname", "[fd00::1]", 8080, "/hostname"),
             ("[fd00::1]", "[fd00::1]", 80, "/"),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked() {
+    fn a_request_is_sent_to_a_server() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let place = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `dig`: one question to a name server, with the search list where asked, over UDP or TCP.
+//! `dig`: one query to a name server, with the search list on request, over UDP or TCP.
 
 use super::complain;
 use super::message::{Kind, question, records};
@@ -19,12 +19,12 @@ struct Options {
     searches: bool,
 }
 
-/// What a pod's `/etc/resolv.conf` says.
+/// The contents of a pod's `/etc/resolv.conf`.
 #[derive(Debug, PartialEq, Eq)]
 struct Configuration {
     servers: Vec<IpAddr>,
     search: Vec<String>,
-    /// Names with fewer dots are tried in the search list first.
+    /// Names with fewer dots are first tried with the search list.
     dots: usize,
 }
 
@@ -76,7 +76,7 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             other if other.starts_with(['+', '-']) => return Err(format!("unknown option {other}")),
             other => {
                 if let Some(server) = other.strip_prefix('@') {
-                    options.server = Some(server.parse().map_err(|_| format!("{server} is no address"))?);
+                    options.server = Some(server.parse().map_err(|_| format!("{server} is not an address"))?);
                 } else if let Some(kind) = Kind::read(other) {
                     options.kind = kind;
                 } else {
@@ -105,7 +105,7 @@ fn configuration(text: &str) -> Configuration {
     found
 }
 
-/// The names to ask for, in their order.
+/// The names to query, in order.
 fn names(options: &Options, configuration: &Configuration) -> Vec<String> {
     let own = options.name.trim_end_matches('.').to_owned();
     if !options.searches || options.name.ends_with('.') {
@@ -119,7 +119,7 @@ fn names(options: &Options, configuration: &Configuration) -> Vec<String> {
 }
 
 fn ask(server: IpAddr, name: &str, options: &Options) -> Result<Vec<super::message::Record>, String> {
-    let asked = question(name, options.kind).ok_or_else(|| format!("{name} is no name"))?;
+    let asked = question(name, options.kind).ok_or_else(|| format!("{name} is not a valid name"))?;
     let answer = if options.is_tcp { by_tcp(server, &asked) } else { by_udp(server, &asked) };
     let answer = answer.map_err(|error| error.to_string())?;
     records(&answer).ok_or_else(|| "an answer that cannot be read".to_owned())
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn short_names_are_searched_for_first() {
+    fn short_names_use_the_search_list_first() {
         let configuration =
             configuration("search a.svc.test svc.test\nnameserver 10.96.0.10\noptions ndots:5\n");
         assert_eq!(configuration.servers.len(), 1);

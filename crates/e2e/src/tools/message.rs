@@ -1,14 +1,14 @@
-//! Messages between a name server and who asks it: one question out, its answers back. Pure; it refuses what it cannot read.
+//! DNS messages: one query out, its answers back. Pure; rejects what it cannot parse.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Where the first question begins.
+/// The offset of the first query.
 const HEADER: usize = 12;
-/// Names may refer to earlier ones, but no name has more parts than this.
+/// Names may refer to earlier ones, but no name has more labels than this.
 const LONGEST: usize = 128;
 
-/// What is asked for.
+/// The type of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     A,
@@ -55,9 +55,9 @@ pub(super) struct Record {
     pub(super) value: String,
 }
 
-/// A message that asks; none for what is not a name.
+/// A query message; `None` if the name is not valid.
 pub(super) fn question(name: &str, kind: Kind) -> Option<Vec<u8>> {
-    // Answers are matched by their socket, so that any identifier does; recursion is wanted.
+    // Answers are matched by their socket, so any identifier will do; recursion is desired.
     let mut message = vec![0x74, 0x6f, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for part in name.split('.') {
         let length = u8::try_from(part.len()).ok().filter(|length| (1..64).contains(length))?;
@@ -70,7 +70,7 @@ pub(super) fn question(name: &str, kind: Kind) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The answers of a message, of the kinds that are known here; none if it cannot be read.
+/// The answers in a message, of the known types; `None` if it cannot be parsed.
 pub(super) fn records(message: &[u8]) -> Option<Vec<Record>> {
     let (questions, answers) = (word(message, 4)?, word(message, 6)?);
     let mut at = HEADER;
@@ -110,7 +110,7 @@ fn word(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*message.get(at)?, *message.get(at + 1)?]))
 }
 
-/// A name, and where what follows it begins.
+/// A name, and the offset after it.
 fn name(message: &[u8], start: usize) -> Option<(String, usize)> {
     let (mut at, mut end, mut parts) = (start, None, Vec::new());
     for _ in 0..LONGEST {
@@ -135,10 +135,10 @@ mod tests {
     use super::{Kind, question, records};
 
     #[test]
-    fn answers_are_read_and_nonsense_is_refused() {
+    fn answers_are_parsed_and_invalid_messages_rejected() {
         let mut message = question("web.test", Kind::A).unwrap();
         message[7] = 2;
-        // An alias with a name that ends as the question, then its address.
+        // An alias with a name that ends like the query's, then its address.
         message.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 30, 0, 6, 3, b'o', b'w', b'n', 0xc0, 16]);
         message.extend([0xc0, 38, 0, 1, 0, 1, 0, 0, 1, 0, 0, 4, 10, 0, 0, 9]);
         let found = records(&message).unwrap();

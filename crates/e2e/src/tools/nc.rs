@@ -1,4 +1,4 @@
-//! `nc`: standard input to a TCP or UDP server, and what it answers to standard output.
+//! `nc`: sends standard input to a TCP or UDP server, and prints what it answers.
 
 use super::{complain, find};
 use std::io::{Read as _, Write as _};
@@ -10,9 +10,9 @@ struct Options {
     host: String,
     port: u16,
     is_udp: bool,
-    /// Says that it is connected.
+    /// Report the connection.
     is_loud: bool,
-    /// Connects, and sends nothing.
+    /// Connect only, and send nothing.
     only_connects: bool,
     from_port: u16,
     wait: Duration,
@@ -55,9 +55,9 @@ fn read(arguments: &[String]) -> Result<Options, String> {
             }
         }
     }
-    let [host, port] = places.as_slice() else { return Err("a host and a port are wanted".to_owned()) };
+    let [host, port] = places.as_slice() else { return Err("expected a host and a port".to_owned()) };
     options.host = (*host).clone();
-    options.port = port.parse().map_err(|_| format!("{port} is no port"))?;
+    options.port = port.parse().map_err(|_| format!("{port} is not a port"))?;
     Ok(options)
 }
 
@@ -86,7 +86,7 @@ fn talk(options: &Options) -> std::io::Result<u8> {
         std::io::stdin().read_to_end(&mut input)?;
         socket.send(&input)?;
         let mut buffer = vec![0; 65536];
-        // Nobody says that a conversation over UDP is over: silence does.
+        // UDP has no end of a conversation: silence is taken as one.
         while let Ok(length) = socket.recv(&mut buffer) {
             show(&buffer[..length])?;
         }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn options_may_stand_together_and_anywhere() {
+    fn options_may_be_combined_and_anywhere() {
         let options = read(&words("-vz -w 5 example 80")).unwrap();
         assert_eq!((options.host.as_str(), options.port, options.wait.as_secs()), ("example", 80, 5));
         assert!(options.is_loud && options.only_connects && !options.is_udp);

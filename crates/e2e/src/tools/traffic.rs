@@ -1,12 +1,12 @@
-//! `traffic`: connections of a pod while something is changed under them, and counts of what became of them.
+//! `traffic`: connections of a pod while something changes under them, and counts of their outcomes.
 //!
 //! ```text
-//! traffic serve PORT                     answers every byte with the same byte
-//! traffic ask OPEN EVERY PLACE...        holds OPEN connections to each place and talks on them; makes a new one to each of them every EVERY ms
+//! traffic serve PORT                     echoes every byte
+//! traffic ask OPEN EVERY PLACE...        uses OPEN connections to each place; opens another one to each every EVERY ms
 //! traffic knock EVERY PLACE...           tries each place that must not answer
 //! ```
 //!
-//! Once a second it prints its counts, each line with all of them; the last line counts.
+//! Once a second it prints a line with all counts; the last line is the result.
 
 use super::complain;
 use std::io::{Read as _, Write as _};
@@ -15,25 +15,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A connection that says nothing for so long is lost, however busy the machine is.
+/// A connection that is silent for this long is lost, however busy the machine is.
 const LOST: Duration = Duration::from_secs(15);
-/// A first packet that is lost is sent again after a second: what takes this long had one, or a busy machine.
+/// A lost first packet is resent after a second: a connection that takes this long lost one, or the machine is busy.
 const SLOW: Duration = Duration::from_millis(900);
-/// What must not answer gets this long to do so.
+/// How long a place that must not answer gets to do so.
 const REFUSED: Duration = Duration::from_millis(500);
 /// How often an open connection is used.
 const TALK: Duration = Duration::from_millis(100);
 
-/// What became of connections.
+/// The outcomes of connections.
 #[derive(Debug, Default)]
 struct Counts {
     open: AtomicU64,
     /// Open connections that ended or went silent.
     broken: AtomicU64,
     new: AtomicU64,
-    /// New connections that never came about.
+    /// New connections that were never established.
     lost: AtomicU64,
-    /// New connections that took as long as a lost packet takes.
+    /// New connections that took as long as after a lost packet.
     slow: AtomicU64,
     knocks: AtomicU64,
     /// Knocks that were answered.
@@ -94,7 +94,7 @@ fn serve(port: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// One byte there and back.
+/// Sends one byte and waits for its echo.
 fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(b"x")?;
     stream.read_exact(&mut [0])
@@ -158,7 +158,7 @@ fn knock(every: &str, places: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Does something every so often, and says once a second what became of it.
+/// Repeats an action at this interval, and prints the counts once a second.
 fn forever(every: Duration, counts: &Arc<Counts>, mut work: impl FnMut(&Arc<Counts>)) {
     let (mut next, mut said) = (Instant::now(), Instant::now());
     loop {
@@ -168,7 +168,7 @@ fn forever(every: Duration, counts: &Arc<Counts>, mut work: impl FnMut(&Arc<Coun
             println!("{}", counts.line());
         }
         next += every;
-        // What a busy machine left out is not made up for in a burst.
+        // Intervals that a busy machine missed are not made up for in a burst.
         let now = Instant::now();
         match next.checked_duration_since(now) {
             Some(rest) => std::thread::sleep(rest),
@@ -184,7 +184,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_byte_comes_back_and_counts_are_named() {
+    fn a_byte_is_echoed_and_counts_are_printed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let place = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

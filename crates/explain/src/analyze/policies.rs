@@ -1,5 +1,5 @@
-//! Policies that select nobody, only log, hold rules for a direction they are not for, or come after another one of their
-//! tier that decides everything.
+//! Policies that select nothing, only log, contain rules for a direction they do not apply to, or follow another policy
+//! of their tier that decides everything.
 
 use super::{Finding, Severity, rules};
 use crate::report::Direction;
@@ -14,7 +14,7 @@ pub(super) fn look(world: &World<'_>, has_endpoints: bool, findings: &mut Vec<Fi
                 Severity::Warning,
                 "unreadable",
                 "spec",
-                format!("selects nobody: its {fault}"),
+                format!("selects nothing: its {fault}"),
                 "correct the selector",
             ));
         } else if has_endpoints && selected(world, policy).next().is_none() {
@@ -23,7 +23,7 @@ pub(super) fn look(world: &World<'_>, has_endpoints: bool, findings: &mut Vec<Fi
                 Severity::Note,
                 "selects-nobody",
                 "spec.selector",
-                format!("selects nobody: no endpoint has {}", policy.selection.text()),
+                format!("selects nothing: no endpoint has {}", policy.selection.text()),
                 "correct the selector, or label the endpoints",
             ));
         }
@@ -48,7 +48,7 @@ pub(super) fn look(world: &World<'_>, has_endpoints: bool, findings: &mut Vec<Fi
     }
 }
 
-/// The endpoints that a policy is for.
+/// The endpoints that a policy selects.
 fn selected<'w>(world: &'w World<'_>, policy: &'w Policy) -> impl Iterator<Item = &'w Item> {
     world.items.iter().filter(|item| {
         item.kind != ItemKind::Set
@@ -78,7 +78,7 @@ fn only_logs(world: &World<'_>, policy: &Policy, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether packets meet two policies at the same places.
+/// Whether two policies apply to packets at the same hooks.
 fn meet_alike(one: &Policy, other: &Policy) -> bool {
     one.do_not_track == other.do_not_track
         && one.pre_dnat == other.pre_dnat
@@ -126,7 +126,7 @@ fn behind_another(world: &World<'_>, policy: &Policy, findings: &mut Vec<Finding
     }
 }
 
-/// Rules of a direction that the policy's types leave out.
+/// Finds rules for a direction that the policy's types leave out.
 fn rules_without_a_type(resource: &Resource, findings: &mut Vec<Finding>) {
     let (types, ingress, egress) = match resource {
         Resource::NetworkPolicy(object) => (&object.spec.types, &object.spec.ingress, &object.spec.egress),

@@ -1,4 +1,4 @@
-//! Pools that give out no address, and why; blocks of nodes that are gone.
+//! Pools that cannot allocate an address, and why; blocks of deleted nodes.
 
 use super::{Finding, Severity};
 use crate::Cluster;
@@ -7,25 +7,25 @@ use api::{AssignmentMode, IPPoolAllowedUse, Kind, Resource};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much room pools have, as address management counts it.
+/// The use of pools, as counted by address management.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     /// By the pool's name.
     pub pools: BTreeMap<String, PoolRoom>,
     /// Blocks without a pool.
     pub orphans: Vec<IpNet>,
-    /// Blocks, each with the node that it is for.
+    /// Blocks, each with the node that owns it.
     pub blocks: Vec<(IpNet, Option<String>)>,
 }
 
-/// How much room a pool has.
+/// The use of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolRoom {
-    /// How many addresses it has.
+    /// The number of its addresses.
     pub capacity: u128,
-    /// How many are reserved.
+    /// The number of reserved addresses.
     pub reserved: u128,
-    /// How many can be given out.
+    /// The number of addresses that can be allocated.
     pub available: u128,
 }
 
@@ -45,12 +45,11 @@ pub(super) fn look(cluster: &Cluster, addresses: Option<&Addresses>, findings: &
             findings.push(Finding::of(&identity, severity, check, path, message, remedy));
         };
         if pool.spec.disabled {
-            let message = "gives out no addresses: it is disabled".to_owned();
+            let message = "allocates no addresses: it is disabled".to_owned();
             warn(Severity::Note, "pool-disabled", "spec.disabled", message, "remove `disabled`, or the pool");
         }
         if pool.spec.assignment_mode == Some(AssignmentMode::Manual) {
-            let message =
-                "gives out addresses only to those who name it: assignmentMode is Manual".to_owned();
+            let message = "allocates addresses only on explicit request: assignmentMode is Manual".to_owned();
             let remedy = "set assignmentMode to Automatic if pods should use it by themselves";
             warn(Severity::Note, "pool-manual", "spec.assignmentMode", message, remedy);
         }
@@ -81,7 +80,7 @@ pub(super) fn look(cluster: &Cluster, addresses: Option<&Addresses>, findings: &
         }
         if let Some(room) = addresses.and_then(|addresses| addresses.pools.get(&pool.metadata.name)) {
             if room.capacity > 0 && room.reserved >= room.capacity {
-                let message = "gives out no addresses: all of them are reserved".to_owned();
+                let message = "allocates no addresses: all of them are reserved".to_owned();
                 warn(Severity::Warning, "pool-reserved", "spec.cidr", message, "narrow the IPReservations");
             } else if room.available == 0 && room.capacity > 0 {
                 let message = format!("full: all of its {} addresses are in use or reserved", room.capacity);
@@ -128,7 +127,7 @@ fn blocks(addresses: &Addresses, nodes: &BTreeSet<&str>, findings: &mut Vec<Find
         });
     };
     for block in &addresses.orphans {
-        let message = "gives out no addresses: no pool holds it".to_owned();
+        let message = "allocates no addresses: no pool contains it".to_owned();
         warn(block, "block-without-pool", message, "create its pool again, or release its addresses");
     }
     for (block, node) in &addresses.blocks {
@@ -137,7 +136,7 @@ fn blocks(addresses: &Addresses, nodes: &BTreeSet<&str>, findings: &mut Vec<Find
             && !nodes.contains(node.as_str())
         {
             let message = format!("is kept for node {node}, which does not exist");
-            warn(block, "block-without-node", message, "`calicoctl ipam check` says what can be released");
+            warn(block, "block-without-node", message, "`calicoctl ipam check` shows what can be released");
         }
     }
 }

@@ -1,8 +1,7 @@
-//! Rules that never match, and rules that an earlier one of the same policy leaves nothing for.
+//! Rules that never match, and rules for which an earlier rule of the same policy leaves nothing.
 //!
-//! One rule covers another if each of its conditions is missing, or met by everything that meets the other's. Conditions are
-//! compared as they are written, except for networks and ports, so a rule that is said to be covered is; some that are, are
-//! not noticed.
+//! One rule covers another if each of its conditions is either absent, or implied by the other's. Conditions are
+//! compared as written, except for networks and ports, so a reported cover is certain, but some covers are not found.
 
 use super::{Finding, Severity, path};
 use crate::clauses::rule_text;
@@ -60,14 +59,14 @@ fn never_reached(policy: &Policy, rule: &PolicyRule, earlier: &PolicyRule) -> Fi
     Finding::of(&policy.identity, Severity::Warning, "never-reached", path(&rule.place), message, remedy)
 }
 
-/// Whether packets that a rule matches never come past an earlier one.
+/// Whether an earlier rule decides about every packet that a rule matches.
 fn leaves_nothing(earlier: &PolicyRule, rule: &PolicyRule) -> bool {
     matches!(earlier.rule.action, Action::Allow | Action::Deny | Action::Pass)
         && earlier.rule.extra.is_empty()
         && covers(&earlier.rule, &rule.rule)
 }
 
-/// Whether everything that the second rule matches, the first one does.
+/// Whether the first rule matches everything that the second one does.
 pub(super) fn covers(wide: &Rule, narrow: &Rule) -> bool {
     fn same_or_none<T: PartialEq>(wide: Option<&T>, narrow: Option<&T>) -> bool {
         wide.is_none() || wide == narrow
@@ -119,7 +118,7 @@ fn holds(wide: &Port, narrow: &Port) -> bool {
     }
 }
 
-/// Why no packet at all can meet the conditions, and what to do.
+/// Why no packet can ever meet the conditions, and the remedy.
 fn impossible(rule: &Rule) -> Option<(String, String)> {
     let never = |reason: String, remedy: &str| Some((format!("never matches: {reason}"), remedy.to_owned()));
     if let (Some(wanted), Some(unwanted)) = (&rule.protocol, &rule.not_protocol)
@@ -168,7 +167,7 @@ fn impossible(rule: &Rule) -> Option<(String, String)> {
     None
 }
 
-/// Why nobody in the cluster meets the selectors, and what to do.
+/// Why no endpoint in the cluster meets the selectors, and the remedy.
 fn selects_nobody(world: &World<'_>, rule: &PolicyRule) -> Option<(String, String)> {
     for (name, end, selections) in [
         ("source", &rule.rule.source, &rule.source),
@@ -182,7 +181,7 @@ fn selects_nobody(world: &World<'_>, rule: &PolicyRule) -> Option<(String, Strin
         if with_labels.peek().is_none() {
             return Some((
                 format!(
-                    "matches nobody: no endpoint or network set has the labels of its {name}: {}",
+                    "matches nothing: no endpoint or network set has the labels of its {name}: {}",
                     selection.text()
                 ),
                 "correct the selector, or label the endpoints".to_owned(),
@@ -195,7 +194,7 @@ fn selects_nobody(world: &World<'_>, rule: &PolicyRule) -> Option<(String, Strin
         };
         if !nets.is_empty() && !with_labels.any(is_in) {
             return Some((
-                format!("matches nobody: nobody with the labels of its {name} has an address in its nets"),
+                format!("matches nothing: nothing with the labels of its {name} has an address in its nets"),
                 "correct the selector or the networks".to_owned(),
             ));
         }

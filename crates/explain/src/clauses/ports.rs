@@ -1,13 +1,13 @@
-//! The clauses about ports: numbers and names, of one end of a packet.
+//! The port clauses of one end of a packet: numbers and names.
 //!
-//! A port that cannot be read makes the rule unreadable. It refuses to know the other clauses.
+//! An unreadable port makes the rule unreadable. The other clauses are not known here.
 
 use super::{Clauses, End, Packet, texts};
 use crate::world::{EndSelections, Item};
 use api::EntityRule;
 use api::scalars::{Port, Protocol};
 
-/// The ports of one end, as far as they can be read.
+/// The readable ports of one end.
 pub(super) struct Ports {
     /// Whether there is a positive clause at all.
     asked: bool,
@@ -64,7 +64,7 @@ impl Ports {
         ports
     }
 
-    /// Whether names alone are asked for: then the labels are asked about with each name.
+    /// Whether only names are given: then the labels are checked together with each name.
     pub(super) fn are_only_named(&self) -> bool {
         !self.named.is_empty() && self.ranges.is_empty()
     }
@@ -120,8 +120,8 @@ impl Ports {
     }
 }
 
-/// Whether an owner of the address has a port of this name for the packet. A rule without a protocol means ports of any; a rule with one
-/// that has no ports of its own means TCP.
+/// Whether an owner of the address has a port of this name that fits the packet. A rule without a protocol means ports
+/// of any protocol; a rule with a protocol that has no ports means TCP.
 fn has_port(item: &Item, name: &str, asked: Option<&Protocol>, port: u16, packet: &Packet) -> bool {
     let asked = asked.map(|asked| asked.number().filter(|number| matches!(number, 17 | 132)).unwrap_or(6));
     packet.has_ports()
@@ -129,7 +129,7 @@ fn has_port(item: &Item, name: &str, asked: Option<&Protocol>, port: u16, packet
             let number = own.protocol.number();
             let fits = match asked {
                 Some(asked) => number == Some(asked),
-                // A port whose protocol is given by number answers only to that protocol's name.
+                // A port whose protocol is given by number only matches rules that name that protocol.
                 None => !matches!(own.protocol, Protocol::Number(1..)),
             };
             own.name == name && own.port == port && fits && number == Some(packet.protocol)

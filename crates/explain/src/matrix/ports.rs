@@ -1,5 +1,6 @@
-//! On which ports each receiver of a matrix is asked: on all that it declares, and on those that policies name for it, of
-//! ranges the first one. A policy may list hundreds: what is left out is kept, so that the answer can say so.
+//! Chooses the ports that each receiver of a matrix is tested on: all that it declares, and those that policies name
+//! for it, of ranges the first port. A policy may list hundreds: ports that are left out are kept, so that the answer
+//! can list them.
 
 use super::{MatrixOptions, has_ports, receivers, short};
 use crate::party::Protocol;
@@ -9,21 +10,21 @@ use api::scalars::Port;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many ports are asked of one receiver, if it does not declare more itself.
+/// The number of ports tested per receiver, unless it declares more itself.
 const ENOUGH: usize = 16;
 
 /// The ports of one receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ports {
     pub(super) asked: BTreeSet<u16>,
-    /// Ports that policies name as well.
+    /// Further ports that policies name.
     left_out: BTreeSet<u16>,
 }
 
 /// The ports of each receiver, by its name.
 pub(super) type PortsByReceiver = BTreeMap<String, Ports>;
 
-/// The ports to ask each receiver on.
+/// The ports to test each receiver on.
 pub(super) fn of(world: &World<'_>, options: &MatrixOptions) -> PortsByReceiver {
     let protocol = options.protocol.unwrap_or(Protocol::TCP).0;
     let of = |item: &Item| match options.port {
@@ -34,7 +35,7 @@ pub(super) fn of(world: &World<'_>, options: &MatrixOptions) -> PortsByReceiver 
     receivers(world, options).into_iter().map(|item| (short(item), of(item))).collect()
 }
 
-/// Both clusters' ports.
+/// Merges the ports of both clusters.
 pub(super) fn together(mut one: PortsByReceiver, other: PortsByReceiver) -> PortsByReceiver {
     for (name, more) in other {
         let ports = one.entry(name).or_default();
@@ -44,13 +45,13 @@ pub(super) fn together(mut one: PortsByReceiver, other: PortsByReceiver) -> Port
     one
 }
 
-/// The ports that some receiver was not asked on, though policies name them for it.
+/// The ports that policies name for some receiver but that it is not tested on.
 pub(super) fn left_out(ports: &PortsByReceiver) -> Vec<u16> {
     let left_out = ports.values().flat_map(|ports| ports.left_out.difference(&ports.asked));
     left_out.copied().collect::<BTreeSet<u16>>().into_iter().collect()
 }
 
-/// Ports in order, runs of them as ranges.
+/// Ports in order, consecutive ports as ranges.
 pub(super) fn text(ports: &[u16]) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for port in ports {
@@ -91,7 +92,7 @@ fn declared(world: &World<'_>, item: &Item, protocol: u8) -> BTreeSet<u16> {
     named.map(|port| port.port).chain(of_pod).collect()
 }
 
-/// The ports that policies name for a receiver: those which select it, and those of others that let packets out to it.
+/// The ports that policies name for a receiver: policies that select it, and those of senders that allow egress to it.
 fn named(world: &World<'_>, item: &Item, protocol: u8) -> BTreeSet<u16> {
     let policies = || world.policies.iter().filter(|policy| policy.selection.faults.is_empty());
     let inbound = policies()
@@ -109,13 +110,13 @@ fn named(world: &World<'_>, item: &Item, protocol: u8) -> BTreeSet<u16> {
         .flat_map(|rule| &rule.rule.destination.ports)
         .filter_map(|port| match port {
             Port::Range { min, .. } => Some((*min).max(1)),
-            // What has a name is declared.
+            // Named ports are declared ports.
             Port::Named(_) | Port::Other(_) => None,
         })
         .collect()
 }
 
-/// Whether the destination of a rule may be this one.
+/// Whether a rule's destination may include this receiver.
 fn may_be_about(rule: &PolicyRule, item: &Item) -> bool {
     let nets = rule.rule.destination.nets.iter().filter_map(|net| net.parse().ok());
     let nets: Vec<IpNet> = nets.map(|network| network.masked()).collect();
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_declared_is_asked_and_what_policies_name_up_to_enough() {
+    fn declared_ports_are_tested_and_policy_ports_up_to_a_limit() {
         let (low, high): (BTreeSet<u16>, BTreeSet<u16>) = ((1000..1020).collect(), (2000..2020).collect());
         let ports = Ports::new(high.clone(), &low);
         assert_eq!((ports.asked, ports.left_out), (high, low.clone()));
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_ranges() {
+    fn consecutive_ports_become_ranges() {
         assert_eq!(text(&[1, 3, 4, 8, 9, 10, 65_534, 65_535]), "1, 3, 4, 8-10, 65534, 65535");
     }
 }

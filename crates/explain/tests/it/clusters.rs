@@ -1,5 +1,5 @@
-//! Random clusters from a small vocabulary, so that things collide: the same labels, addresses, ports and selectors again
-//! and again. Two nodes, a few pods, host endpoints, sets, services, and policies of most kinds, some of them unreadable.
+//! Random clusters from a small vocabulary, so that things collide: the same labels, addresses, ports and selectors
+//! recur. Two nodes, a few pods, host endpoints, sets, services, and policies of most kinds, some of them unreadable.
 
 use api::scalars::{GoFloat, IpOrCidr, Port, Protocol, SelectorText};
 use api::{
@@ -150,7 +150,7 @@ fn end() -> impl Strategy<Value = EntityRule> {
                 }
             },
         );
-    // Whatever cannot be read must deny on both sides.
+    // Anything unreadable must deny on both sides.
     let broken = select(vec!["a == ", "a == 'x' b"])
         .prop_map(|text| EntityRule { selector: text.into(), ..EntityRule::default() });
     prop_oneof![40 => Just(EntityRule::default()), 60 => plain, 1 => broken]
@@ -381,7 +381,7 @@ fn profile(
     always: bool,
 ) -> impl Strategy<Value = Resource> {
     let allow = || vec![Rule { action: Action::Allow, ..Rule::default() }];
-    // Calico takes rules of profiles without an action.
+    // Calico accepts rules of profiles without an action.
     let unset = || vec![Rule { action: Action::Unset, ..Rule::default() }];
     let rules = || {
         let usual = Just(if always { allow() } else { Vec::new() });

@@ -1,5 +1,5 @@
-//! What a node's kernel would do: resources through the conversion, the calculation graph and the renderer, and packets
-//! through the rendered chains. Everything here is the product's own code; the evaluator under test shares none of it.
+//! Simulates a node's kernel: resources pass through the conversion, the calculation graph and the renderer, and
+//! packets through the rendered chains. Everything here is production code; the evaluator under test shares none of it.
 
 use api::{Kind, Resource};
 use calc::{CalcGraph, GraphConfig};
@@ -227,7 +227,7 @@ impl State {
     }
 }
 
-/// A node's three tables that can refuse packets, for one IP version.
+/// A node's three tables that can drop packets, for one IP version.
 pub(crate) struct Kernel {
     raw: Simulation,
     mangle: Simulation,
@@ -251,7 +251,7 @@ impl Kernel {
         }
     }
 
-    /// A packet that comes in by an interface, and is forwarded by another or (without) for the host itself.
+    /// A packet that arrives on an interface, and is forwarded to another or (without one) delivered to the host.
     pub(crate) fn arrives(&mut self, mut packet: Packet, from: &str, to: Option<&str>) -> bool {
         packet.in_interface = from.into();
         let early = passes(&mut self.raw, "PREROUTING", &mut packet)
@@ -260,7 +260,7 @@ impl Kernel {
         early && passes(&mut self.filter, if to.is_some() { "FORWARD" } else { "INPUT" }, &mut packet)
     }
 
-    /// A packet of the host itself.
+    /// A packet that the host itself sends.
     pub(crate) fn leaves(&mut self, mut packet: Packet, to: &str) -> bool {
         packet.out_interface = to.into();
         passes(&mut self.raw, "OUTPUT", &mut packet) && passes(&mut self.filter, "OUTPUT", &mut packet)
@@ -275,12 +275,12 @@ fn passes(table: &mut Simulation, chain: &str, packet: &mut Packet) -> bool {
     }
 }
 
-/// Whether a kind is one that the conversion above knows.
+/// Whether the conversion above supports a kind.
 pub(crate) fn is_fed(kind: Kind) -> bool {
     !matches!(kind, Kind::Node | Kind::IPPool | Kind::FelixConfiguration)
 }
 
-/// The chains that a table has.
+/// The chains of a table.
 fn in_table(placed: Vec<PlacedChain>, table: Table) -> impl Iterator<Item = Chain> {
     placed.into_iter().filter(move |one| one.tables.contains(&table)).map(|one| one.chain)
 }

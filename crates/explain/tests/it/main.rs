@@ -1,4 +1,4 @@
-//! Explanations of whole clusters, and the comparison with what is calculated and rendered for the kernel.
+//! Explanations of whole clusters, and the comparison with the rules that are calculated and rendered for the kernel.
 
 mod clusters;
 mod kernel;

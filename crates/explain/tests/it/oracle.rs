@@ -1,7 +1,7 @@
-//! The oracle: on random clusters, the evaluator and the rendered rules agree about every packet, on both backends, in both
-//! IP versions, on every node that a packet passes.
+//! The oracle: on random clusters, the evaluator and the rendered rules agree about every packet, on both backends, in
+//! both IP versions, on every node that a packet passes.
 //!
-//! `EXPLAIN_ORACLE_CASES=10000 cargo test -p explain oracle` runs longer than the fixed budget.
+//! `EXPLAIN_ORACLE_CASES=10000 cargo test -p explain oracle` runs longer than the default.
 
 use crate::clusters::{PODS, resources};
 use crate::kernel::{Kernel, is_fed};
@@ -82,7 +82,7 @@ fn question() -> impl Strategy<Value = Question> {
         })
 }
 
-/// What the nodes' kernels do with the packet, one after the other.
+/// Whether the nodes' kernels, in turn, allow the packet.
 fn kernels_allow(kernels: &mut BTreeMap<(&'static str, bool), Kernel>, question: &Question) -> bool {
     let Question { from, to, v6, protocol, ports, icmp } = question.clone();
     let packet = Packet {

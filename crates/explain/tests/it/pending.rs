@@ -1,5 +1,5 @@
-//! The evaluator of flow logs: on random clusters it comes to the same verdicts about pods and hosts as the explanations, whose
-//! code it does not share.
+//! The evaluator of flow logs: on random clusters it gives the same verdicts about pods and hosts as the explanations,
+//! whose code it does not share.
 
 use crate::clusters::{PODS, host_endpoint, resources};
 use crate::kernel::{entries, is_fed};
@@ -47,7 +47,7 @@ fn question() -> impl Strategy<Value = Question> {
         })
 }
 
-/// A connection between a host and the world outside.
+/// A connection between a host and an address outside the cluster.
 #[derive(Clone, Debug)]
 struct HostQuestion {
     node: usize,
@@ -59,7 +59,7 @@ struct HostQuestion {
     icmp: (u8, u8),
 }
 
-/// Ports that are always open are left out: no rule is asked about them.
+/// Failsafe ports are left out: no rule is evaluated for them.
 fn host_question() -> impl Strategy<Value = HostQuestion> {
     let port = || select(vec![80_u16, 80, 443, 8080, 40_000]);
     let direction = select(vec![Direction::Ingress, Direction::Egress]);
@@ -109,7 +109,7 @@ impl Node {
         node
     }
 
-    /// What is decided in the end; nothing if the pod has no interface here.
+    /// The final decision; `None` if the pod has no interface here.
     fn allows(&mut self, pod: usize, direction: Direction, tuple: &Tuple) -> Option<bool> {
         let id = self.workloads.get(PODS[pod].4)?.clone();
         self.decides(&id, direction, tuple)
@@ -134,7 +134,7 @@ proptest! {
         let mut cluster = Cluster::new();
         let staged =
             [Kind::StagedNetworkPolicy, Kind::StagedGlobalNetworkPolicy, Kind::StagedKubernetesNetworkPolicy];
-        // Hosts have policies of their own, and staged ones count only for the evaluator.
+        // Hosts have policies of their own, and staged policies count only for the evaluator.
         resources
             .into_iter()
             .filter(|resource| resource.kind() != Kind::HostEndpoint && !staged.contains(&resource.kind()))
@@ -193,7 +193,7 @@ proptest! {
         let mut cluster = Cluster::new();
         let mut places = places.into_iter().cycle();
         for mut resource in resources {
-            // Staged policies count only for the evaluator, and policy of all places is as likely as any other.
+            // Staged policies count only for the evaluator, and policies of all hooks are equally likely.
             match &mut resource {
                 Resource::StagedGlobalNetworkPolicy(_) | Resource::HostEndpoint(_) => continue,
                 Resource::GlobalNetworkPolicy(policy) => {
@@ -234,7 +234,7 @@ proptest! {
                 ..Query::default()
             };
             let explained = world.explain(&query).expect("an answer");
-            // The host's own stages; the first that decides, decides.
+            // The host's own stages; the first that decides is final.
             let hooks = [Hook::Untracked, Hook::BeforeTranslation, Hook::Host];
             let mut own = explained.flows[0].stages.iter().filter(|stage| hooks.contains(&stage.hook));
             let outcome = own.find(|stage| stage.outcome != Outcome::Through).map(|stage| stage.outcome);

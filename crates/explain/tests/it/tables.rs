@@ -1,4 +1,4 @@
-//! Clusters, questions and the exact text of the answers, in `tests/data/*.txt`:
+//! Clusters, queries and the exact text of the answers, in `tests/data/*.txt`:
 //!
 //! ```text
 //! <manifests>
@@ -8,7 +8,7 @@
 //! <what was wrong with the manifests>
 //! ```
 //!
-//! `UPDATE_EXPECT=1 cargo test -p explain` writes the answers again; the difference is for people to read.
+//! `UPDATE_EXPECT=1 cargo test -p explain` rewrites the answers; review the difference.
 
 use crate::yaml;
 use explain::{
@@ -150,8 +150,8 @@ fn mistakes_in_expectations_are_errors() {
         ("tests: [{from: a, to: b, expect: deny, protocol: smoke}]", "'smoke' is not a protocol"),
         ("namespace: shop", "missing field `tests`"),
         ("tests: [", "not valid YAML"),
-        ("tests: []", "holds no tests"),
-        ("tests: [{from: [], to: b, expect: deny}]", "holds no tests"),
+        ("tests: []", "contains no tests"),
+        ("tests: [{from: [], to: b, expect: deny}]", "contains no tests"),
     ] {
         let error = expectations(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{text}: {error}");
@@ -159,7 +159,7 @@ fn mistakes_in_expectations_are_errors() {
 }
 
 #[test]
-fn one_end_or_many_protocols_by_name_or_number_and_any_case() {
+fn ends_and_protocols_are_parsed_leniently() {
     let text = "tests:\n- {from: a, to: [b, 'c:80'], Protocol: 6, expect: Allow}\n- {from: [a], to: b, protocol: UDP, expect: deny}\n";
     let found = expectations(text).expect("expectations");
     let [one, other] = found.tests.as_slice() else { panic!("{found:?}") };
@@ -234,7 +234,7 @@ spec:
 }
 
 #[test]
-fn all_declared_ports_are_asked_and_what_is_left_out_is_named() {
+fn all_declared_ports_are_tested_and_omitted_ports_are_listed() {
     let ports =
         |first: u16, count: u16| (first..first + count).map(|port| port.to_string()).collect::<Vec<_>>();
     let declared = ports(9000, 2).iter().map(|port| format!("{{containerPort: {port}}}")).collect::<Vec<_>>();
@@ -278,14 +278,14 @@ spec:
     assert_eq!(of("default/db"), (6000..6014).chain([9000, 9001]).collect::<Vec<u16>>());
     assert_eq!(of("default/web"), [8443]);
     assert_eq!(found.not_asked, [6014, 7000]);
-    assert!(found.to_text().ends_with("2 more ports were not asked: 6014, 7000\n"), "{}", found.to_text());
-    assert!(found.to_page(None).to_html().contains("2 more ports were not asked: 6014, 7000"));
+    assert!(found.to_text().ends_with("2 more ports were not tested: 6014, 7000\n"), "{}", found.to_text());
+    assert!(found.to_page(None).to_html().contains("2 more ports were not tested: 6014, 7000"));
     let asked = MatrixOptions { port: Some(80), ..MatrixOptions::default() };
     assert!(matrix(&cluster(&manifests), &asked).expect("a matrix").not_asked.is_empty());
 }
 
 #[test]
-fn pools_are_judged_by_the_room_that_they_have() {
+fn pools_are_judged_by_their_free_addresses() {
     let pool = "
 apiVersion: projectcalico.org/v3
 kind: IPPool

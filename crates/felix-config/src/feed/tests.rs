@@ -1,4 +1,4 @@
-//! Settings from feeds, in any order.
+//! Settings from feeds, arriving in any order.
 
 use super::*;
 use api::Node;
@@ -51,7 +51,7 @@ fn texts(pairs: &[(&str, &str)]) -> Texts {
 }
 
 #[test]
-fn settings_of_all_and_of_this_node() {
+fn settings_for_all_nodes_and_for_this_node_are_kept_apart() {
     let mut feed = in_sync(&[
         global("LogPrefix", Some("a")),
         host("me", "LogPrefix", Some("b")),
@@ -61,7 +61,7 @@ fn settings_of_all_and_of_this_node() {
     assert!(news.is_ready);
     assert_eq!((news.global, news.host), (texts(&[("LogPrefix", "a")]), texts(&[("LogPrefix", "b")])));
     assert_eq!(feed.take_news(), None);
-    // Repetitions, and what concerns others, are not news.
+    // Repetitions, and entries about other things, are not news.
     feed.on_entry(&global("LogPrefix", Some("a")));
     feed.on_entry(&global("Unset", None));
     feed.on_entry(&host("other", "LogPrefix", None));
@@ -74,14 +74,14 @@ fn settings_of_all_and_of_this_node() {
 }
 
 #[test]
-fn a_datastore_that_never_said_ready_is_not() {
+fn a_datastore_is_not_ready_before_it_says_so() {
     let mut feed = FeedSettings::new("me");
     feed.on_status(Status::InSync);
     assert_eq!(feed.take_news(), Some(DatastoreSettings::default()));
 }
 
 #[test]
-fn configurations_for_selected_nodes() {
+fn the_oldest_configuration_that_selects_the_node_applies() {
     let spec =
         |prefix: &str| json!({"logPrefix": prefix, "bpfEnabled": true, "routeRefreshInterval": "1m30s"});
     let selected = |prefix: &str| {
@@ -109,7 +109,7 @@ fn configurations_for_selected_nodes() {
         feed.on_entry(&FeedEntry::Node("me".into(), None));
         assert_eq!(feed.take_news().unwrap().selected, texts(&[]));
     }
-    // Of the same age the first name wins; one without a time is the oldest.
+    // Of equally old configurations the first name wins; one without a time is the oldest.
     let same = configuration("b", Some("2026-02-01T00:00:00Z"), "all()", &spec("same"));
     let timeless = configuration("y", None, "all()", &spec("timeless"));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Lists and maps with commas between their items.
+//! Lists and maps whose items are separated by commas.
 
 use super::patterns::is_go_space;
 use super::texts::is_interface;
@@ -9,7 +9,7 @@ use api::scalars::{Duration, IpOrCidr};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// The items of a list: no spaces around them, no empty ones.
+/// The items of a list, trimmed, without empty ones.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(|item| item.trim_matches(' ')).filter(|item| !item.is_empty())
 }
@@ -32,7 +32,7 @@ impl Kind for PortList {
 
 fn proto_port(item: &str) -> Result<ProtoPort, Refusal> {
     let form = "ports should be <protocol>:<net>:<number> or <protocol>:<number> or <number>";
-    // An IPv6 network has colons of its own, and is in brackets.
+    // An IPv6 network contains colons, so it is in brackets.
     let (bracketed, item) = match item.split_once('[') {
         Some((before, rest)) => {
             let (net, after) = rest.split_once("]:").ok_or_else(|| Refusal::value(form))?;
@@ -121,7 +121,7 @@ impl Kind for EndpointList {
     }
 }
 
-/// A URL of scheme, host and port alone, with a slash at its end.
+/// A URL with only scheme, host and port; returned with a slash at its end.
 fn endpoint(item: &str) -> Result<String, Refusal> {
     let invalid = || Refusal::Value(format!("{item} is not a valid URL"));
     let unsupported =
@@ -135,7 +135,7 @@ fn endpoint(item: &str) -> Result<String, Refusal> {
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
     };
     let Some((scheme, rest)) = item.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
-        // `host:port` reads as a scheme and something opaque; `1.2.3.4:port` cannot even be that.
+        // `host:port` parses as a scheme and an opaque part; `1.2.3.4:port` does not even do that.
         return Err(match item.split_once(':') {
             Some((scheme, _)) if !is_scheme(scheme) => invalid(),
             _ => unsupported(),
@@ -171,7 +171,7 @@ impl Kind for KeyValues {
     }
 }
 
-/// A map of lengths of time.
+/// A map of durations.
 pub(crate) struct KeyDurations;
 
 impl Kind for KeyDurations {
@@ -208,7 +208,7 @@ fn key_values(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
     }
 }
 
-/// The word before the first `=` that has one, and what follows on the same line.
+/// Splits an item into the word before its first `=` and the rest of that line.
 fn key_value(item: &str) -> Option<(&str, &str)> {
     let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
     item.match_indices('=').find_map(|(place, _)| {
@@ -221,7 +221,7 @@ fn key_value(item: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// A duration in Go's spelling, perhaps negative.
+/// Parses a duration in Go's format; it may be negative.
 fn duration(text: &str) -> Result<Interval, String> {
     let (is_negative, magnitude) = match text.strip_prefix('-') {
         Some(magnitude) if !magnitude.starts_with(['+', '-']) => (true, magnitude),

@@ -1,4 +1,4 @@
-//! Regular expressions, alone and among names of interfaces.
+//! Regular expressions, alone and in lists of interface names.
 
 use super::texts::is_plain_interface;
 use super::{Kind, Refusal, Surroundings};
@@ -44,7 +44,7 @@ fn interface_pattern(item: &str) -> Option<Pattern> {
     }
 }
 
-/// What `\s` stands for in Go.
+/// The characters that `\s` matches in Go.
 pub(super) fn is_go_space(character: char) -> bool {
     matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{c}')
 }

@@ -5,7 +5,7 @@ use crate::go_numbers;
 use crate::values::{PortRange, RouteTableRange};
 use api::scalars::Port;
 
-/// A port, or ports from one to another.
+/// A port, or a range of ports.
 pub(crate) struct PortRangeKind;
 
 impl Kind for PortRangeKind {
@@ -20,7 +20,7 @@ impl Kind for PortRangeKind {
     }
 }
 
-/// Several of them, with commas between.
+/// A list of ports and ranges of ports.
 pub(crate) struct PortRangeList;
 
 impl Kind for PortRangeList {
@@ -43,7 +43,7 @@ fn port_range(text: &str) -> Result<PortRange, Refusal> {
     }
 }
 
-/// Route tables, the old way: within 1 to 250.
+/// Route tables of the deprecated parameter: a range within 1 to 250.
 pub(crate) struct TableRange;
 
 impl Kind for TableRange {
@@ -68,10 +68,10 @@ impl Kind for TableRange {
     }
 }
 
-/// Route tables: several ranges, together not more than [`MAX_TABLES`].
+/// Route tables: several ranges, together at most [`MAX_TABLES`].
 pub(crate) struct TableRanges;
 
-/// More would cost too much to look after.
+/// More tables would cost too much to maintain.
 const MAX_TABLES: u64 = 0xffff;
 
 impl Kind for TableRanges {
@@ -111,7 +111,7 @@ impl Kind for TableRanges {
     }
 }
 
-/// Every `digits-digits` in a text, whatever stands between them.
+/// Every `digits-digits` in a text, with anything between them.
 fn pairs_of_numbers(text: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = text;

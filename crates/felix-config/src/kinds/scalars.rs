@@ -1,4 +1,4 @@
-//! Truth values, numbers, lengths of time and choices.
+//! Truth values, numbers, durations and choices.
 
 use super::{Kind, Refusal, Surroundings};
 use crate::go_numbers;
@@ -32,7 +32,7 @@ impl Kind for Bool {
     }
 }
 
-/// A truth value, or no decision.
+/// A truth value, or none.
 pub(crate) struct OptionalBool;
 
 impl Kind for OptionalBool {
@@ -47,7 +47,7 @@ impl Kind for OptionalBool {
     }
 }
 
-/// An integer in any of these ranges, ends included.
+/// An integer in any of these inclusive ranges.
 pub(crate) struct Int(pub(crate) &'static [(i64, i64)]);
 
 /// Any integer.
@@ -89,7 +89,7 @@ impl Kind for Int {
     }
 }
 
-/// A length of time without a unit.
+/// A duration as a number without a unit.
 pub(crate) struct Time {
     nanos_per_unit: f64,
     unit: &'static str,
@@ -106,7 +106,7 @@ impl Kind for Time {
     fn parse(&self, text: &str, _around: &dyn Surroundings) -> Result<Interval, Refusal> {
         let number = go_numbers::float(text).ok_or_else(|| Refusal::value("invalid float"))?;
         let nanos = number * self.nanos_per_unit;
-        // Beyond 63 bits Go's conversion gives the least number of all, which every parameter takes for "never".
+        // Beyond 63 bits Go's conversion yields the lowest number, which every parameter takes as "never".
         #[expect(clippy::cast_possible_truncation, reason = "Go cuts fractions of nanoseconds off too")]
         let nanos = if nanos.abs() < 9.2e18 { nanos as i64 } else { i64::MIN };
         Ok(Interval::from_nanos(nanos))
@@ -120,7 +120,7 @@ impl Kind for Time {
 /// A mask of packet mark bits.
 pub(crate) struct MarkMask;
 
-/// With fewer bits nothing works.
+/// Nothing works with fewer bits.
 const MIN_MARK_BITS: u32 = 2;
 
 impl Kind for MarkMask {
@@ -195,21 +195,21 @@ impl Kind for Ipv6 {
     }
 }
 
-/// An address; an IPv4 one in IPv6 clothes counts as IPv4.
+/// Parses an address; an IPv4-mapped IPv6 address counts as IPv4.
 fn address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
 /// A closed list of words.
 pub(crate) trait Choices: Copy + 'static {
-    /// The words, as the reference spells them, and what they stand for.
+    /// The words, in the spelling of the reference, with their values.
     fn choices() -> impl Iterator<Item = (&'static str, Self)>;
 }
 
-/// One of a closed list of words, in any case. Nothing stands for the word `none`.
+/// One of a closed list of words, in any case. The word `none` stands for `None`.
 pub(crate) struct Choice<E>(PhantomData<E>);
 
-/// One of the words of this type.
+/// Creates the kind [`Choice`].
 pub(crate) const fn choice<E>() -> Choice<E> {
     Choice(PhantomData)
 }

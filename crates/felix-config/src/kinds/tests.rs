@@ -1,4 +1,4 @@
-//! Each kind of parameter: what is read, and what Calico says about the rest.
+//! Each kind of parameter: which texts it accepts, and Calico's messages for the others.
 
 use super::*;
 use crate::parameter::Parameter;
@@ -28,7 +28,7 @@ fn read(name: &str, text: &str) -> Result<Config, String> {
     let parameter = Parameter::find(name).expect("a parameter");
     let mut config = Config::default();
     let result = (parameter.set)(&mut config, text, &Machine);
-    assert_eq!(result, (parameter.check)(text, &Machine), "a check says the same");
+    assert_eq!(result, (parameter.check)(text, &Machine), "a check gives the same result");
     result.map(|()| config).map_err(|refusal| refusal.message(name, text))
 }
 
@@ -41,7 +41,7 @@ fn net(text: &str) -> IpNet {
 }
 
 #[test]
-fn every_default_can_be_read() {
+fn every_default_can_be_parsed() {
     let mut config = Config::default();
     for parameter in PARAMETERS {
         assert_eq!((parameter.set_default)(&mut config), Ok(()), "{parameter:?}");
@@ -51,7 +51,7 @@ fn every_default_can_be_read() {
     let mut names: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
     names.sort_unstable_by_key(|name| name.to_lowercase());
     names.dedup_by_key(|name| name.to_lowercase());
-    assert_eq!(names.len(), 220, "two parameters have one name");
+    assert_eq!(names.len(), 220, "two parameters have the same name");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn settings_of_resources_are_parameters() {
 }
 
 #[test]
-fn truth_values_and_numbers() {
+fn truth_values_and_numbers_are_parsed() {
     for text in ["true", "TRUE", "1", "yes", "Y", "t"] {
         assert!(value("BPFEnabled", text, |config| config.bpf_enabled), "{text}");
         assert_eq!(value("VXLANEnabled", text, |config| config.vxlan_enabled), Some(true));
@@ -120,7 +120,7 @@ fn truth_values_and_numbers() {
 }
 
 #[test]
-fn lengths_of_time() {
+fn durations_are_parsed() {
     let seconds = |text: &str| value("RouteRefreshInterval", text, |config| config.route_refresh_interval);
     assert_eq!(seconds("90"), Interval::from_secs(90));
     assert_eq!(seconds("0.5"), Interval::from_nanos(500_000_000));
@@ -137,7 +137,7 @@ fn lengths_of_time() {
 }
 
 #[test]
-fn choices_in_any_case() {
+fn choices_are_parsed_in_any_case() {
     assert_eq!(
         value("ChainInsertMode", "Append", |config| config.chain_insert_mode),
         Some(api::ChainInsert::Append)
@@ -150,7 +150,7 @@ fn choices_in_any_case() {
 }
 
 #[test]
-fn texts_and_files() {
+fn texts_and_files_are_checked() {
     for (name, text) in [
         ("InterfacePrefix", "cali,tap"),
         ("IptablesNATOutgoingInterfaceFilter", "eth0.100:1+"),
@@ -171,7 +171,7 @@ fn texts_and_files() {
 }
 
 #[test]
-fn addresses() {
+fn addresses_are_parsed() {
     let v4 = value("NATOutgoingAddress", "::ffff:10.0.0.1", |config| config.nat_outgoing_address);
     assert_eq!(v4, "10.0.0.1".parse().ok());
     let v6 =
@@ -183,7 +183,7 @@ fn addresses() {
 }
 
 #[test]
-fn ports() {
+fn ports_are_parsed() {
     let ports = value(
         "FailsafeInboundHostPorts",
         "22, UDP:53,tcp:10.0.0.1/8:80,tcp:[fd00::/64]:443,[::1]:9,,",
@@ -212,7 +212,7 @@ fn ports() {
 }
 
 #[test]
-fn route_tables() {
+fn route_tables_are_parsed() {
     let range = |min, max| RouteTableRange { min, max };
     assert_eq!(value("RouteTableRange", "1-250", |config| config.route_table_range), Some(range(1, 250)));
     let ranges = value("RouteTableRanges", "1-250, 1000-2000;4294967295-4294967295", |config| {
@@ -222,7 +222,7 @@ fn route_tables() {
 }
 
 #[test]
-fn patterns() {
+fn patterns_are_parsed() {
     let excluded = value("InterfaceExclude", "kube-ipvs0,/^veth.*$/", |config| config.interface_exclude);
     let texts: Vec<&str> = excluded.iter().map(crate::Pattern::as_str).collect();
     assert_eq!(texts, ["^kube\\-ipvs0$", "^veth.*$"]);
@@ -234,7 +234,7 @@ fn patterns() {
 }
 
 #[test]
-fn lists_and_maps() {
+fn lists_and_maps_are_parsed() {
     let map = value("FeatureDetectOverride", "A=true, B= x y,C=,", |config| config.feature_detect_override);
     let expected = [("A", "true"), ("B", " x y"), ("C", "")];
     assert_eq!(map, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
@@ -250,7 +250,7 @@ fn lists_and_maps() {
 }
 
 #[test]
-fn refusals_in_calicos_words() {
+fn rejections_use_calicos_messages() {
     for (name, text, reason) in [
         ("BPFEnabled", "perhaps", "invalid boolean"),
         ("VXLANEnabled", "2", "invalid boolean"),
@@ -336,7 +336,7 @@ fn refusals_in_calicos_words() {
 }
 
 #[test]
-fn refusals_of_another_form() {
+fn rejections_with_other_messages() {
     for (name, text, message) in [
         (
             "ExternalNodesCIDRList",

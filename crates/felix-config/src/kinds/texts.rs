@@ -1,27 +1,27 @@
-//! Texts that must have a form: names of hosts and interfaces, paths, rates.
+//! Texts in a certain format: names of hosts and interfaces, paths, rates.
 
 use super::{Kind, Refusal, Surroundings};
 use api::scalars::names::is_dns_label;
 
-/// A text that passes a test.
+/// A text that matches a condition.
 pub(crate) struct Text {
     is_valid: fn(&str) -> bool,
     reason: &'static str,
     accepts: &'static str,
 }
 
-/// Any text of one line.
+/// Any text on one line.
 pub(crate) const TEXT: Text =
     Text { is_valid: |text| !text.contains('\n'), reason: "invalid string", accepts: "a text" };
 
-/// Names of interfaces, or beginnings of them, with commas between.
+/// Names of interfaces or their prefixes, separated by commas.
 pub(crate) const INTERFACE_LIST: Text = Text {
     is_valid: |text| text.split(',').all(is_plain_interface),
     reason: "invalid Linux interface name",
     accepts: "names of interfaces, separated by commas",
 };
 
-/// The name of an interface, perhaps with `+` for any rest.
+/// The name of an interface, with an optional `+` for any rest.
 pub(crate) const INTERFACE: Text = Text {
     is_valid: is_interface,
     reason: "invalid Linux interface parameter",
@@ -49,7 +49,7 @@ pub(crate) const HOST_ADDRESS: Text = Text {
     accepts: "an address, or the name of a host",
 };
 
-/// How often something may happen.
+/// A limit such as `10/second`.
 pub(crate) const LOG_RATE: Text = Text {
     is_valid: is_log_rate,
     reason: "invalid log rate limit",
@@ -72,12 +72,12 @@ fn is_name_byte(byte: u8, others: &[u8]) -> bool {
     byte.is_ascii_alphanumeric() || others.contains(&byte)
 }
 
-/// The name of an interface, without dots.
+/// Whether a text is the name of an interface without dots.
 pub(super) fn is_plain_interface(text: &str) -> bool {
     (1..=15).contains(&text.len()) && text.bytes().all(|byte| is_name_byte(byte, b"_-"))
 }
 
-/// The name of an interface, perhaps with `+` for any rest.
+/// Whether a text is the name of an interface, with an optional `+` for any rest.
 pub(super) fn is_interface(text: &str) -> bool {
     (1..=15).contains(&text.len()) && text.bytes().all(|byte| is_name_byte(byte, b":._+-"))
 }
@@ -110,9 +110,9 @@ pub(crate) struct File {
 impl File {
     /// Any path.
     pub(crate) const ANY: Self = Self { must_exist: false, is_program: false };
-    /// The path of a file that is there.
+    /// The path of an existing file.
     pub(crate) const EXISTING: Self = Self { must_exist: true, is_program: false };
-    /// The name or path of a program that is there.
+    /// The name or path of an existing program.
     pub(crate) const PROGRAM: Self = Self { must_exist: true, is_program: true };
 }
 
@@ -129,7 +129,7 @@ impl Kind for File {
         Ok(text.to_owned())
     }
 
-    /// Nobody asks for the default: it need not be there.
+    /// The default is not checked: it need not exist.
     fn parse_default(&self, text: &str) -> Result<String, Refusal> {
         Ok(text.to_owned())
     }
@@ -137,9 +137,9 @@ impl Kind for File {
     fn accepts(&self) -> String {
         match self {
             Self { is_program: true, .. } => {
-                "a program that is there: a path, or a name beside our own program or on the search path"
+                "an existing program: a path, or a name beside our own program or on the search path"
             }
-            Self { must_exist: true, .. } => "the path of a file that is there",
+            Self { must_exist: true, .. } => "the path of an existing file",
             _ => "a path",
         }
         .to_owned()
@@ -149,7 +149,7 @@ impl Kind for File {
 /// The name of an OpenStack region, which becomes part of a namespace's name.
 pub(crate) struct Region;
 
-/// What a DNS label has at most, less the `openstack-region-` before it.
+/// The length of a DNS label minus that of the prefix `openstack-region-`.
 const MAX_REGION_LENGTH: usize = 63 - 17;
 
 impl Kind for Region {

@@ -1,11 +1,11 @@
-//! Priority of sources, `none`, mistakes, and names that nobody knows.
+//! Priority of sources, `none`, mistakes and unknown names.
 
 use super::*;
 use crate::kinds::NoSurroundings;
 use api::{IptablesBackend, Severity};
 use proptest::prelude::*;
 
-/// The sources in few words: source, name, text.
+/// Builds sources from rows of source, name and text.
 fn sources(rows: &[(Source, &str, &str)]) -> Sources {
     let mut sources = Sources::default();
     for source in Source::STRONGEST_FIRST {
@@ -45,7 +45,7 @@ fn the_strongest_source_wins() {
 }
 
 #[test]
-fn none_and_nothing() {
+fn none_is_a_value_and_an_empty_text_is_not() {
     let effective = resolved(&[
         (Global, "FailsafeInboundHostPorts", "none"),
         (Global, "LogSeverityFile", "NONE"),
@@ -70,7 +70,7 @@ fn mandatory_parameters_refuse_none_even_where_they_are_overridden() {
     let rows = [(Global, "InterfacePrefix", "none"), (Env, "InterfacePrefix", "tap")];
     let error = resolve(&sources(&rows), &NoSurroundings).unwrap_err();
     assert_eq!(error, ConfigError::NoneRefused { parameter: "InterfacePrefix", source_of_text: Global });
-    // Not only fatal ones.
+    // This does not only concern fatal ones.
     let error = resolve(&sources(&[(File, "MaxIpsetSize", "none")]), &NoSurroundings).unwrap_err();
     assert_eq!(error.to_string(), "MaxIpsetSize: non-zero field cannot be set to none (from config file)");
 }
@@ -144,10 +144,10 @@ fn unknown_names_are_kept_as_texts() {
 }
 
 proptest! {
-    /// Whatever anyone writes anywhere, there is an answer, and it does not depend on what weaker sources say about a
-    /// parameter that a stronger one has right.
+    /// Any text in any source has a result, which does not depend on weaker sources if a stronger one has a valid value
+    /// for the parameter.
     #[test]
-    fn any_text_has_an_answer(
+    fn any_text_has_a_result(
         index in 0..PARAMETERS.len(),
         text in prop_oneof![any::<String>(), "[ -~]{0,12}|[0-9]{1,6}|tcp:[0-9]{1,5}|[0-9.]{7,12}/[0-9]{1,2}"],
         weaker in prop_oneof![any::<String>(), "[ -~]{0,12}"],

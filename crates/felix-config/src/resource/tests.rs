@@ -1,11 +1,11 @@
-//! What a FelixConfiguration means to Felix, text by text.
+//! The settings of a FelixConfiguration, text by text.
 
 use super::*;
 use api::{Kind, Resource};
 use serde_json::json;
 
 #[test]
-fn settings_of_felix() {
+fn fields_and_annotations_become_settings() {
     let object = json!({
         "metadata": {"name": "default", "annotations": {
             "config.projectcalico.org/LogPrefix": "from-annotation", "config.projectcalico.org/NotAField": "x", "other/a": "b"}},
@@ -73,7 +73,7 @@ fn every_field_of_felix_has_a_setting() {
 }
 
 #[test]
-fn names_of_configurations() {
+fn names_of_configurations_determine_their_scope() {
     for (name, expected) in [
         ("default", Scope::Global),
         ("node.n1", Scope::Host("n1")),

@@ -1,15 +1,15 @@
-//! A parameter that the table says works is read by somebody who acts on it, and one that it says does nothing is not. One
-//! that only the eBPF dataplane reads says so.
+//! Checks that parameters which work according to the table are read by code that acts on them, that parameters without
+//! effect are not, and that parameters which only the eBPF dataplane reads are marked as such.
 //!
-//! Found by reading the source: a field counts as read where Felix or the dataplane say `config.field`, or where they call
-//! a method of `derived` that says `self.field`. Tests and comments do not count, and neither does the table.
+//! This is found by searching the source: a field counts as read where Felix or the dataplane contain `config.field`,
+//! or call a method of `derived` that contains `self.field`. Tests, comments and the table do not count.
 
 use felix_config::kinds::NoSurroundings;
 use felix_config::{Config, Effect, PARAMETERS, Source, Sources, resolve, without_bpf, without_effect};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Written by others than users.
+/// Not written by users.
 const ELSEWHERE: [&str; 4] = ["VXLANTunnelMACAddr", "VXLANTunnelMACAddrV6", "ClusterGUID", "CalicoVersion"];
 
 fn crates() -> PathBuf {
@@ -24,7 +24,7 @@ fn code(path: &Path) -> String {
     lines.flat_map(|line| line.split_whitespace()).collect()
 }
 
-/// The source files below a folder, without those of tests.
+/// Collects the source files below a folder, without test files.
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -37,7 +37,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether the code has this word after one of these beginnings, followed by nothing that would make it a longer word.
+/// Whether the code has this word after one of these prefixes, and not as the beginning of a longer word.
 fn says(code: &str, beginnings: &[&str], word: &str, is_call: bool) -> bool {
     beginnings.iter().any(|beginning| {
         let wanted = format!("{beginning}{word}");
@@ -51,10 +51,10 @@ fn says(code: &str, beginnings: &[&str], word: &str, is_call: bool) -> bool {
 
 const CONFIG: [&str; 2] = ["config.", "config()."];
 
-/// Where the eBPF dataplane reads its parameters.
+/// The folder of the code that reads the eBPF dataplane's parameters.
 const BPF: &str = "dataplane/src/runner/bpf";
 
-/// The code of those who act on parameters: of the eBPF dataplane, and of everybody else.
+/// The code that acts on parameters: that of the eBPF dataplane, and all other.
 fn consumers() -> [String; 2] {
     let mut files = Vec::new();
     for consumer in ["felix", "dataplane"] {
@@ -95,7 +95,7 @@ fn derived_in_use(consumers: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_the_table_says_about_effects_is_so() {
+fn effects_in_the_table_match_the_code() {
     let readers = consumers().map(|code| (derived_in_use(&code), code));
     assert!(readers[1].0.contains_key("route_tables"), "{:?}", readers[1].0.keys());
     let mut wrong = Vec::new();
@@ -106,7 +106,7 @@ fn what_the_table_says_about_effects_is_so() {
         });
         let is_right = match parameter.effect {
             Effect::Works => by_others,
-            // Others may prepare what the eBPF dataplane needs.
+            // Other code may prepare what the eBPF dataplane needs.
             Effect::Bpf => by_bpf || by_others,
             Effect::Idle | Effect::Elsewhere => !by_bpf && !by_others,
         };
@@ -131,7 +131,7 @@ fn with(texts: &[(&str, &str)]) -> Config {
 }
 
 #[test]
-fn what_is_set_in_vain_is_named() {
+fn parameters_without_effect_are_named() {
     assert_eq!(without_effect(&with(&[])), Vec::<&str>::new());
     let defaults =
         [("AWSSrcDstCheck", "DoNothing"), ("SidecarAccelerationEnabled", "false"), ("BPFEnabled", "no")];
@@ -148,7 +148,7 @@ fn what_is_set_in_vain_is_named() {
 }
 
 #[test]
-fn what_only_ebpf_reads_is_named_while_it_is_off() {
+fn ebpf_parameters_are_named_while_ebpf_is_off() {
     let set = [
         ("BPFExtToServiceConnmark", "0x80"),
         ("BPFLogLevel", "Debug"),

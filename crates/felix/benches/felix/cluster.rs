@@ -1,4 +1,4 @@
-//! The clusters that Felix is measured on, written into an etcd.
+//! The clusters on which Felix is measured, written into an etcd.
 
 use anyhow::{Result, ensure};
 use api::{Kind, Resource};
@@ -7,16 +7,16 @@ use model::KvPair;
 use serde_json::{Value, json};
 use testkit::Etcd;
 
-/// The name of the host that is measured.
+/// The name of the measured host.
 pub(crate) const HOST: &str = "node1";
-/// How many entries go into one transaction.
+/// The number of entries in one transaction.
 const BATCH: usize = 50;
 
-/// What Calico's Felix took for a shape with one packet filter.
+/// The figures of Calico's Felix for a shape with one packet filter.
 pub(crate) struct Calico {
     pub(crate) start_seconds: f64,
     pub(crate) memory_mib: f64,
-    /// Not every figure was taken.
+    /// `None` if this figure was not taken.
     pub(crate) cpu_seconds: Option<f64>,
     pub(crate) update_ms: f64,
 }
@@ -51,7 +51,7 @@ pub(crate) const SHAPES: [Shape; 2] = [
 ];
 
 impl Shape {
-    /// The same cluster so small that a build without optimisation shows in seconds that the benchmark works.
+    /// A shape small enough for a build without optimisation to show in seconds that the benchmark works.
     pub(crate) fn for_this_build(&self) -> (usize, usize, usize) {
         if cfg!(debug_assertions) {
             (self.policies / 50, self.local / 10, self.remote / 50)
@@ -68,7 +68,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts an etcd with an initialised cluster and nothing in it.
+    /// Starts an etcd with an initialised but empty cluster.
     pub(crate) async fn start_empty() -> Result<Self> {
         let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
         let config = ClientConfig {
@@ -107,7 +107,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Writes entries, many at once.
+    /// Writes entries in batches.
     pub(crate) async fn write(&self, entries: Vec<KvPair>) -> Result<()> {
         for some in entries.chunks(BATCH) {
             let written = self.client.backend().create_all(some).await?;
@@ -122,7 +122,7 @@ pub(crate) fn interface(number: usize) -> String {
     format!("cali{number:011x}")
 }
 
-/// A pod: the first `local` ones are of this host.
+/// A pod: the first `local` ones are on this host.
 pub(crate) fn endpoint(number: usize, local: usize) -> Result<KvPair> {
     let node = if number < local { HOST.to_owned() } else { format!("node{}", 2 + number % 100) };
     let pod = format!("web-{number}");
@@ -141,7 +141,7 @@ pub(crate) fn endpoint(number: usize, local: usize) -> Result<KvPair> {
     Ok(KvPair::resource(Resource::from_value(Kind::WorkloadEndpoint, object)?))
 }
 
-/// A policy about one application: traffic to some ports from another application, and some networks.
+/// A policy for one application: traffic to some ports from another application, and from some networks.
 pub(crate) fn policy(number: usize, local: usize, port: u16) -> Result<KvPair> {
     let (own, other) = (number % local, (number + 1) % local);
     policy_of(
@@ -157,7 +157,7 @@ pub(crate) fn policy(number: usize, local: usize, port: u16) -> Result<KvPair> {
     )
 }
 
-/// A policy with these rules for ingress, which lets everything out.
+/// A policy with these ingress rules, which allows all egress.
 pub(crate) fn policy_of(name: &str, order: usize, selector: &str, ingress: &Value) -> Result<KvPair> {
     let object = json!({
         "metadata": {"name": name},

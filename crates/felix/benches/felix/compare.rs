@@ -1,18 +1,27 @@
-//! The same random clusters programmed by this Felix and by another one, and every difference; and hosts that change hands
-//! between the two under traffic. Not a measurement, and run only when asked for.
+//! Compares the state that this Felix and another one program for the same random clusters, and lists every difference;
+//! also moves hosts from one to the other and back under traffic. Not a measurement, and run only on request.
 //!
 //! ```text
 //! TORTIE_PEER_FELIX=/path/to/calico-felix cargo bench -p felix -- compare
 //! ```
 //!
+<<<<<<< HEAD
 //! The peer is a program with its arguments, such as `/bin/calico-node -felix`; it gets the same `FELIX_` variables. Each
 //! Felix has a host of its own, a network namespace with the same interfaces. `TORTIE_PEER_CASES` (20) and
-//! `TORTIE_PEER_SEED` (1) choose the clusters. It fails when anything differs; what docs/differences.md lists is not
-//! made by the generator.
+//! `TORTIE_PEER_SEED` (1) choose the clusters. With the word `rules` only clusters in etcd are compared, with `kubernetes` only
+//! clusters in a real kube-apiserver, with `swap` only hosts change hands. It fails when anything differs; the generator
+//! leaves out what docs/differences.md lists.
+=======
+//! The peer is a program with its arguments, such as `/bin/calico-node -felix`; it gets the same `FELIX_` variables.
+//! Each Felix has a host of its own: a network namespace with the same interfaces. `TORTIE_PEER_CASES` (20) and
+//! `TORTIE_PEER_SEED` (1) choose the clusters. Any difference is an error; the generator avoids the differences listed
+//! in docs/differences.md.
+>>>>>>> lang4
 
 mod clusters;
-mod dice;
 mod kernel;
+mod kubernetes;
+mod kubernetes_objects;
 mod policies;
 mod swap;
 
@@ -22,6 +31,7 @@ use crate::host::Filter;
 use crate::two_hosts::relay;
 use anyhow::{Context as _, Result, bail, ensure};
 use api::Resource;
+use client::Client;
 use clusters::{LOCAL, random};
 use kernel::State;
 use std::path::Path;
@@ -29,30 +39,84 @@ use std::time::Duration;
 use testkit::network::Namespace;
 use tokio::runtime::Runtime;
 
-/// How often a host is looked at until it stays the same.
+/// How often a host's state is read until it stays the same.
 const LOOKS: usize = 60;
 
-/// Who programs a host.
+/// Which Felix programs a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     Ours,
     Theirs,
 }
 
-/// Compares, if that was asked for by name; whether it was.
+/// Compares, if requested by name; returns whether it was.
 pub(crate) fn run(runtime: &Runtime) -> Result<bool> {
     let asked: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     if !asked.iter().any(|word| word == "compare") {
         return Ok(false);
     }
     let peer = std::env::var("TORTIE_PEER_FELIX").context("TORTIE_PEER_FELIX does not name another Felix")?;
-    if !asked.iter().any(|word| word == "swap") {
-        clusters_are_programmed_alike(runtime, &peer)?;
+    let parts = ["rules", "kubernetes", "swap"];
+    let is_wanted = |part: &str| {
+        asked.iter().any(|word| word == part) || !asked.iter().any(|word| parts.contains(&word.as_str()))
+    };
+    if is_wanted("rules") {
+        clusters_are_programmed_alike(&peer, |case| in_etcd(runtime, case))?;
     }
-    if !asked.iter().any(|word| word == "rules") {
+    if is_wanted("kubernetes") {
+        clusters_are_programmed_alike(&peer, |case| kubernetes::make(runtime, case))?;
+    }
+    if is_wanted("swap") {
         swap::hosts_change_hands(runtime, &peer)?;
     }
     Ok(true)
+}
+
+/// A cluster that both Felixes follow.
+struct Ground {
+    /// The server's plain address.
+    endpoint: String,
+    /// Settings that lead Felix there.
+    settings: Vec<(&'static str, String)>,
+    /// The interfaces of this host's pods.
+    interfaces: Vec<String>,
+    /// The cluster in a few words.
+    about: String,
+    /// How many objects were refused.
+    refused: usize,
+    /// What serves it.
+    _servers: Box<dyn std::any::Any + Sync>,
+}
+
+/// A random cluster in an etcd.
+fn in_etcd(runtime: &Runtime, case: u64) -> Result<Ground> {
+    let random = random(case)?;
+    runtime.block_on(async {
+        let cluster = Cluster::start_empty().await?;
+        let refused = create_all(&cluster.client, case, &random.objects).await?;
+        cluster.write(random.entries).await?;
+        Ok(Ground {
+            endpoint: cluster.etcd.endpoint(),
+            settings: Vec::new(),
+            interfaces: (0..LOCAL).map(interface).collect(),
+            about: random.about,
+            refused,
+            _servers: Box::new(cluster.etcd),
+        })
+    })
+}
+
+/// Creates objects; how many were refused.
+async fn create_all(client: &Client, case: u64, objects: &[policies::Made]) -> Result<usize> {
+    let mut refused = 0;
+    for (kind, object) in objects {
+        let resource = Resource::from_value(*kind, object.clone())?;
+        if let Err(refusal) = client.create_any(resource).await {
+            println!("case {case}: left out: {refusal}\n  {object}");
+            refused += 1;
+        }
+    }
+    Ok(refused)
 }
 
 fn number(name: &str, default: u64) -> Result<u64> {
@@ -62,36 +126,22 @@ fn number(name: &str, default: u64) -> Result<u64> {
     }
 }
 
-fn clusters_are_programmed_alike(runtime: &Runtime, peer: &str) -> Result<()> {
+fn clusters_are_programmed_alike(peer: &str, make: impl Fn(u64) -> Result<Ground>) -> Result<()> {
     let (cases, seed) = (number("TORTIE_PEER_CASES", 20)?, number("TORTIE_PEER_SEED", 1)?);
     let (mut places, mut lines, mut differing, mut refused) = (0, 0, 0, 0);
     for case in seed..seed + cases {
-        let random = random(case)?;
-        let cluster = runtime.block_on(async {
-            let cluster = Cluster::start_empty().await?;
-            for (kind, object) in &random.objects {
-                let resource = Resource::from_value(*kind, object.clone())?;
-                if let Err(refusal) = cluster.client.create_any(resource).await {
-                    println!("case {case}: left out: {refusal}\n  {object}");
-                    refused += 1;
-                }
-            }
-            cluster.write(random.entries.clone()).await?;
-            anyhow::Ok(cluster)
-        })?;
+        let ground = make(case)?;
+        refused += ground.refused;
         for filter in Filter::BOTH {
-            let endpoint = cluster.etcd.endpoint();
             let [ours, theirs] = std::thread::scope(|scope| {
                 [Who::Ours, Who::Theirs]
                     .map(|who| {
-                        scope.spawn({
-                            let endpoint = &endpoint;
-                            move || programmed(who, peer, endpoint, filter)
-                        })
+                        let ground = &ground;
+                        scope.spawn(move || programmed(who, peer, ground, filter))
                     })
                     .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             });
-            let about = || format!("case {case} {} ({})", filter.name(), random.about);
+            let about = || format!("case {case} {} ({})", filter.name(), ground.about);
             let (ours, theirs) = (ours.with_context(about)?, theirs.with_context(about)?);
             let found = kernel::differences(&ours, &theirs);
             println!(
@@ -117,7 +167,7 @@ fn clusters_are_programmed_alike(runtime: &Runtime, peer: &str) -> Result<()> {
 }
 
 /// A host with an uplink and the interfaces of its pods, the same each time.
-fn host(name: &str) -> Result<Namespace> {
+fn host(name: &str, interfaces: &[String]) -> Result<Namespace> {
     let host = Namespace::new(name)?;
     let mut batch =
         "link add eth0 address 02:00:00:00:00:01 type veth peer name wire0 address 02:00:00:00:00:02
@@ -132,8 +182,7 @@ fn host(name: &str) -> Result<Namespace> {
         link set wire1 up
         link set eth1 up\n"
             .to_owned();
-    for number in 0..LOCAL {
-        let name = interface(number);
+    for (number, name) in interfaces.iter().enumerate() {
         batch.push_str(&format!(
             "link add {name} address ee:ee:ee:ee:ee:ee type veth peer name pod{number} address 02:00:00:00:02:{number:02x}
              link set pod{number} up\nlink set {name} up\n"
@@ -143,15 +192,29 @@ fn host(name: &str) -> Result<Namespace> {
     Ok(host)
 }
 
+<<<<<<< HEAD
 /// A Felix of either kind in a namespace, whose etcd is reached through a relay.
+fn start(
+    who: Who,
+    peer: &str,
+    host: &Namespace,
+    endpoint: &str,
+    filter: Filter,
+    settings: &[(&'static str, String)],
+) -> Result<Felix> {
+    let further = settings.iter().map(|(name, value)| (*name, value.as_str()));
+    let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(further).collect();
+=======
+/// Starts a Felix of either kind in a namespace, where a relay makes etcd reachable.
 fn start(who: Who, peer: &str, host: &Namespace, endpoint: &str, filter: Filter) -> Result<Felix> {
+>>>>>>> lang4
     host.run(|| match who {
-        Who::Ours => Felix::start_with(None, HOST, endpoint, filter, &SETTINGS),
-        Who::Theirs => Felix::start_with(Some(peer), HOST, endpoint, filter, &SETTINGS),
+        Who::Ours => Felix::start_with(None, HOST, endpoint, filter, &settings),
+        Who::Theirs => Felix::start_with(Some(peer), HOST, endpoint, filter, &settings),
     })?
 }
 
-/// Both families; and nothing that looks at the outside, or at what a build without C code cannot do.
+/// Both families, without features that need the outside or that a build without C code lacks.
 const SETTINGS: [(&str, &str); 4] = [
     ("IPV6SUPPORT", "true"),
     ("USAGEREPORTINGENABLED", "false"),
@@ -159,20 +222,25 @@ const SETTINGS: [(&str, &str); 4] = [
     ("HEALTHPORT", HEALTH_PORT),
 ];
 
-/// Ports that failsafe rules leave open: host endpoints must cut off neither the datastore nor the question for health.
+/// Ports that failsafe rules leave open: host endpoints must not cut off the datastore or health queries.
 const ETCD_PORT: u16 = 2379;
 const HEALTH_PORT: &str = "6666";
 
+<<<<<<< HEAD
 /// What a Felix programs on a fresh host, once it is ready and nothing changes any more.
+fn programmed(who: Who, peer: &str, ground: &Ground, filter: Filter) -> Result<State> {
+=======
+/// The state that a Felix programs on a fresh host, once it is ready and nothing changes any more.
 fn programmed(who: Who, peer: &str, endpoint: &str, filter: Filter) -> Result<State> {
+>>>>>>> lang4
     let name = format!("{who:?}").to_lowercase();
-    let host = host(&name)?;
+    let host = host(&name, &ground.interfaces)?;
     let relayed = relay(
         &netlink::namespace::Namespace::open(&Path::new("/run/netns").join(&name))?,
         ETCD_PORT,
-        endpoint,
+        &ground.endpoint,
     )?;
-    let mut felix = start(who, peer, &host, &relayed, filter)?;
+    let mut felix = start(who, peer, &host, &relayed, filter, &ground.settings)?;
     host.run(|| felix.wait_until_ready())?.with_context(|| name.clone())?;
     let mut before = State::new();
     for _ in 0..LOOKS {

@@ -1,4 +1,4 @@
-//! A Felix in a process of its own, and what the kernel says about that process.
+//! A Felix in a separate process, and the kernel's statistics of that process.
 
 use crate::host::Filter;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::{Folder, free_port, measured_program};
 
-/// How long anything may take.
+/// The time limit for anything.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running Felix; killed when dropped.
@@ -26,12 +26,12 @@ impl Felix {
         Self::start_as(crate::cluster::HOST, endpoint, filter)
     }
 
-    /// The same for a host of this name.
+    /// Starts ours for a host of this name.
     pub(crate) fn start_as(host: &str, endpoint: &str, filter: Filter) -> Result<Self> {
         Self::start_with(None, host, endpoint, filter, &[])
     }
 
-    /// Ours, or another Felix, which is a program with its arguments; with further settings, which come last.
+    /// Starts ours or another Felix, which is a program with its arguments; further settings come last.
     pub(crate) fn start_with(
         peer: Option<&str>,
         host: &str,
@@ -91,8 +91,8 @@ impl Felix {
                 _ => {}
             }
         }
-        // Where Calico's Felix looks for the datastore, whatever its own variables say; and its log is on standard output. Built
-        // without C code, it cannot clean up after an eBPF dataplane.
+        // The variables in which Calico's Felix looks for the datastore, whatever its own ones say; its log is on
+        // standard output. Built without C code, it cannot clean up after an eBPF dataplane.
         command.env("DATASTORE_TYPE", datastore).env("ETCD_ENDPOINTS", endpoint);
         command.env("FELIX_DebugSkipCTLBCleanup", "true");
         let log = File::create(folder.path().join("log"))?;
@@ -102,7 +102,7 @@ impl Felix {
         Ok(Self { child, health, folder, begin })
     }
 
-    /// Waits until it is ready: how long that took since it was started.
+    /// Waits until it is ready; returns the time since its start.
     pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
         loop {
             if is_ready(self.health) {
@@ -112,7 +112,7 @@ impl Felix {
                 bail!("Felix ended with {status}:\n{}", self.log());
             }
             ensure!(self.begin.elapsed() < PATIENCE, "Felix is not ready:\n{}", self.log());
-            // Whoever asks more often takes a good part of a processor from what is measured.
+            // More frequent queries would take a good part of a processor from the measured program.
             std::thread::sleep(Duration::from_millis(8));
         }
     }
@@ -131,7 +131,7 @@ impl Felix {
         self.memory_line("VmRSS:")
     }
 
-    /// The most that it ever was.
+    /// Peak resident memory, in MiB.
     pub(crate) fn peak_memory(&self) -> Result<f64> {
         self.memory_line("VmHWM:")
     }
@@ -143,10 +143,10 @@ impl Felix {
         Ok(kib / 1024.0)
     }
 
-    /// CPU seconds since its start, with those of the helpers that ended.
+    /// CPU seconds since its start, including helpers that have ended.
     pub(crate) fn cpu(&self) -> Result<f64> {
         let stat = self.file("stat")?;
-        // The name may hold anything but ends with the last parenthesis.
+        // The name may contain anything but ends with the last parenthesis.
         let (_, rest) = stat.rsplit_once(')').context("no name")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let ticks: u64 =
@@ -185,6 +185,6 @@ fn is_ready(port: u16) -> bool {
         stream.read_to_string(&mut answer)?;
         Ok(answer.starts_with("HTTP/1.1 20"))
     };
-    // Nobody listens yet.
+    // There is no listener yet.
     ask().unwrap_or(false)
 }

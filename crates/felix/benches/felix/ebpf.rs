@@ -1,7 +1,7 @@
-//! The same with eBPF programs: what packets between two pods pay, beside plain routing in turns; and how long a change of
-//! policy takes to reach the programs.
+//! Measurements with eBPF programs: the cost of packets between two pods, in turns with plain routing; and how long a
+//! change of policy takes to reach the programs.
 //!
-//! It refuses to measure before programs judge packets: Felix is not ready until then.
+//! Measurement starts only after programs judge packets: Felix is not ready before that.
 
 use crate::Wanted;
 use crate::cluster::{Cluster, HOST, SHAPES, interface, policy};
@@ -22,9 +22,9 @@ pub(crate) const PACKETS: &str = "packets-ebpf";
 const UPDATES: &str = "updates-ebpf";
 /// How often policy is changed.
 const CHANGES: usize = if cfg!(debug_assertions) { 5 } else { 100 };
-/// Changes come one at a time; what is left of one is gone after a tenth of a second.
+/// Changes come one at a time; the after-effects of one last less than a tenth of a second.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long after a start memory is looked at.
+/// How long after a start memory is read.
 const SETTLED: Duration = Duration::from_secs(1);
 pub(crate) const SETTINGS: [(&str, &str); 2] =
     [("BPFENABLED", "true"), ("BPFKUBEPROXYIPTABLESCLEANUPENABLED", "false")];
@@ -48,13 +48,13 @@ fn start(cluster: &Cluster) -> Result<Felix> {
     Felix::start_with(None, HOST, &cluster.etcd.endpoint(), Filter::Nftables, &SETTINGS)
 }
 
-/// Takes programs off interfaces, and all maps away; what else is in the file system is the kernel's.
+/// Detaches programs from interfaces, and removes all maps; the rest of the file system belongs to the kernel.
 pub(crate) fn clean() -> Result<()> {
     shell("find /sys/fs/bpf -mindepth 1 -path '/sys/fs/bpf/netns-*' -delete", "")?;
     host::clean()
 }
 
-/// A kind of figure, its unit, where it is, and its goal.
+/// A kind of figure, its unit, its accessor, and its goal.
 type Row = (&'static str, &'static str, fn(&Speed) -> f64, &'static str);
 
 fn rows(report: &mut Report, what: &str, ours: Speed, plain: Speed) {
@@ -74,7 +74,8 @@ fn rows(report: &mut Report, what: &str, ours: Speed, plain: Speed) {
     }
 }
 
-/// How long a change of one of 5,000 policies takes until interfaces have other lists of rules, which is when packets meet it.
+/// How long a change of one of 5,000 policies takes until interfaces have new lists of rules, which is when packets
+/// meet it.
 pub(crate) fn updates(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -> Result<()> {
     let shape = &SHAPES[1];
     if !wanted.has(UPDATES) {
@@ -121,7 +122,7 @@ pub(crate) fn updates(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
         let old = read()?;
         let entry = policy(round * 37 % policies, local, 9000 + u16::try_from(round)?)?;
         let begin = Instant::now();
-        // Looked for while etcd still writes: the change may be there before its answer.
+        // Watches while etcd still writes: the change may take effect before etcd's answer.
         let seen = std::thread::scope(|scope| {
             let seen = scope.spawn(|| -> Result<Instant> {
                 while read()? == old {
@@ -132,7 +133,7 @@ pub(crate) fn updates(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
             });
             runtime.block_on(cluster.client.backend().apply(&entry))?;
             writes.push(begin.elapsed().as_secs_f64() * 1000.0);
-            seen.join().map_err(|_| anyhow::anyhow!("who looked for it panicked"))?
+            seen.join().map_err(|_| anyhow::anyhow!("the watching thread panicked"))?
         })
         .with_context(|| felix.log())?;
         whole.push((seen - begin).as_secs_f64() * 1000.0);

@@ -1,4 +1,4 @@
-//! The namespace that the measurement runs in as a host: interfaces, cleaning, and what the kernel shows.
+//! The namespace that serves as host in the measurement: interfaces, cleaning, and the kernel's state.
 
 use anyhow::{Context as _, Result, ensure};
 use std::io::Write as _;
@@ -21,7 +21,7 @@ impl Filter {
         }
     }
 
-    /// How many chains of policies are in the kernel, by direction `i` or `o`.
+    /// The number of policy chains in the kernel, by direction `i` or `o`.
     pub(crate) fn policy_chains(self) -> Result<usize> {
         let listed = shell("nft list chains ip", "")?;
         let mark = match self {
@@ -32,7 +32,7 @@ impl Filter {
     }
 }
 
-/// Runs a shell that must succeed, with this input; what it printed.
+/// Runs a shell script with this input, which must succeed; returns its output.
 pub(crate) fn shell(script: &str, input: &str) -> Result<String> {
     let mut child = Command::new("sh")
         .args(["-ec", script])
@@ -44,7 +44,7 @@ pub(crate) fn shell(script: &str, input: &str) -> Result<String> {
     let output = std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut stdin = stdin;
-            // A shell that ended early says why itself.
+            // A shell that ended early reports the reason itself.
             let _ = stdin.write_all(input.as_bytes());
         });
         child.wait_with_output()
@@ -53,7 +53,7 @@ pub(crate) fn shell(script: &str, input: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The host's own interface, if it is not there yet.
+/// Creates the host's own interface, if it does not exist yet.
 pub(crate) fn make_uplink() -> Result<()> {
     if shell("ip -o link", "")?.contains(" eth0@") {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn make_uplink() -> Result<()> {
     .map(drop)
 }
 
-/// Interfaces of pods, whose other ends go nowhere.
+/// Creates interfaces of pods, whose other ends lead nowhere.
 pub(crate) fn make_interfaces(names: impl Iterator<Item = String>) -> Result<()> {
     let mut batch = String::new();
     for (number, name) in names.enumerate() {
@@ -86,7 +86,7 @@ pub(crate) fn remove_interfaces(names: impl Iterator<Item = String>) -> Result<(
     shell("ip -batch -", &batch).map(drop)
 }
 
-/// Takes back what a Felix programmed.
+/// Removes everything a Felix programmed.
 pub(crate) fn clean() -> Result<()> {
     shell(
         "nft flush ruleset; ipset destroy; ip route flush proto 80; ip route flush proto boot scope link",

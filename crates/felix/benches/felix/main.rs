@@ -1,12 +1,13 @@
-//! Felix as a process of its own on an etcd, with each packet filter: how long until everything is programmed, what that
-//! takes, how long a change takes to reach the kernel, and what packets pay.
+//! Measures Felix as a separate process with an etcd, with each packet filter: the time until everything is programmed,
+//! its cost, the time for a change to reach the kernel, and the cost of packets.
 //!
-//! It starts itself again in a network and a mount namespace of its own, so that everything it makes goes away with it;
-//! the Felix that is measured is this program too. Calico's figures are those of its Felix on the same shapes, taken once
-//! on the machine that this was written on; packets are compared with plain routing in the same run. It needs root, etcd,
-//! iproute2, nftables, iptables and ipset; and for services kube-apiserver and kube-proxy. Words on the command line select measurements whose name has one of them. With
-//! `TORTIE_BENCH_OUT=<folder>` the table is also written there. It refuses to count a start as done before every chain
-//! is in the kernel. With the word `compare` it measures nothing, and compares what another Felix programs.
+//! It restarts itself in network and mount namespaces of its own, so that everything it creates disappears with it; the
+//! measured Felix is this program too. Calico's figures are those of its Felix on the same shapes, taken once on the
+//! machine that this was written on; packets are compared with plain routing in the same run. It needs root, etcd,
+//! iproute2, nftables, iptables and ipset; and for services kube-apiserver and kube-proxy. Words on the command line
+//! select measurements whose name has one of them. With `TORTIE_BENCH_OUT=<folder>` the table is also written there. A
+//! start counts as done only when every chain is in the kernel. With the word `compare` it measures nothing, and
+//! compares the states that this and another Felix program.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -27,7 +28,7 @@ use std::io::Write as _;
 use std::process::{Command, ExitCode};
 use testkit::Report;
 
-/// What this program is: unset for whoever starts it, then the one that measures, then Felix.
+/// The role of this process: unset in the first one, then the one that measures, then Felix.
 const ROLE: &str = "TORTIE_BENCH_ROLE";
 
 fn main() -> ExitCode {
@@ -39,14 +40,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to report to when standard error is gone.
+            // If standard error is gone, there is nowhere left to report to.
             let _ = writeln!(std::io::stderr(), "{error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Starts this program again where it cannot disturb anybody.
+/// Restarts this program where it cannot disturb anything else.
 fn enter() -> Result<()> {
     let script = "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && mount -t tmpfs tmpfs /var/lib \
                   && mount -t bpf bpf /sys/fs/bpf && ip link set lo up && exec \"$@\"";
@@ -58,12 +59,12 @@ fn enter() -> Result<()> {
         .status()
         .context("`unshare` (package util-linux)")?;
     if !status.success() {
-        bail!("the measurement ended with {status}; it makes network namespaces and needs root");
+        bail!("the measurement ended with {status}; it creates network namespaces and needs root");
     }
     Ok(())
 }
 
-/// Which measurements are wanted.
+/// The requested measurements.
 struct Wanted(Vec<String>);
 
 impl Wanted {
@@ -97,7 +98,7 @@ fn measure() -> Result<()> {
          write to etcd, whose own share is beside it. Policies select local pods evenly, and all of them are programmed. \
          Calico's figures are from the same machine and shapes, not from this run.",
     );
-    // What was measured before a failure is worth something too.
+    // Results from before a failure are useful, too.
     print!("{}", report.markdown());
     outcome?;
     report.record()

@@ -1,7 +1,8 @@
-//! What packets between two pods pay: plain routing on a host without Felix, and a host with Felix and some policies.
+//! The cost of packets between two pods: plain routing on a host without Felix, and a host with Felix and some
+//! policies.
 //!
-//! All hosts are there at once and take turns, so that a noisy machine is noisy for all. It refuses to measure before all
-//! chains are in the kernel.
+//! All hosts exist at the same time and take turns, so that noise on the machine affects all of them. Measurement
+//! starts only after all chains are in the kernel.
 
 use crate::Wanted;
 use crate::cluster::{Cluster, HOST, endpoint, policy, policy_of};
@@ -20,16 +21,16 @@ use testkit::{Report, median};
 use tokio::runtime::Runtime;
 
 const ROUNDS: usize = if cfg!(debug_assertions) { 1 } else { 5 };
-/// Slices of small packets, for each kind and host.
+/// The number of slices of small packets, for each kind and host.
 const SLICES: usize = if cfg!(debug_assertions) { 5 } else { 500 };
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
 const INTERFACES: [&str; 2] = ["calibenchc", "calibenchs"];
-/// Endpoints of the host, and policies for them, that the two pods have nothing to do with.
+/// The number of endpoints of the host, and policies for them, that do not concern the two pods.
 const OTHERS: usize = if cfg!(debug_assertions) { 20 } else { 1000 };
 
-/// Policies that select the server and do not match, before one that does; others on the host; and what Calico's Felix got
-/// on one host without others.
+/// Policies that select the server and do not match, before one that does; others on the host; and the figures of
+/// Calico's Felix on one host without others.
 pub(crate) struct Case {
     pub(crate) policies: usize,
     pub(crate) others: usize,
@@ -41,10 +42,11 @@ const fn speed(gigabits: f64, round_trip_us: f64, connections: f64) -> Speed {
     Speed { gigabits, round_trip_us, connections }
 }
 
-/// Plain routing where Calico's figures were taken. Its ways to measure are not known in detail, so ratios are compared.
+/// Plain routing where Calico's figures were taken. Its methods of measurement are not known in detail, so ratios are
+/// compared.
 const CALICOS_PLAIN: Speed = speed(13.5, 7.0, 10_900.0);
 
-/// Throughput and round trip were taken without policies; established connections do not see them.
+/// Throughput and round trip were measured without policies, which do not affect established connections.
 pub(crate) const CASES: [Case; 4] = [
     Case { policies: 0, others: 0, nftables: speed(9.5, 14.0, 7700.0), iptables: speed(8.8, 15.0, 6700.0) },
     Case {
@@ -86,7 +88,7 @@ impl Mode {
     }
 }
 
-/// Connection tracking and hooks for NAT: what any packet filter that knows connections has to pay, whatever its rules.
+/// Connection tracking and hooks for NAT: the cost of any stateful packet filter, whatever its rules.
 const TRACKING: &str = "table ip floor {
     chain forward { type filter hook forward priority filter; ct state established,related accept; }
     chain before { type nat hook prerouting priority dstnat; }
@@ -139,7 +141,7 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     Ok(())
 }
 
-/// So that the tables of connections on these hosts do not fill up with those of earlier rounds.
+/// Keeps the connection tables of these hosts from filling up with connections of earlier rounds.
 pub(crate) fn expire_quickly(hosts: &[Option<&str>]) -> Result<()> {
     for timeout in ["time_wait", "close"] {
         let set = format!("echo 1 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{timeout}");
@@ -179,7 +181,7 @@ pub(crate) async fn cluster(case: &Case) -> Result<Cluster> {
     cluster.write(others.collect::<Result<_>>()?).await?;
     let policies = (0..case.policies).map(|number| {
         let rule = match number + 1 == case.policies {
-            // Compiled, this is no lookup, and so asked after all others, too.
+            // When compiled, this is not a lookup, and therefore tested after all others, too.
             true => json!([{"action": "Allow", "protocol": "TCP", "source": {"ports": ["1024:65535"]}}]),
             false => json!([{"action": "Allow", "protocol": "TCP",
                 "source": {"nets": [format!("10.{}.{}.0/24", number / 256, number % 256)]},
@@ -202,7 +204,7 @@ pub(crate) fn pod(host: &str, name: &str, interface: &str, address: Ipv4Addr) ->
     Ok(KvPair::resource(Resource::from_value(Kind::WorkloadEndpoint, object)?))
 }
 
-/// Everything is in the kernel, and the pods reach each other.
+/// Waits until everything is in the kernel, and the pods reach each other.
 fn wait_until_there(case: &Case, filter: Filter, mode: Mode, pods: &Pods) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mark = match filter {
@@ -218,13 +220,13 @@ fn wait_until_there(case: &Case, filter: Filter, mode: Mode, pods: &Pods) -> Res
         }
         ensure!(
             Instant::now() < deadline,
-            "{endpoints} endpoints and {policies} policies are there, and pods that may not reach each other"
+            "{endpoints} endpoints and {policies} policies are there, and pods may not reach each other"
         );
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Measures hosts in turns, slice by slice, so that a noisy machine is noisy for all of them.
+/// Measures hosts in turns, slice by slice, so that noise on the machine affects all of them.
 pub(crate) fn take_turns<const HOSTS: usize>(hosts: [&Pods; HOSTS]) -> Result<[Speed; HOSTS]> {
     let mut seen = [const { Vec::new() }; HOSTS];
     for _ in 0..ROUNDS {
@@ -251,7 +253,7 @@ pub(crate) fn take_turns<const HOSTS: usize>(hosts: [&Pods; HOSTS]) -> Result<[S
     Ok(speeds)
 }
 
-/// The time of a slice that nobody disturbed: nine in ten took longer. Without disturbance all take nearly the same.
+/// The time of an undisturbed slice: nine in ten took longer. Without disturbance all take nearly the same time.
 pub(crate) fn undisturbed(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
     seconds.get(seconds.len() / 10).copied().unwrap_or(f64::NAN)

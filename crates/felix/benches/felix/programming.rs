@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 const STARTS: usize = if cfg!(debug_assertions) { 1 } else { 3 };
 const UPDATES: usize = if cfg!(debug_assertions) { 5 } else { 100 };
-/// How long after a start memory is looked at.
+/// How long after a start memory is read.
 const SETTLED: Duration = Duration::from_millis(300);
 /// How often the kernel's own share is measured.
 const FLOORS: usize = if cfg!(debug_assertions) { 1 } else { 25 };
@@ -44,7 +44,7 @@ pub(crate) fn measure(runtime: &Runtime, shape: &Shape, wanted: &Wanted, report:
     host::remove_interfaces((0..local).map(interface))
 }
 
-/// What one start took.
+/// The cost of one start.
 struct Start {
     seconds: f64,
     memory: f64,
@@ -56,7 +56,7 @@ fn start(cluster: &Cluster, filter: Filter, policies: usize) -> Result<(Felix, S
     let mut felix = Felix::start(&cluster.etcd.endpoint(), filter)?;
     let seconds = felix.wait_until_ready()?.as_secs_f64();
     let cpu = felix.cpu()?;
-    // It gives back what only the start needed.
+    // By then it has returned the memory that only the start needed.
     std::thread::sleep(SETTLED);
     let start = Start { seconds, memory: felix.memory()?, peak: felix.peak_memory()?, cpu };
     let there = filter.policy_chains()?;
@@ -154,7 +154,8 @@ fn measure_filter(
     host::clean()
 }
 
-/// Milliseconds that the kernel takes to accept the smallest change of the table that Felix left: it checks the whole of it.
+/// The milliseconds that the kernel takes to accept the smallest change of the table that Felix left: it checks the
+/// whole table.
 fn floor() -> Result<f64> {
     let mut times = Vec::new();
     let table = nft::Table::new(nft::Family::Ip, "calico");
@@ -186,7 +187,7 @@ struct Updates {
     cpu_ms: f64,
 }
 
-/// Changes policies one after the other and listens when the kernel has new rules.
+/// Changes policies in turn and records when the kernel has new rules.
 fn update(
     runtime: &Runtime,
     cluster: &Cluster,
@@ -200,7 +201,7 @@ fn update(
     for round in 0..UPDATES {
         std::thread::sleep(PAUSE);
         while changes.try_recv().is_ok() {}
-        // Another one than with the other packet filter before, or nothing would change.
+        // A port different from that of the other packet filter, or nothing would change.
         let port = if filter == Filter::Nftables { 9000 } else { 19_000 } + u16::try_from(round)?;
         let entry = policy(round * 37 % policies, local, port)?;
         let begin = Instant::now();
@@ -216,7 +217,7 @@ fn update(
     Ok(updates)
 }
 
-/// The times at which somebody changed nftables. The thread ends with the program or when nobody listens.
+/// The times at which nftables was changed. The thread ends with the program or when the receiver is dropped.
 fn listen() -> Result<Receiver<Instant>> {
     let mut watch = Watch::open()?;
     let (sender, receiver) = channel();

@@ -1,8 +1,9 @@
-//! What new connections to services pay, with few services and with many: ours by eBPF programs, kube-proxy in nftables
-//! mode with our Felix in the same mode on a second host, kube-proxy alone on a third, and plain routing to the backend.
+//! The cost of new connections to services, with few services and with many: ours by eBPF programs, kube-proxy in
+//! nftables mode with our Felix in the same mode on a second host, kube-proxy alone on a third, and plain routing to
+//! the backend.
 //!
-//! All are measured in turns. The first two enforce policy, the others have none. It refuses to measure before the service
-//! that was made last works on every host: what was made before it is there then, too.
+//! All are measured in turns. The first two enforce policy, the others do not. Measurement starts only when the service
+//! that was created last works on every host: all earlier ones are then programmed, too.
 
 use crate::Wanted;
 use crate::cluster::HOST;
@@ -30,18 +31,18 @@ use tokio::runtime::Runtime;
 
 /// The word on the command line.
 const NAME: &str = "services-ebpf";
-/// How many services there are.
+/// The numbers of services.
 const SIZES: [usize; 2] = if cfg!(debug_assertions) { [10, 60] } else { [10, 10_000] };
-/// Slices of connections, for each size and host.
+/// The number of slices of connections, for each size and host.
 const SLICES: usize = if cfg!(debug_assertions) { 5 } else { 500 };
-/// Services that connections are made to, each to a port of the server of its own; the others lead nowhere.
+/// The number of services that connections are made to, each to its own port of the server; the others lead nowhere.
 const MEASURED: u16 = 8;
-/// The first port that the server listens at.
+/// The first port on which the server listens.
 const TARGET: u16 = 9000;
-/// Backends of services that lead nowhere.
+/// The number of backends of services that lead nowhere.
 const BACKENDS: u8 = 3;
 const PORT: u16 = 80;
-/// How many objects are made at the same time.
+/// The number of objects created at the same time.
 const AT_ONCE: usize = 32;
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
@@ -76,7 +77,7 @@ pub(crate) fn measure(runtime: &Runtime, wanted: &Wanted, report: &mut Report) -
     for size in SIZES {
         let begin = Instant::now();
         runtime.block_on(ground.fill(made..size - 1))?;
-        // Felix is ready once the services of its start are there, and none can be reached before.
+        // Felix is ready once the services of its start are programmed, and none can be reached before.
         if made == 0 {
             felix.wait_until_ready()?;
         }
@@ -216,7 +217,7 @@ impl Ground {
         Ok(Self { api, cluster, folder: Folder::new("services")?, _etcd: etcd })
     }
 
-    /// Felix on the host of this thread.
+    /// Starts Felix on the host of this thread.
     fn felix<'a>(&'a self, settings: &[(&'a str, &'a str)]) -> Result<Felix> {
         let kubeconfig = self.api.kubeconfig().display().to_string();
         let mut settings = settings.to_vec();
@@ -224,7 +225,7 @@ impl Ground {
         Felix::start_with(None, HOST, "", Filter::Nftables, &settings)
     }
 
-    /// kube-proxy on a host, which gets a way to the API.
+    /// Starts kube-proxy on a host, and makes the API reachable from it.
     fn proxy(&self, host: &str) -> Result<Process> {
         let there = Namespace::open(&Path::new("/run/netns").join(host))?;
         let endpoint = self.api.endpoint();
@@ -247,7 +248,7 @@ impl Ground {
         Process::start(&ip, &arguments, &self.folder.path().join(format!("kube-proxy-{host}")))
     }
 
-    /// Makes services with these numbers, and their endpoints.
+    /// Creates services with these numbers, and their endpoints.
     async fn fill(&self, numbers: std::ops::Range<usize>) -> Result<()> {
         let numbers: Vec<usize> = numbers.collect();
         for some in numbers.chunks(AT_ONCE) {
@@ -257,7 +258,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Makes the last one of so many services, which leads to the server: where it is.
+    /// Creates the last service of this size, which leads to the server; returns its address.
     async fn last(&self, size: usize) -> Result<SocketAddr> {
         self.service(size - 1, vec![(SERVER, TARGET)]).await?;
         Ok(address(size - 1))
@@ -280,7 +281,7 @@ impl Ground {
     }
 }
 
-/// The server at a port of its own for the first ones, and addresses where nobody is for all others.
+/// The server's own port for the first services, and unused addresses for all others.
 fn backends(number: usize) -> Vec<(Ipv4Addr, u16)> {
     if let Some(number) = u16::try_from(number).ok().filter(|number| *number < MEASURED) {
         return vec![(SERVER, TARGET + number)];

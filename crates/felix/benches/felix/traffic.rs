@@ -1,4 +1,4 @@
-//! Two pods, each a network namespace, and TCP between them: in bulk, and in small packets.
+//! Two pods, each a network namespace, and TCP between them: bulk traffic, and small packets.
 
 use crate::host::shell;
 use anyhow::{Context as _, Result};
@@ -9,17 +9,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long traffic in bulk runs.
+/// The duration of bulk traffic.
 const LENGTH: Duration = Duration::from_millis(if cfg!(debug_assertions) { 200 } else { 1500 });
 const BUFFER: usize = 256 * 1024;
-/// Connections are spread over so many ports, so that nobody runs out of them.
+/// Connections are spread over this many ports, so that ports never run out.
 const PORTS: u16 = 8;
-/// How many make one slice of a measurement: about a millisecond, so that a slice is either disturbed or not. Connections
-/// are a multiple of the ports.
+/// The number of connections or round trips in one slice of a measurement: about a millisecond, so that a slice is
+/// either disturbed or not. Connections are a multiple of the ports.
 const CONNECTIONS: u16 = 3 * PORTS;
 const ROUND_TRIPS: u16 = 100;
 
-/// What went through.
+/// The results of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speed {
     pub(crate) gigabits: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Speed {
     pub(crate) connections: f64,
 }
 
-/// The command on a host: none is the namespace that this runs in.
+/// The command on a host: `None` is the namespace that this runs in.
 pub(crate) fn on(host: Option<&str>, command: &str) -> String {
     match host {
         Some(host) => format!("ip netns exec {host} {command}"),
@@ -43,8 +43,8 @@ pub(crate) struct Pods {
 }
 
 impl Pods {
-    /// Makes two pods, each beside its host (none for the namespace that this runs in), with interfaces of these names on
-    /// the hosts. What a CNI plugin would do is done; the routes to the pods are not.
+    /// Creates two pods, each beside its host (`None` for the namespace that this runs in), with interfaces of these
+    /// names on the hosts. This includes everything a CNI plugin would do, except the routes to the pods.
     pub(crate) fn make(
         id: &str,
         hosts: [Option<&str>; 2],
@@ -70,7 +70,7 @@ impl Pods {
                 format!("ip -n {pod} link set eth0 up"),
                 format!("ip -n {pod} route add 169.254.1.1 dev eth0 scope link"),
                 format!("ip -n {pod} route add default via 169.254.1.1 dev eth0"),
-                // A host without a way out does not answer for this address.
+                // A host without a default route does not answer for this address.
                 format!("ip -n {pod} neigh replace 169.254.1.1 lladdr {mac} dev eth0 nud permanent"),
             ];
             shell(&script.join("\n"), "")?;
@@ -103,7 +103,7 @@ impl Pods {
         Ok(self.server.run(open)??)
     }
 
-    /// Gets ready for small packets: what takes long is done before anything is measured.
+    /// Prepares for small packets: slow steps are done before anything is measured.
     pub(crate) fn probe(&self) -> Result<Probe<'_>> {
         let mut listeners = Vec::new();
         for listener in self.listen(PORTS)? {
@@ -112,7 +112,7 @@ impl Pods {
         self.probe_of(listeners)
     }
 
-    /// The same for these addresses, each of which leads to a port of the server.
+    /// Prepares for these addresses, each of which leads to a port of the server.
     pub(crate) fn probe_at(&self, targets: &[(SocketAddr, u16)]) -> Result<Probe<'_>> {
         let mut listeners = Vec::new();
         for (address, port) in targets {
@@ -131,7 +131,7 @@ impl Pods {
         Ok(Probe { pods: self, listeners, client, server })
     }
 
-    /// One connection, as much as goes through.
+    /// The throughput of one connection.
     pub(crate) fn throughput(&self) -> Result<f64> {
         let listener = self.listen(1)?.pop().context("no listener")?;
         let address = listener.local_addr()?;
@@ -162,8 +162,8 @@ impl Pods {
     }
 }
 
-/// Small packets between two pods, with both ends in one thread: a packet arrives within the call that sends it, nobody
-/// sleeps or is woken up, and what is measured is the way through the kernel. With an end in a thread of its own a round
+/// Small packets between two pods, with both ends in one thread: a packet arrives within the call that sends it, no
+/// thread sleeps or is woken up, and the path through the kernel is measured. With an end in a separate thread a round
 /// trip is two wake-ups, which on a virtual machine take many times as long as the packets.
 pub(crate) struct Probe<'a> {
     pods: &'a Pods,
@@ -173,7 +173,7 @@ pub(crate) struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// One byte there and back again: the seconds for one, over a slice.
+    /// Sends one byte there and back repeatedly; returns the seconds for one round trip, over a slice.
     pub(crate) fn round_trip(&self) -> Result<f64> {
         let (mut client, mut server, mut byte) = (&self.client, &self.server, [0]);
         let begin = Instant::now();
@@ -186,8 +186,7 @@ impl Probe<'_> {
         Ok(begin.elapsed().as_secs_f64() / f64::from(ROUND_TRIPS))
     }
 
-    /// Connections that are made, accepted and closed from both ends, one after the other: the seconds for one, over
-    /// a slice.
+    /// Opens, accepts and closes connections from both ends, in turn; returns the seconds for one, over a slice.
     pub(crate) fn connections(&self) -> Result<f64> {
         let seconds = self.pods.client.run(|| -> std::io::Result<f64> {
             let begin = Instant::now();

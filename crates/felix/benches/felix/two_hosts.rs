@@ -1,8 +1,8 @@
 //! Two pods on two hosts with a Felix each, and two on hosts that only route.
 //!
-//! The first host is the namespace that the measurement runs in. The second has no way to etcd but a relay, so that nothing
-//! but the pods' packets goes over the link. Routes between the hosts are made here: with a pool without tunnels they are
-//! the business of BGP.
+//! The first host is the namespace that the measurement runs in. The second reaches etcd only through a relay, so that
+//! only the pods' packets use the link. Routes between the hosts are created here: with a pool without tunnels they are
+//! the task of BGP.
 
 use crate::cluster::{Cluster, HOST};
 use crate::daemon::Felix;
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// The second host, as Calico and as a namespace.
+/// The name of the second host, both for Calico and as a namespace.
 const SECOND: &str = "node2";
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 200, 1, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 1, 2);
@@ -49,7 +49,7 @@ impl Ground {
         Ok(Self { ours, plain, second })
     }
 
-    /// With a Felix on each host and no policy: ours, and plain routing.
+    /// Measures with a Felix on each host and no policy; returns ours, and plain routing.
     pub(crate) fn measure(&self, runtime: &Runtime, filter: Filter) -> Result<[Speed; 2]> {
         let cluster = runtime.block_on(async {
             let cluster = Cluster::start().await?;
@@ -79,7 +79,7 @@ impl Ground {
     }
 }
 
-/// Two hosts with a link and routes between them, and a pod beside each.
+/// Connects two hosts by a link and routes, with a pod beside each.
 fn connect(id: &str, hosts: [Option<&str>; 2]) -> Result<Pods> {
     for host in hosts.into_iter().flatten() {
         shell(&format!("ip netns add {host}; ip -n {host} link set lo up"), "")?;
@@ -103,14 +103,15 @@ fn connect(id: &str, hosts: [Option<&str>; 2]) -> Result<Pods> {
     Ok(pods)
 }
 
-/// Makes a server of this namespace reachable in another one, at this port (0 for any): where it is there. It ends with this program.
+/// Makes a server of this namespace reachable in another one, at this port (0 for any); returns its address there. It
+/// ends with this program.
 pub(crate) fn relay(namespace: &Namespace, port: u16, endpoint: &str) -> Result<String> {
     let target = endpoint.strip_prefix("http://").context("not a plain endpoint")?.to_owned();
     let listener = namespace.run(|| TcpListener::bind(("127.0.0.1", port)))??;
     let relayed = format!("http://{}", listener.local_addr()?);
     std::thread::spawn(move || {
         for near in listener.incoming().flatten() {
-            // Without the server there is nothing to relay any more.
+            // Without the server there is nothing left to relay.
             let Ok(far) = TcpStream::connect(&target) else { return };
             let (Ok(near_too), Ok(far_too)) = (near.try_clone(), far.try_clone()) else { return };
             for (mut from, mut to) in [(near, far), (far_too, near_too)] {

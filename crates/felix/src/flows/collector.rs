@@ -1,4 +1,4 @@
-//! The thread that makes flows of what the kernel reports.
+//! The thread that creates flows from the kernel's reports.
 
 use super::directory::Directory;
 use super::figures::{Counts, Measured};
@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::{Metrics, Pulse};
 
-/// How many connections are known at most: as many as the kernel usually has.
+/// The maximum number of known connections: the kernel's usual limit.
 const MOST_CONNECTIONS: usize = 262_144;
-/// How many translated destinations are remembered at most, where packets do not come with theirs.
+/// The maximum number of remembered translated destinations, for packets that are reported without them.
 const MOST_TRANSLATED: usize = 65_536;
-/// How often what is over ends, and who listens on this node sees flows.
+/// How often finished flows are closed, and listeners on this node receive flows.
 const TICK: Duration = Duration::from_secs(1);
-/// The part of an interval after which connections are evaluated again.
+/// The fraction of an interval after which connections are evaluated again.
 const SWEEP_SHARE: f64 = 0.8;
 
 /// The collector.
@@ -33,7 +33,7 @@ pub(super) struct Collector {
     sinks: Sinks,
     counts: Arc<Counts>,
     metrics: Metrics,
-    /// Where connections were made to that have not been reported yet.
+    /// The original destinations of connections that have not been reported yet.
     translated: HashMap<Tuple, (IpAddr, u16)>,
     interval: Interval,
     flush_interval: Duration,
@@ -43,12 +43,12 @@ pub(super) struct Collector {
     is_traced: bool,
 }
 
-/// Evaluating connections again after policies changed, while they are read from the kernel.
+/// The repeated evaluation of connections after policies changed, while they are read from the kernel.
 #[derive(Debug)]
 struct Sweep {
-    /// What was evaluated last.
+    /// The generation that was evaluated last.
     generation: Option<u64>,
-    /// What is being evaluated, and since when.
+    /// The generation that is being evaluated, and since when.
     now: Option<(u64, Instant)>,
     not_before: Instant,
 }
@@ -78,12 +78,12 @@ impl Collector {
         }
     }
 
-    /// What reports of connections say of where they were made to does not agree.
+    /// Notes that reports of connections do not agree on their original destinations.
     pub(super) fn cannot_tell_apart(&mut self) {
         self.connections.cannot_tell_apart();
     }
 
-    /// Works until nobody reports any more, or the end is asked for.
+    /// Works until all senders are gone or the end is requested.
     pub(super) fn run(mut self, inputs: &Receiver<Input>, has_ended: &AtomicBool, pulse: &Pulse) {
         while !has_ended.load(Ordering::Relaxed) {
             let wait = self.next_tick.saturating_duration_since(Instant::now());
@@ -175,7 +175,7 @@ impl Collector {
     }
 
     fn counted(&mut self, directory: &mut Directory, connection: &CountedConnection, now: i64) {
-        // What began before the kernel counted has no figures.
+        // Connections that began before the kernel counted have no figures.
         let Some(totals) = connection.totals else { return };
         let (tuple, before) = (connection.tuple, connection.before);
         self.connections.counted(&directory.names, tuple, before, totals, connection.is_over, now);
@@ -195,7 +195,7 @@ impl Collector {
         }
     }
 
-    /// When policies have changed, connections are evaluated again while they are read.
+    /// If policies have changed, starts to evaluate connections again while they are read.
     fn begin_sweep(&mut self, directory: &Directory) {
         let Some(generation) = directory.generation() else { return };
         let is_due = self.sweep.generation != Some(generation) && Instant::now() >= self.sweep.not_before;
@@ -260,7 +260,7 @@ pub(super) fn lock(directory: &Mutex<Directory>) -> MutexGuard<'_, Directory> {
     directory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time of the wall clock, in seconds since 1970.
+/// The current time in seconds since 1970.
 fn seconds() -> i64 {
     goldmane_api::push::now()
 }

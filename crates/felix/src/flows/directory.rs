@@ -1,5 +1,5 @@
-//! What the collector asks: whose an address is, which service, which policy. Kept from the feed and from the calculation's
-//! messages, and only while flows are logged.
+//! Lookups for the collector: the endpoint of an address, services, policies. Maintained from the feed and from the
+//! calculation's messages, and only while flows are logged.
 
 use super::endpoints::Endpoints;
 use super::network_sets::NetworkSets;
@@ -24,7 +24,7 @@ pub(super) struct Names {
     policies: Policies,
 }
 
-/// How much is known, for figures.
+/// The numbers of known objects, for figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) endpoints: usize,
@@ -33,17 +33,17 @@ pub(super) struct Sizes {
     pub(super) policies: usize,
 }
 
-/// Everything that is looked up.
+/// All lookup tables.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) names: Names,
-    /// By their numbers, for what eBPF programs tell.
+    /// The rules by their numbers, for reports of eBPF programs.
     rules: RuleTexts,
     evaluator: Option<Evaluator>,
 }
 
 impl Directory {
-    /// Nothing is known yet. `evaluates` says whether staged policies are gone through.
+    /// An empty directory. `evaluates`: whether staged policies are evaluated.
     pub(super) fn new(host: &str, evaluates: bool) -> Self {
         let names = Names {
             endpoints: Endpoints::new(host),
@@ -77,15 +77,15 @@ impl Directory {
         }
     }
 
-    /// Forgets what has been gone for long enough.
+    /// Forgets objects that have been gone for long enough.
     pub(super) fn tick(&mut self, now: i64) {
         self.names.endpoints.tick(now);
         self.names.policies.tick(now);
         self.rules.tick(now);
     }
 
-    /// What would be decided about a connection at a local endpoint with staged policies. A host endpoint is the one that has
-    /// the address: by which interface packets came is not known here.
+    /// The decision about a connection at a local endpoint if staged policies were enforced. Only the host endpoint
+    /// with the address is considered: the interface by which packets arrived is not known here.
     pub(super) fn pending(&mut self, tuple: &Tuple, reporter: Reporter) -> Option<Arc<[PolicyHit]>> {
         let evaluator = self.evaluator.as_mut()?;
         let address = if reporter == Reporter::Src { tuple.source } else { tuple.dest };
@@ -93,17 +93,17 @@ impl Directory {
         evaluator.evaluate(id, reporter.direction(), tuple)
     }
 
-    /// A number that changes whenever what would be decided may have changed; nothing if nobody asks.
+    /// A number that changes whenever such decisions may have changed; `None` if they are not evaluated.
     pub(super) fn generation(&self) -> Option<u64> {
         self.evaluator.as_ref().map(Evaluator::generation)
     }
 
-    /// The text of a rule that eBPF programs tell by its number.
+    /// The text of a rule that eBPF programs report by its number.
     pub(super) fn rule(&self, id: u64) -> Option<&Text> {
         self.rules.get(id)
     }
 
-    /// What the text of a reported packet means.
+    /// The meaning of a reported packet's text.
     pub(super) fn prefix(&self, text: &str) -> Option<Prefix> {
         self.names.policies.prefix(text)
     }

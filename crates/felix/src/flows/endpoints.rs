@@ -1,6 +1,6 @@
 //! Endpoints of the cluster by their addresses.
 //!
-//! An endpoint that is gone is still found for a while: packets and figures of its last connections come later than the news.
+//! A removed endpoint is still found for a while: packets and figures of its last connections arrive after its removal.
 
 use flows::collector::{End, EndKind};
 use flows::pending::LocalEndpoint;
@@ -12,7 +12,7 @@ use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-/// How long an endpoint is found after it went, in seconds.
+/// How long an endpoint is found after its removal, in seconds.
 const MEMORY: i64 = 10;
 
 /// The identity of an endpoint.
@@ -25,10 +25,10 @@ pub(super) enum EndpointKey {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) end: End,
-    /// The name by which the calculation knows a local endpoint.
+    /// The calculation's name of a local endpoint.
     pub(super) id: Option<LocalEndpoint>,
     addresses: Vec<IpAddr>,
-    /// Since when it is gone; the time is filled in by the next tick.
+    /// When it was removed; the time is filled in by the next tick.
     gone: Option<Option<i64>>,
 }
 
@@ -118,7 +118,7 @@ impl Endpoints {
         }
     }
 
-    /// Forgets what has been gone for long enough.
+    /// Forgets endpoints that have been gone for long enough.
     pub(super) fn tick(&mut self, now: i64) {
         let mut old = Vec::new();
         for key in &self.gone {
@@ -133,8 +133,7 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint of an address: one that is there before one that is gone, a local one before others, a workload before a
-    /// host.
+    /// The endpoint of an address: existing ones before removed ones, local ones before others, workloads before hosts.
     pub(super) fn find(&self, address: IpAddr) -> Option<&Known> {
         let keys = self.by_address.get(&address)?;
         let known = keys.iter().filter_map(|key| self.known.get(key));
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_found_for_a_while_after_it_went_and_others_come_first() {
+    fn a_removed_endpoint_is_found_for_a_while_and_existing_ones_come_first() {
         let mut endpoints = Endpoints::new("n1");
         endpoints.workload(&key("n2", "old"), Some(&endpoint("10.0.0.1/32")));
         assert_eq!(found(&endpoints, "10.0.0.1").as_deref(), Some("shop/old"));
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(endpoints.len(), 3);
         endpoints.tick(110);
         assert_eq!(endpoints.len(), 2);
-        // One that comes back is not forgotten.
+        // An endpoint that returns is not forgotten.
         endpoints.workload(&key("n1", "zero"), None);
         endpoints.tick(111);
         endpoints.workload(&key("n1", "zero"), Some(&endpoint("10.0.0.9/32")));
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_found_by_the_addresses_that_they_stand_for() {
+    fn hosts_are_found_by_their_addresses() {
         let mut endpoints = Endpoints::new("n1");
         let endpoint =
             HostEndpoint { expected_ipv6_addrs: vec!["fd00::1".parse().unwrap()], ..HostEndpoint::default() };

@@ -1,4 +1,4 @@
-//! What the collector counts, with Calico's names where Calico has one.
+//! The counters of the collector, with Calico's names where it has them.
 
 use super::directory::Sizes;
 use goldmane_api::losses::LossKind;
@@ -10,7 +10,7 @@ use telemetry::{Figure, FigureKind, Metrics};
 /// The groups of reported packets: 1 for ingress, 2 for egress.
 pub(super) const GROUPS: [u16; 2] = [1, 2];
 
-/// What one reader of packets counts.
+/// The counters of one reader of packets.
 #[derive(Debug, Default)]
 pub(super) struct ReaderFigures {
     pub(super) batches: AtomicU64,
@@ -18,18 +18,18 @@ pub(super) struct ReaderFigures {
     pub(super) overruns: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) unreadable: AtomicU64,
-    /// Connections that packets were put together to; those that were handed on; packets of those that nobody took.
+    /// Connections that packets were aggregated into; those passed on; packets of those dropped.
     pub(super) created: AtomicU64,
     pub(super) handed_on: AtomicU64,
     pub(super) shed: AtomicU64,
 }
 
-/// A time that is measured again and again.
+/// A time that is measured repeatedly.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Measured {
-    /// Taking in the kernel's connections.
+    /// Processing the kernel's connections.
     Dump,
-    /// Making flows of an interval.
+    /// Creating the flows of an interval.
     Flush,
     /// Evaluating staged policies for all connections.
     Sweep,
@@ -41,12 +41,12 @@ impl Measured {
         match self {
             Self::Dump => metrics.observe(
                 "felix_collector_conntrack_processing_latency_seconds",
-                "Seconds to take in the kernel's connections.",
+                "Seconds to process the kernel's connections.",
                 seconds,
             ),
             Self::Flush => metrics.observe(
                 "felix_collector_dumpstats_latency_seconds",
-                "Seconds to make flows of an interval.",
+                "Seconds to create the flows of an interval.",
                 seconds,
             ),
             Self::Sweep => metrics.observe(
@@ -58,21 +58,21 @@ impl Measured {
     }
 }
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) readers: [ReaderFigures; 2],
-    /// Connections that are known, for which there was no room, and that nothing was decided about.
+    /// Known connections; those for which there was no room; those without any decision.
     pub(super) connections: AtomicU64,
     pub(super) full: AtomicU64,
     pub(super) unexplained: AtomicU64,
-    /// Ends of connections that were not heard of, and that nobody took.
+    /// Ends of connections that were lost by the kernel, and that were dropped here.
     pub(super) events_lost: AtomicU64,
     pub(super) events_shed: AtomicU64,
-    /// Flows of the last interval that were allowed, and denied.
+    /// Allowed and denied flows of the last interval.
     pub(super) allowed: AtomicU64,
     pub(super) denied: AtomicU64,
-    /// Flows that were handed to a sink, and that none took.
+    /// Flows passed to a sink, and flows that no sink accepted.
     pub(super) exported: AtomicU64,
     pub(super) unsent: AtomicU64,
     pub(super) evaluated_first: AtomicU64,
@@ -86,7 +86,7 @@ impl Counts {
         *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
     }
 
-    /// What was lost so far, for those who read flows elsewhere.
+    /// The losses so far, for readers of flows elsewhere.
     pub(super) fn losses(&self) -> Vec<(LossKind, u64)> {
         let of_readers = |field: fn(&ReaderFigures) -> &AtomicU64| {
             self.readers.iter().map(|reader| field(reader).load(Ordering::Relaxed)).sum()
@@ -103,7 +103,7 @@ impl Counts {
         ]
     }
 
-    /// Shows everything for as long as somebody counts.
+    /// Registers all figures.
     pub(super) fn show(self: &Arc<Self>, metrics: &Metrics) {
         let counts = Arc::clone(self);
         metrics.source(move |figures| figures.extend(counts.figures()));
@@ -144,7 +144,7 @@ impl Counts {
             of(
                 "felix_nflog_aggregates_created",
                 counter,
-                "Number of connections that packets were put together to.",
+                "Number of connections that packets were aggregated into.",
                 |reader| &reader.created,
             ),
             of(
@@ -156,13 +156,13 @@ impl Counts {
             of(
                 "felix_nflog_packets_lost",
                 counter,
-                "Number of packets that the kernel reported and that never came.",
+                "Number of packets that the kernel reported but that never arrived.",
                 |reader| &reader.lost,
             ),
             of(
                 "felix_nflog_packets_shed",
                 counter,
-                "Number of packets that the collector had no time for.",
+                "Number of packets dropped because the collector was busy.",
                 |reader| &reader.shed,
             ),
         ]
@@ -174,12 +174,7 @@ impl Counts {
         let one = |name, kind, help, value| Figure { name, kind, help, values: vec![(String::new(), value)] };
         let (gauge, counter) = (FigureKind::Gauge, FigureKind::Counter);
         vec![
-            one(
-                "felix_collector_epstats",
-                gauge,
-                "Number of connections that are known.",
-                number(&self.connections),
-            ),
+            one("felix_collector_epstats", gauge, "Number of known connections.", number(&self.connections)),
             one(
                 "felix_collector_lookupcache_endpoints",
                 gauge,
@@ -231,19 +226,19 @@ impl Counts {
             one(
                 "felix_collector_events_shed",
                 counter,
-                "Number of ends of connections that the collector had no time for.",
+                "Number of ends of connections dropped because the collector was busy.",
                 number(&self.events_shed),
             ),
             one(
                 "felix_collector_flows_exported",
                 counter,
-                "Number of flows that were handed on.",
+                "Number of flows that were exported.",
                 number(&self.exported),
             ),
             one(
                 "felix_collector_flows_unsent",
                 counter,
-                "Number of flows that could not be handed on.",
+                "Number of flows that could not be exported.",
                 number(&self.unsent),
             ),
             Figure {

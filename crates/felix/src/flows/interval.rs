@@ -1,4 +1,4 @@
-//! Flows of short intervals, put together to those of a longer one.
+//! Combines flows of short intervals into those of a longer one.
 
 use flows::collector::CollectedFlow;
 use flows::{FlowKey, Trace};
@@ -23,11 +23,11 @@ impl Interval {
                 Some(known) => {
                     known.source_labels = known.source_labels.intersection(&flow.source_labels);
                     known.dest_labels = known.dest_labels.intersection(&flow.dest_labels);
-                    // A connection that was there before is not another one: only those that began since are more.
+                    // Connections that existed before are already counted: only those that began since are added.
                     let live = known.counters.live.saturating_add(flow.counters.started);
                     known.counters.add(&flow.counters);
                     known.counters.live = live;
-                    // The newest pending policies count.
+                    // The newest pending policies apply.
                     known.key = flow.key;
                 }
                 None => drop(self.flows.insert(without_pending(&flow.key), flow)),
@@ -35,7 +35,7 @@ impl Interval {
         }
     }
 
-    /// The flows of the interval that ends now; the next one begins empty.
+    /// Returns the flows of the interval that ends now; the next one starts empty.
     pub(super) fn take(&mut self, now: i64) -> Vec<CollectedFlow> {
         let start = std::mem::replace(&mut self.start, now);
         let flows = std::mem::take(&mut self.flows).into_values();
@@ -57,7 +57,7 @@ mod tests {
     use flows::{Counters, Labels};
 
     #[test]
-    fn seconds_become_an_interval() {
+    fn seconds_are_combined_into_an_interval() {
         let flow = |start, port, pending: &[&str], labels: &[&str], counters| CollectedFlow {
             key: FlowKey {
                 dest_port: port,

@@ -1,4 +1,4 @@
-//! Network sets by the addresses that are in them.
+//! Network sets by their addresses.
 
 use super::endpoints::labels;
 use flows::collector::{End, EndKind};
@@ -18,7 +18,7 @@ struct Known {
 pub(super) struct NetworkSets {
     /// By `name`, or `namespace/name`.
     sets: BTreeMap<String, Known>,
-    /// By family and length, so that a look-up takes as many steps as there are lengths.
+    /// By family and length, so that a lookup takes as many steps as there are lengths.
     by_length: BTreeMap<(bool, u8), HashMap<IpNet, BTreeSet<String>>>,
 }
 
@@ -26,7 +26,7 @@ fn length(net: &IpNet) -> (bool, u8) {
     (net.addr().is_ipv6(), net.prefix_len())
 }
 
-/// Which sets come first: those of a namespace that is asked for, global ones, others.
+/// The preference of sets: those of the requested namespace, global ones, others.
 fn rank(name: &str, namespace: &str) -> u8 {
     match name.split_once('/') {
         Some((own, _)) if own == namespace => 0,
@@ -68,12 +68,12 @@ impl NetworkSets {
         self.sets.insert(name.to_owned(), Known { end, nets });
     }
 
-    /// The set of an address: of a namespace first, then a global one, then any; of those the one with the longest prefix,
-    /// and of equals the first by name.
+    /// The set of an address: of the namespace first, then a global one, then any; among those the one with the longest
+    /// prefix, and among equals the first by name.
     pub(super) fn find(&self, address: IpAddr, namespace: &str) -> Option<&End> {
         let lengths = (address.is_ipv6(), 0)..=(address.is_ipv6(), u8::MAX);
         let mut best: Option<(u8, &str)> = None;
-        // Longest first, so that only a better rank replaces what was found.
+        // Longest first, so that only a better rank replaces an earlier match.
         for ((_, length), nets) in self.by_length.range(lengths).rev() {
             let net = match address {
                 IpAddr::V4(address) => Ipv4Net::new(address, *length).map(IpNet::from),

@@ -1,6 +1,7 @@
-//! Policies of this node, by what rules report: which tier each is in, and which one made a tier apply.
+//! Policies of this node, by the texts that rules report: the tier of each, and the policy because of which a tier
+//! applies.
 //!
-//! A policy that is gone is still known for a while: packets that its rules reported come later than the news.
+//! A removed policy is still known for a while: packets that its rules reported arrive after its removal.
 
 use flows::collector::{End, EndKind};
 use flows::nflog::{Owner, Prefix, PrefixTable};
@@ -11,15 +12,15 @@ use model::feed::RuleAction;
 use rules::names::{is_staged, policy_id};
 use std::collections::{BTreeMap, HashMap};
 
-/// How long a policy is known after it went, in seconds.
+/// How long a policy is known after its removal, in seconds.
 const MEMORY: i64 = 10;
 
 #[derive(Debug)]
 struct Known {
     name: PolicyName,
-    /// Texts of its rules that do not read as what they mean.
+    /// Texts of its rules that do not parse as what they mean.
     odd: Vec<Prefix>,
-    /// Since when it is gone; the time is filled in by the next tick.
+    /// When it was removed; the time is filled in by the next tick.
     gone: Option<Option<i64>>,
 }
 
@@ -29,13 +30,13 @@ type Triggers = BTreeMap<(Direction, Text), PolicyName>;
 /// The policies.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
-    /// By what stands in texts: `np/namespace/name`.
+    /// By the name in texts: `np/namespace/name`.
     known: HashMap<Text, Known>,
     profiles: HashMap<ProfileName, Vec<Prefix>>,
     prefixes: PrefixTable,
     /// By workload.
     of_workloads: HashMap<Text, Triggers>,
-    /// By host endpoint, all of this host.
+    /// By host endpoint, all on this host.
     of_hosts: BTreeMap<HostEndpointName, Triggers>,
 }
 
@@ -82,7 +83,7 @@ impl Policies {
         }
     }
 
-    /// Forgets what has been gone for long enough.
+    /// Forgets policies that have been gone for long enough.
     pub(super) fn tick(&mut self, now: i64) {
         let mut old = Vec::new();
         for (text, known) in &mut self.known {
@@ -98,12 +99,12 @@ impl Policies {
         }
     }
 
-    /// What the text of a reported packet means.
+    /// The meaning of a reported packet's text.
     pub(super) fn prefix(&self, text: &str) -> Option<Prefix> {
         self.prefixes.resolve(text)
     }
 
-    /// The decision that a text stands for, at a local end.
+    /// The decision that a text represents, at a local end.
     pub(super) fn decision(&self, prefix: &Prefix, local: &End) -> Option<PolicyHit> {
         let number = |rule: usize| i64::try_from(rule).unwrap_or(i64::MAX);
         let by = match &prefix.owner {
@@ -121,13 +122,13 @@ impl Policies {
                     }
                     EndKind::Host { .. } | EndKind::NetworkSet { .. } | EndKind::Network => None,
                 };
-                // What passes through the host is decided about by host endpoints, wherever it goes.
+                // Host endpoints decide about packets that pass through the host, wherever they go.
                 let trigger = own
                     .into_iter()
                     .chain(self.of_hosts.values())
                     .find_map(|triggers| triggers.get(&key))
                     .cloned();
-                // A tier of which all policies are only tried decides nothing.
+                // A tier whose policies are all staged decides nothing.
                 Decider::EndOfTier { tier: tier.clone(), trigger: Some(trigger?) }
             }
             Owner::NoProfile => return Some(no_profile()),
@@ -135,7 +136,7 @@ impl Policies {
         Some(PolicyHit { index: 0, action: prefix.action, by })
     }
 
-    /// Notes the texts that do not read as what they mean.
+    /// Records the texts that do not parse as what they mean.
     fn note_odd(&mut self, owner: &dyn Fn(usize) -> Owner, ingress: &[Rule], egress: &[Rule]) -> Vec<Prefix> {
         let mut odd = Vec::new();
         for (direction, rules) in [(Direction::Ingress, ingress), (Direction::Egress, egress)] {
@@ -155,7 +156,7 @@ impl Policies {
         odd
     }
 
-    /// Whether a text had to be noted.
+    /// Records a text; returns whether that was necessary.
     fn note(&mut self, prefix: &Prefix) -> bool {
         let is_odd = prefix.text().is_some_and(|text| Prefix::parse(&text).as_ref() != Some(prefix));
         if is_odd {
@@ -177,7 +178,7 @@ impl Policies {
         }
     }
 
-    /// The last policy of each tier and direction that is enforced.
+    /// The last enforced policy of each tier and direction.
     fn triggers<'a>(&mut self, tiers: impl Iterator<Item = &'a TierInfo>) -> Triggers {
         let mut triggers = Triggers::new();
         for tier in tiers {

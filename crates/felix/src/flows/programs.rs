@@ -1,6 +1,6 @@
-//! What eBPF programs tell about packets that policy judged, in the place of what rules report, and what they counted of
-//! connections that Linux does not track. Two threads; maps are there once the dataplane has opened them, and the oldest
-//! entries of the queue make room for new ones.
+//! Reports of eBPF programs about packets that policy judged, which replace the reports of rules, and their counters of
+//! connections that Linux does not track. Two threads. The maps exist once the dataplane has opened them, and the
+//! oldest entries of the queue are overwritten by new ones.
 
 use super::directory::Directory;
 use super::readers::{CountedConnection, DUMP_INTERVAL, Input, PART, Reported, Shared, send, spawn};
@@ -17,25 +17,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const QUEUE: &str = "bpfp_flows";
-/// How long the thread sleeps when the queue is empty, at first and after a while without packets; and how long until it looks for
-/// one that is not there. The queue has room for thousands of flows: a second of them is not too many.
+/// How long the thread sleeps when the queue is empty, at first and after a while without packets; and how often it
+/// looks for a missing queue. The queue holds thousands of flows, enough for a second's worth.
 const PAUSE: Duration = Duration::from_millis(50);
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SEARCH: Duration = Duration::from_millis(500);
 
-/// Which connections Linux does not track, so that programs alone count their packets.
+/// The connections that Linux does not track, so that programs alone count their packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untracked {
     /// None.
     Nothing,
-    /// Those that go straight from one workload of this node to another.
+    /// Connections that go straight from one workload of this node to another.
     Direct,
-    /// All that pass through this node and need nothing of Linux (`BPFHostConntrackBypass`).
+    /// All that pass through this node and do not need Linux (`BPFHostConntrackBypass`).
     PassingThrough,
 }
 
 impl Untracked {
-    /// Whether it is one of these: by its flags, and whether one end is this host itself, whose connections Linux knows all.
+    /// Whether this connection is one of them: by its flags, and by whether one end is this host, all of whose
+    /// connections Linux knows.
     fn has(self, flags: u32, is_hosts: bool) -> bool {
         const LED_ON_BY_LINUX: u32 = flags::NAT_OUTGOING | flags::MASQUERADE | flags::SKIP_FIB;
         match self {
@@ -51,7 +52,7 @@ impl Untracked {
 pub(super) fn start(shared: &Shared, untracked: Untracked) -> io::Result<()> {
     let owned = shared.clone();
     spawn("bpf-flows", move || read(&owned))?;
-    // Linux counts those that it tracks.
+    // Linux counts the connections that it tracks.
     if untracked == Untracked::Nothing {
         return Ok(());
     }
@@ -69,13 +70,13 @@ fn count(shared: &Shared, untracked: Untracked) {
             }),
             _ => BTreeSet::new(),
         };
-        // They are not there before the dataplane is, which the other thread says.
+        // The maps do not exist before the dataplane does, which the other thread reports.
         let _ = count_map::<V4>("cali_v4_ct4", shared, untracked, &host);
         let _ = count_map::<V6>("cali_v6_ct4", shared, untracked, &host);
     }
 }
 
-/// This host's own.
+/// This host's own addresses.
 fn addresses() -> Result<BTreeSet<IpAddr>, netlink::Error> {
     let all = Handle::open()?.addresses(None, None)?;
     Ok(all.into_iter().map(|address| address.address.addr()).collect())
@@ -104,7 +105,7 @@ fn count_map<F: Family>(
     Ok(())
 }
 
-/// What programs counted of a connection, if they alone did.
+/// The programs' counts of a connection, if only they counted it.
 fn counted<F: Family>(
     key: &Key<F>,
     value: &Value<F>,
@@ -145,7 +146,7 @@ fn read(shared: &Shared) {
     while !shared.is_over() {
         if let Err(error) = read_queue(shared) {
             let error = error.to_string();
-            // It is not there before the dataplane is, and that is said once.
+            // The queue does not exist before the dataplane does, which is logged once.
             if error != last_error {
                 tracing::info!(%error, "cannot read the packet events of eBPF programs yet");
                 last_error = error;
@@ -181,7 +182,7 @@ fn read_queue(shared: &Shared) -> Result<(), bpf_driver::Error> {
     Ok(())
 }
 
-/// The packet as rules would have reported it; nothing if no rule that it hit is known.
+/// The packet as rules would have reported it; `None` if no rule that it hit is known.
 pub(super) fn reported(packet: &Judged, directory: &Directory) -> Option<Reported> {
     let traffic = Traffic { packets: 1, bytes: packet.length.into() };
     let text = |id: &u64| Some((directory.rule(*id)?.to_string(), traffic));
@@ -223,9 +224,9 @@ mod tests {
             reply: Traffic { packets: 2, bytes: 200 },
         };
         assert_eq!((found.totals, found.is_over), (Some(totals), false));
-        // Linux counts the others.
+        // Linux counts the other connections.
         assert_eq!(counted(&key, &value(0), Untracked::Direct, &nobody), None);
-        // It is told to leave more to programs.
+        // With the bypass Linux leaves more connections to programs.
         let host: BTreeSet<IpAddr> = [[10, 0, 0, 2].into()].into();
         let translated = Value { entry: Entry::Reverse(tracking), ..value(0) };
         for (value, host, is_counted) in [

@@ -1,7 +1,8 @@
-//! What the kernel reports, put together and handed to the collector. Each reader is a thread.
+//! Reads the kernel's reports, aggregates them and passes them to the collector. Each reader is a thread.
 //!
-//! The kernel is never kept waiting: what the collector has no time for is dropped and counted. Only the regular reading of
-//! the whole connection table waits for the collector, because it can be late without losing anything.
+//! The kernel is never kept waiting: reports for which the collector has no time are dropped and counted. Only the
+//! regular reading of the whole connection table waits for the collector, because it can be late without losing
+//! anything.
 
 use super::figures::{Counts, GROUPS, Measured, ReaderFigures};
 use bpf::layout::judged::Judged;
@@ -19,11 +20,11 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 use telemetry::Metrics;
 
-/// How long a reader waits before it looks whether it is to end.
+/// How long a reader waits before it checks whether it has to end.
 const WAIT: Duration = Duration::from_millis(200);
 /// How often the kernel's connections are read.
 pub(super) const DUMP_INTERVAL: Duration = Duration::from_secs(5);
-/// How many connections are handed on at once.
+/// How many connections are passed on at once.
 pub(super) const PART: usize = 1024;
 
 /// Packets of one connection that rules of one direction reported.
@@ -31,11 +32,11 @@ pub(super) const PART: usize = 1024;
 pub(super) struct Reported {
     pub(super) tuple: Tuple,
     pub(super) before: Before,
-    /// The texts of rules, in the order in which they were reported first.
+    /// The texts of rules, in the order in which they were first reported.
     pub(super) prefixes: Vec<(String, Traffic)>,
 }
 
-/// What the kernel counted of a connection.
+/// The kernel's counts of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CountedConnection {
     pub(super) tuple: Tuple,
@@ -44,7 +45,7 @@ pub(super) struct CountedConnection {
     pub(super) is_over: bool,
 }
 
-/// What readers hand on.
+/// The output of readers.
 #[derive(Debug)]
 pub(super) enum Input {
     Packets(Vec<Reported>),
@@ -53,11 +54,11 @@ pub(super) enum Input {
     /// Connections that began with a translated destination.
     Translated(Vec<CountedConnection>),
     Ended(Vec<CountedConnection>),
-    /// Connections that are there, and whether these are the last ones of a reading.
+    /// Existing connections, and whether these are the last ones of a reading.
     Counted(Vec<CountedConnection>, bool),
 }
 
-/// What all readers share.
+/// State shared by all readers.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) collector: SyncSender<Input>,
@@ -71,7 +72,7 @@ impl Shared {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Hands something on if the collector has time for it.
+    /// Passes an input on if the collector has room for it.
     pub(super) fn offer(&self, input: Input) -> bool {
         match self.collector.try_send(input) {
             Ok(()) => true,
@@ -90,15 +91,15 @@ pub(super) struct Sources {
     packets: [Nflog; 2],
     events: ConnectionEvents,
     table: ConnectionTable,
-    /// Packets come with the address that was asked for.
+    /// Whether packets are reported with their original destination.
     pub(super) are_complete: bool,
 }
 
 impl Sources {
-    /// Opens everything in this thread's network namespace.
+    /// Opens all sockets in this thread's network namespace.
     pub(super) fn open() -> Result<Self, netlink::netfilter::Error> {
         let packets = [Nflog::open(GROUPS[0])?, Nflog::open(GROUPS[1])?];
-        // Beginnings are only needed where packets do not come with the address that was asked for.
+        // Events of new connections are only needed where packets are reported without their original destination.
         let are_complete = packets.iter().all(Nflog::has_connections);
         let events = ConnectionEvents::open(!are_complete)?;
         Ok(Self { packets, events, table: ConnectionTable::open()?, are_complete })
@@ -127,7 +128,7 @@ fn read_packets(mut reader: Nflog, place: usize, shared: &Shared) {
     let mut batch = Batch::default();
     while !shared.is_over() {
         if let Err(error) = reader.wait(WAIT, |packet| batch.add(packet)) {
-            tracing::warn!(%error, group = GROUPS[place], "packets that rules report cannot be read");
+            tracing::warn!(%error, group = GROUPS[place], "cannot read packets that rules report");
             std::thread::sleep(WAIT);
         }
         let counts = reader.counts();
@@ -192,7 +193,7 @@ impl Batch {
         traffic.bytes += u64::from(packet.start.length);
     }
 
-    /// What there is, and how many packets it was; empty afterwards.
+    /// Returns the content and its number of packets; the batch is empty afterwards.
     fn take(&mut self) -> (Vec<Reported>, u64) {
         self.places.clear();
         (std::mem::take(&mut self.connections), std::mem::take(&mut self.packets))
@@ -232,7 +233,7 @@ fn read_events(mut events: ConnectionEvents, shared: &Shared) {
             ConnectionEvent::New(_) => {}
         });
         if let Err(error) = outcome {
-            tracing::warn!(%error, "ends of connections cannot be heard of");
+            tracing::warn!(%error, "cannot receive ends of connections");
             std::thread::sleep(WAIT);
         }
         shared.counts.events_lost.store(events.lost(), Ordering::Relaxed);
@@ -268,7 +269,7 @@ fn read_table(mut table: ConnectionTable, shared: &Shared) {
                 }
             });
             if let Err(error) = outcome {
-                tracing::warn!(%error, %family, "connections cannot be read");
+                tracing::warn!(%error, %family, "cannot read connections");
             }
             send(Input::Counted(part, family == Family::V6), shared);
         }
@@ -276,7 +277,7 @@ fn read_table(mut table: ConnectionTable, shared: &Shared) {
     }
 }
 
-/// Hands something on, and waits for the collector if need be.
+/// Passes an input on, and waits for the collector if necessary.
 pub(super) fn send(input: Input, shared: &Shared) {
     if shared.collector.send(input).is_err() {
         shared.has_ended.store(true, Ordering::Relaxed);
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_put_together_by_connection_in_the_order_of_their_rules() {
+    fn packets_are_aggregated_by_connection_in_the_order_of_their_rules() {
         let mut batch = Batch::default();
         for (prefix, port, service) in [
             ("PPI0|gnp/a", 80, Some("10.96.0.1")),
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_collector_has_no_time_for_is_counted() {
+    fn inputs_for_a_busy_collector_are_counted() {
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let shared = Shared {
             collector: sender,
@@ -358,6 +359,6 @@ mod tests {
         let (start, original) = packet(80, None);
         batch.add(&LoggedPacket { prefix: "DPI|default", start, original });
         hand_on(&mut batch, figures, &shared);
-        assert!(shared.is_over(), "nobody listens any more");
+        assert!(shared.is_over(), "the collector is gone");
     }
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 /// Address, port and protocol.
 type Front = (IpAddr, u16, u8);
 
-/// What a service is found by: fronts, and ports of nodes.
+/// The keys of a service: fronts, and node ports.
 type Places = (Vec<Front>, Vec<(u16, u8)>);
 
 /// The services.
@@ -43,7 +43,7 @@ impl Services {
         let ingress = service.status.load_balancer.ingress.iter().map(|ingress| &ingress.ip);
         let texts =
             spec.cluster_ips.iter().chain(&spec.external_ips).chain([&spec.load_balancer_ip]).chain(ingress);
-        // `None` and the like are no addresses.
+        // `None` and the like are not addresses.
         let addresses: Vec<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
         let (mut fronts, mut node_ports) = (Vec::new(), Vec::new());
         for port in &spec.ports {
@@ -72,7 +72,7 @@ impl Services {
         self.known.insert(name.clone(), (fronts, node_ports));
     }
 
-    /// A host's addresses are now these, or gone.
+    /// Sets or removes a host's addresses.
     pub(super) fn host(&mut self, name: &str, host: Option<&HostMetadata>) {
         for address in self.hosts.remove(name).unwrap_or_default() {
             if let Some(count) = self.host_addresses.get_mut(&address) {
@@ -92,7 +92,7 @@ impl Services {
         self.hosts.insert(name.into(), addresses);
     }
 
-    /// The service of an address, or of a port of a node.
+    /// The service of an address, or of a node port.
     pub(super) fn find(&self, address: IpAddr, port: u16, protocol: u8) -> Option<&Service> {
         self.fronts.get(&(address, port, protocol)).or_else(|| {
             let is_host = self.host_addresses.contains_key(&address);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_found_by_every_address_and_by_ports_of_nodes() {
+    fn services_are_found_by_every_address_and_by_node_ports() {
         let service: KubernetesService = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {

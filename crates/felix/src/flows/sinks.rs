@@ -1,6 +1,6 @@
-//! Where flows go: a Goldmane, and whoever listens on this node.
+//! The destinations of flows: a Goldmane, and a listener on this node.
 //!
-//! Sinks have queues of their own; the collector never waits for one, and what does not fit is counted.
+//! Sinks have queues of their own; the collector never waits for one, and flows that do not fit are counted.
 
 use super::figures::Counts;
 use daemon::{Shutdown, ShutdownHandle};
@@ -16,7 +16,7 @@ use telemetry::{Figure, FigureKind, Metrics};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How many intervals may wait for a sink.
+/// How many intervals may be queued for a sink.
 const WAITING: usize = 64;
 /// How often a listener on this node is looked for.
 const LOOK: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ type Queue = mpsc::Sender<Vec<CollectedFlow>>;
 #[derive(Debug, Default)]
 pub(super) struct Sinks {
     goldmane: Option<Queue>,
-    /// Who listens on this node at the moment.
+    /// The current listener on this node.
     local: Arc<Mutex<Option<Queue>>>,
     pub(super) counts: Arc<Counts>,
 }
@@ -61,7 +61,7 @@ impl Sinks {
         (sinks, tasks)
     }
 
-    /// Whether somebody listens on this node, who is to see flows at once.
+    /// Whether there is a listener on this node, which receives flows at once.
     pub(super) fn has_listener(&self) -> bool {
         self.local.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -71,7 +71,7 @@ impl Sinks {
         self.goldmane.is_some()
     }
 
-    /// Shows flows to whoever listens on this node.
+    /// Passes flows to the listener on this node.
     pub(super) fn show(&self, flows: &[CollectedFlow]) {
         let local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = local.as_ref() {
@@ -110,7 +110,7 @@ fn show(figures: &PushFigures, metrics: &Metrics) {
         add(
             "felix_goldmane_connections",
             counter,
-            "Number of connections that were made to Goldmane.",
+            "Number of connections established to Goldmane.",
             figures.connections(),
         );
         add(
@@ -128,7 +128,7 @@ fn show(figures: &PushFigures, metrics: &Metrics) {
     });
 }
 
-/// Sends to whoever listens on the socket, for as long as it is there.
+/// Sends to the listener on the socket, for as long as the socket exists.
 async fn look_for(socket: PathBuf, from: Sender, local: Arc<Mutex<Option<Queue>>>) {
     loop {
         if !socket.exists() {

@@ -1,5 +1,5 @@
-//! Real packets through a real kernel: two pods and their host from network namespaces, rules that report, and a server that
-//! takes the flows. Needs root.
+//! Real packets through a real kernel: two pods and their host in network namespaces, rules that report, and a server
+//! that receives the flows. Needs root.
 
 mod accounting;
 
@@ -29,7 +29,7 @@ use testkit::network::Namespace;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// What Felix would render, in short: pods may talk to port 80, everything else to a pod is denied.
+/// Roughly what Felix would render: pods may connect to port 80, everything else to a pod is denied.
 const RULES: &str = r#"
     table inet test {
         chain nat {
@@ -47,7 +47,7 @@ const RULES: &str = r#"
     }
 "#;
 
-/// Flows as they came, summed by their keys; and what the node said last that it lost.
+/// The received flows, summed by their keys; and the losses that the node reported last.
 #[derive(Clone, Default)]
 struct Taken(Arc<Mutex<BTreeMap<FlowKey, Counters>>>, Arc<Mutex<BTreeMap<LossKind, u64>>>);
 
@@ -87,7 +87,7 @@ impl FlowCollector for Taken {
 }
 
 impl Taken {
-    /// The flows of a reporter to a port: one line for each, and its figures.
+    /// The flows of a reporter to a port: one line for each, and its counters.
     fn of(&self, reporter: Reporter, protocol: &str, port: i64) -> Vec<(String, Counters)> {
         let taken = self.0.lock().unwrap();
         let mine = taken
@@ -148,11 +148,11 @@ impl Host {
         Self { host, pods }
     }
 
-    /// The first pod sends so many bytes to an address, where the second one answers with twice as many.
+    /// The first pod sends this many bytes to an address, where the second one answers with twice as many.
     fn talk(&self, address: &str, port: u16, bytes: usize) {
         let server = self.pods[1].run(|| TcpListener::bind("[::]:80")).unwrap().unwrap();
         let address: IpAddr = address.parse().unwrap();
-        // Connected before anybody accepts: a connection that fails must not leave a thread that waits for it.
+        // Connects before accepting: a connection that fails must not leave a thread that waits for it.
         let mut stream = self.pods[0].run(move || TcpStream::connect((address, port))).unwrap().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -169,7 +169,7 @@ impl Host {
         });
     }
 
-    /// What the kernel counted of connections of a family to port 80.
+    /// The kernel's counts of connections of a family to port 80.
     fn counted(&self, family: netlink::Family) -> (Counted, Counted) {
         let mut table = self.host.run(ConnectionTable::open).unwrap().unwrap();
         let mut sum = (Counted::default(), Counted::default());
@@ -202,7 +202,7 @@ fn id(kind: Kind, name: &str) -> PolicyId {
     Arc::new(PolicyKey { kind, namespace: String::new(), name: name.into() })
 }
 
-/// Pods, a service, policies of which one is only tried.
+/// Pods, a service, and policies of which one is staged.
 fn fill(tap: &Tap) {
     let any = |action| Rule { action, ..Rule::default() };
     let http = |action| Rule {
@@ -252,7 +252,7 @@ fn fill(tap: &Tap) {
     tap.entries(&[FeedEntry::Service(name, Some(serde_json::from_value(service).unwrap()))]);
 }
 
-/// A server that takes flows.
+/// A server that receives flows.
 fn serve(socket: &Path) -> Taken {
     let taken = Taken::default();
     let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
@@ -292,7 +292,7 @@ fn collector(
     (tap, running)
 }
 
-/// Waits until the kernel's reports are read: a group that is taken is refused to others.
+/// Waits until the kernel's reports are read: a group in use is refused to other readers.
 fn wait_until_it_listens(host: &Host) {
     testkit::eventually("the collector listens", || {
         Ok(host
@@ -401,7 +401,7 @@ async fn a_flood_is_counted_packet_by_packet_or_shown_as_lost() {
         mine.map(|(_, counters)| counters.packets_in).sum::<u64>()
     };
     testkit::eventually_async("every packet is accounted for", async || {
-        // Numbers that are missing are seen when the next packet comes.
+        // Missing numbers are noticed when the next packet arrives.
         let _ = host.pods[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(&[1; 40], "10.0.0.2:999"));
         let accounted = figure("felix_nflog_logs_received") + figure("felix_nflog_packets_lost");
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -411,7 +411,7 @@ async fn a_flood_is_counted_packet_by_packet_or_shown_as_lost() {
     })
     .await
     .unwrap_or_else(|error| panic!("{error}: reported {}\n{}", reported(), metrics.page()));
-    // What is allowed goes on, and is reported.
+    // Allowed traffic continues, and is reported.
     host.talk("10.0.0.2", 80, 1000);
     testkit::eventually_async("a connection after the flood is reported", async || {
         taken.of(Reporter::Dst, "tcp", 80).iter().any(|(_, counters)| counters.completed == 1)
@@ -421,7 +421,7 @@ async fn a_flood_is_counted_packet_by_packet_or_shown_as_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_there_is_no_time_for_is_told_to_whoever_reads_flows() {
+async fn losses_are_reported_to_readers_of_flows() {
     let (host, folder, metrics) = (Host::new(), Folder::new("flows").unwrap(), Metrics::default());
     let goldmane = folder.path().join("goldmane.sock");
     let taken = serve(&goldmane);
@@ -434,7 +434,7 @@ async fn what_there_is_no_time_for_is_told_to_whoever_reads_flows() {
         })
     };
     {
-        // The collector waits for this, and its queue is short.
+        // The collector waits for this lock, and its queue is short.
         let _busy = lock(&tap.0);
         testkit::eventually("load is shed", || {
             host.pods[0].run(|| {
@@ -446,22 +446,22 @@ async fn what_there_is_no_time_for_is_told_to_whoever_reads_flows() {
         })
         .unwrap();
     }
-    testkit::eventually_async("losses are told", async || {
+    testkit::eventually_async("losses are reported", async || {
         let told = taken.1.lock().unwrap();
         let told = [LossKind::PacketsLost, LossKind::PacketsShed].map(|kind| told.get(&kind).copied());
         told.map(Option::unwrap_or_default) == lost() && lost().iter().sum::<u64>() > 0
     })
     .await
-    .unwrap_or_else(|error| panic!("{error}: told {:?}\n{}", taken.1.lock().unwrap(), metrics.page()));
+    .unwrap_or_else(|error| panic!("{error}: reported {:?}\n{}", taken.1.lock().unwrap(), metrics.page()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_listens_on_the_node_does_not_wait_for_the_interval() {
+async fn a_listener_on_the_node_does_not_wait_for_the_interval() {
     let (host, folder) = (Host::new(), Folder::new("flows").unwrap());
     let socket = folder.path().join("flows.sock");
     let _running = collector(&host, None, Some(&socket), &Metrics::default());
     let send = || host.pods[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(&[1; 40], "10.0.0.2:53"));
-    // Nobody listens yet.
+    // There is no listener yet.
     send().unwrap().unwrap();
     let taken = serve(&socket);
     testkit::eventually_async("a denied packet is seen", async || {

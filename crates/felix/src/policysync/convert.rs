@@ -1,4 +1,4 @@
-//! Messages of the calculation as messages of the service.
+//! Converts messages of the calculation to messages of the service.
 
 use super::wire;
 use api::scalars::Protocol;
@@ -209,7 +209,7 @@ fn rule(rule: &Rule) -> wire::Rule {
     }
 }
 
-/// Both, or the type alone.
+/// Type and code, or the type alone.
 fn type_and_code(icmp: &IcmpMatch) -> Result<wire::IcmpTypeAndCode, i32> {
     let icmp_type = icmp.icmp_type.into();
     icmp.code.map(|code| wire::IcmpTypeAndCode { icmp_type, code: code.into() }).ok_or(icmp_type)
@@ -260,7 +260,7 @@ fn ports(ports: &[PortRange]) -> Vec<wire::PortRange> {
     ports.iter().map(|range| wire::PortRange { first: range.first.into(), last: range.last.into() }).collect()
 }
 
-/// All sets that a rule names.
+/// All sets that a rule refers to.
 pub(crate) fn sets_of(rules: &[Rule]) -> impl Iterator<Item = &IpSetId> {
     rules.iter().flat_map(|rule| [&rule.source, &rule.destination]).flat_map(|end| {
         end.ip_set_ids

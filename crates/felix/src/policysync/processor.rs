@@ -1,9 +1,10 @@
-//! What each proxy has to learn: the endpoint of its own workload, with the policies, profiles and sets that it uses,
-//! and the labels of all service accounts and namespaces.
+//! Computes what each proxy has to know: the endpoint of its own workload, with the policies, profiles and sets that it
+//! uses, and the labels of all service accounts and namespaces.
 //!
-//! Everything that the calculation says is kept, so that a proxy that joins later learns all at once. Sets come before
-//! the policies that name them, and those before the endpoint; what is not used any more goes in the reverse order. It
-//! refuses to know about sockets: it hears who joins and leaves, and returns what to send to whom.
+//! All messages of the calculation are kept, so that a proxy that joins later receives everything at once. Sets are
+//! sent before the policies that refer to them, and those before the endpoint; unused objects are removed in the
+//! reverse order. Sockets are not known here: the processor is notified when proxies join and leave, and returns what
+//! to send to whom.
 
 use super::convert::{
     endpoint_id, endpoint_update, message, policy_id, policy_update, profile_update, set_type, sets_of,
@@ -16,22 +17,22 @@ use messages::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many members one message has at most, so that it is not too long for gRPC.
+/// The maximum number of members in a message, because of gRPC's size limit.
 const MEMBERS_PER_MESSAGE: usize = 82_200;
 
 /// One connection of a proxy.
 pub(crate) type Connection = u64;
 
-/// What is sent to one connection.
+/// Messages for one connection.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Output {
     /// These messages, in order.
     Messages(Vec<wire::ToDataplane>),
-    /// These, and then the end.
+    /// These messages, followed by the end of the stream.
     Last(Vec<wire::ToDataplane>),
 }
 
-/// A proxy that follows an endpoint, and what it knows.
+/// A proxy that follows an endpoint, and what it has been sent.
 #[derive(Debug, Default)]
 struct Client {
     connection: Connection,
@@ -40,7 +41,7 @@ struct Client {
     profiles: BTreeSet<ProfileName>,
 }
 
-/// All that was said, and to whom.
+/// The known state, and what has been sent to whom.
 #[derive(Debug, Default)]
 pub(crate) struct Processor {
     in_sync: bool,
@@ -54,7 +55,7 @@ pub(crate) struct Processor {
 }
 
 impl Processor {
-    /// A proxy of this workload is there. An earlier one of the same workload hears nothing any more.
+    /// Adds a proxy of this workload. An earlier proxy of the same workload receives nothing any more.
     pub(crate) fn join(
         &mut self,
         id: &WorkloadEndpointId,
@@ -74,14 +75,14 @@ impl Processor {
         output
     }
 
-    /// A proxy is gone.
+    /// Removes a proxy.
     pub(crate) fn leave(&mut self, id: &WorkloadEndpointId, connection: Connection) {
         if self.clients.get(id).is_some_and(|client| client.connection == connection) {
             self.clients.remove(id);
         }
     }
 
-    /// Takes in one message of the calculation.
+    /// Processes one message of the calculation.
     pub(crate) fn take(&mut self, told: &ToDataplane) -> Vec<(Connection, Output)> {
         match told {
             ToDataplane::InSync => {
@@ -173,7 +174,7 @@ impl Processor {
                     message(Payload::NamespaceRemove(wire::NamespaceRemove { id }))
                 })
             }
-            // Proxies have nothing to do with the rest.
+            // The other messages do not concern proxies.
             _ => Vec::new(),
         }
     }
@@ -190,7 +191,7 @@ impl Processor {
         vec![(connection, Output::Messages(self.sync(id)))]
     }
 
-    /// Tells everybody again whose endpoint uses something that changed; `forget` marks it as not told.
+    /// Updates all proxies whose endpoint uses a changed object; `forget` marks the object as not sent.
     fn for_users(
         &mut self,
         uses: impl Fn(&WorkloadEndpoint) -> bool,
@@ -223,7 +224,7 @@ impl Processor {
         users.map(|client| (client.connection, Output::Messages(make(self)))).collect()
     }
 
-    /// What the proxy of an endpoint is not told yet, and the endpoint.
+    /// The messages that the proxy of an endpoint still lacks, and the endpoint.
     fn sync(&mut self, id: &WorkloadEndpointId) -> Vec<wire::ToDataplane> {
         self.sync_parts(id, true)
     }
@@ -393,7 +394,7 @@ mod tests {
         processor.take(&ToDataplane::ServiceAccountUpdate("shop".into(), "default".into(), [].into()));
     }
 
-    /// What each message is about, by connection.
+    /// The subject of each message, by connection.
     fn told(output: Vec<(u64, Output)>) -> Vec<String> {
         let mut lines = Vec::new();
         for (connection, output) in output {
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_told_what_its_endpoint_uses_in_a_safe_order() {
+    fn a_proxy_receives_what_its_endpoint_uses_in_a_safe_order() {
         let mut processor = Processor::default();
         fill(&mut processor);
         processor.take(&ToDataplane::InSync);
@@ -461,7 +462,7 @@ mod tests {
                 "7: no set s:a"
             ]
         );
-        // What it does not use is not its business.
+        // Policies that it does not use are not sent.
         assert!(processor.take(&ToDataplane::PolicyUpdate(key("a"), policy("s:a"))).is_empty());
         let delta = |set: &str| ToDataplane::IpSetDelta {
             id: set.into(),
@@ -470,7 +471,7 @@ mod tests {
         };
         assert!(processor.take(&delta("s:a")).is_empty());
         assert_eq!(told(processor.take(&delta("s:b"))), ["7: set s:b +[\"10.0.0.2\"] -[\"10.0.0.1\"]"]);
-        // A policy that names another set.
+        // The policy now refers to another set.
         assert_eq!(
             told(processor.take(&ToDataplane::PolicyUpdate(key("b"), policy("s:a")))),
             ["7: set s:a [\"10.0.0.2\"]", "7: policy b", "7: no set s:b"]
@@ -480,11 +481,11 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_come_before_its_endpoint_and_take_anothers_place() {
+    fn a_proxy_may_join_before_its_endpoint_and_replace_another() {
         let mut processor = Processor::default();
         assert!(told(processor.join(&id("web"), 1)).is_empty());
         assert_eq!(told(processor.join(&id("web"), 2)), ["1: end"]);
-        // Who was replaced does not take the other along when it leaves.
+        // A replaced proxy does not remove its successor when it leaves.
         processor.leave(&id("web"), 1);
         fill(&mut processor);
         assert_eq!(told(processor.take(&ToDataplane::InSync)), ["2: in sync"]);

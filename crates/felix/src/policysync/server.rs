@@ -1,4 +1,4 @@
-//! The gRPC service `felix.PolicySync` for one workload: a stream of messages, and reports that nobody reads yet.
+//! The gRPC service `felix.PolicySync` for one workload: a stream of messages, and reports that are not processed yet.
 
 use super::{Hub, wire};
 use messages::WorkloadEndpointId;
@@ -75,7 +75,7 @@ impl ServerStreamingService<wire::SyncRequest> for Stream {
     }
 }
 
-/// Says that the proxy is gone, however that came about.
+/// Reports that the proxy is gone, for whatever reason.
 struct Leave {
     hub: Hub,
     endpoint: WorkloadEndpointId,
@@ -119,7 +119,7 @@ impl UnaryService<wire::DataplaneStats> for Report {
     type Future = Ready<Result<Response<wire::ReportResult>, Status>>;
 
     fn call(&mut self, _: Request<wire::DataplaneStats>) -> Self::Future {
-        // As Calico answers when nothing collects flows.
+        // As in Calico when no component collects flows.
         ready(Ok(Response::new(wire::ReportResult { successful: false })))
     }
 }

@@ -1,6 +1,6 @@
-//! The sockets of workloads. The driver that mounts a folder into a pod writes `creds/<uid>.json` with the pod's name and
-//! makes the folder `mount/<uid>`; whoever connects to `mount/<uid>/socket` is that pod. So the file system says who a
-//! client is, and nobody is asked.
+//! The sockets of workloads. The driver that mounts a directory into a pod writes `creds/<uid>.json` with the pod's
+//! name and creates the directory `mount/<uid>`; whoever connects to `mount/<uid>/socket` is that pod. So the file
+//! system identifies the client, and no further authentication is needed.
 
 use super::Hub;
 use super::server::PolicySync;
@@ -20,14 +20,14 @@ use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 
-/// How often a folder that is not there yet is looked for.
+/// How often a missing directory is looked for.
 const LOOK: Duration = Duration::from_secs(2);
-/// The longest file that is read.
+/// The longest file that is read, in bytes.
 const LONGEST: u64 = 64 * 1024;
-/// The endpoint of a pod.
+/// The name of a pod's endpoint.
 const ENDPOINT: &str = "eth0";
 
-/// Who a pod is. Other fields are of no interest.
+/// The identity of a pod. Other fields are ignored.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 struct Credentials {
     #[serde(rename = "Workload", alias = "workload")]
@@ -36,7 +36,7 @@ struct Credentials {
     namespace: String,
 }
 
-/// Serves sockets under this folder for as long as it is polled.
+/// Serves sockets under this directory for as long as it is polled.
 pub(crate) async fn serve(prefix: PathBuf, hub: Hub) {
     let credentials = prefix.join("creds");
     let mut open: BTreeMap<String, Server> = BTreeMap::new();
@@ -57,7 +57,7 @@ pub(crate) async fn serve(prefix: PathBuf, hub: Hub) {
     }
 }
 
-/// One listening socket; it ends with this value.
+/// One listening socket, which is closed when this value is dropped.
 struct Server {
     task: JoinHandle<()>,
     path: PathBuf,
@@ -70,7 +70,7 @@ impl Drop for Server {
     }
 }
 
-/// Opens sockets of workloads that came and closes those of workloads that went.
+/// Opens sockets of new workloads and closes those of removed ones.
 fn update(prefix: &Path, hub: &Hub, open: &mut BTreeMap<String, Server>) {
     let there = match workloads(&prefix.join("creds")) {
         Ok(there) => there,
@@ -88,7 +88,7 @@ fn update(prefix: &Path, hub: &Hub, open: &mut BTreeMap<String, Server>) {
             Ok(server) => {
                 open.insert(uid, server);
             }
-            Err(error) => tracing::warn!(%error, uid, "no socket for the proxy of a workload"),
+            Err(error) => tracing::warn!(%error, uid, "cannot open the socket for a workload's proxy"),
         }
     }
 }
@@ -138,16 +138,16 @@ fn listen(prefix: &Path, uid: &str, credentials: &Path, hub: &Hub) -> io::Result
     Ok(Server { task, path })
 }
 
-/// Lets every user connect to a socket: whose user a pod's processes are is not known.
+/// Lets every user connect to a socket, because the user of a pod's processes is not known.
 ///
-/// The folder is the pod's, whose root may put a link in the socket's place at any time. So the file is opened without
-/// following links, looked at, and changed through the descriptor: it cannot become another one in between.
+/// The directory is the pod's, whose root user may replace the socket by a link at any time. So the file is opened
+/// without following links, checked, and changed through the descriptor: it cannot become another file in between.
 fn open_to_all(path: &Path) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::Socket {
-        return Err(io::Error::other("something else was put in the place of the socket"));
+        return Err(io::Error::other("the socket was replaced by something else"));
     }
-    // The mode of a descriptor that only stands for a place can be changed by its name alone.
+    // The mode of an `O_PATH` descriptor can be changed only through its name.
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::set_permissions(name, std::fs::Permissions::from_mode(0o777))
 }
@@ -159,7 +159,7 @@ mod tests {
     use testkit::Folder;
 
     #[test]
-    fn only_a_socket_is_opened_to_all() {
+    fn only_sockets_are_opened_to_all_users() {
         let folder = Folder::new("policysync-socket").unwrap();
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         let socket = folder.path().join("socket");

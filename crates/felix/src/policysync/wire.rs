@@ -1,5 +1,5 @@
-//! The messages of the gRPC service `felix.PolicySync`, as far as it sends them. Numbers and names are Calico's; a proxy
-//! that was built for Calico reads them.
+//! The messages of the gRPC service `felix.PolicySync`, as far as it sends them. Numbers and names are Calico's, so
+//! that a proxy built for Calico can read them.
 
 use prost::{Enumeration, Message, Oneof};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(crate) struct ToDataplane {
     pub(crate) payload: Option<Payload>,
 }
 
-/// What a message is about.
+/// The content of a message.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum Payload {
     #[prost(message, tag = "1")]
@@ -502,11 +502,11 @@ pub(crate) struct NamespaceRemove {
     pub(crate) id: Option<NamespaceId>,
 }
 
-/// What a proxy saw of a connection. Nothing here looks at it; fields are passed over.
+/// A proxy's statistics of a connection. They are not processed here; fields are ignored.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DataplaneStats {}
 
-/// Whether somebody looked at it.
+/// Whether the report was processed.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ReportResult {
     #[prost(bool, tag = "1")]

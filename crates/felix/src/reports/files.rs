@@ -1,5 +1,5 @@
-//! One file per workload endpoint that is programmed, for the CNI plugin that waits for it and for confd. What is in the
-//! folder and what should be there are compared once, when the dataplane is in sync; from then on files follow reports.
+//! One file per programmed workload endpoint, for the CNI plugin that waits for it and for confd. The directory and the
+//! desired files are compared once, when the dataplane is in sync; from then on files follow reports.
 
 use messages::{FromDataplane, WorkloadEndpoint};
 use model::names::endpoint_status_file;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Content<'a> {
@@ -27,7 +27,7 @@ struct Content<'a> {
 /// The files of endpoints.
 pub(crate) struct EndpointFiles {
     folder: PathBuf,
-    /// What should be there; all of it is there once `in_sync`.
+    /// The desired files; complete once `in_sync`.
     wanted: BTreeMap<String, Vec<u8>>,
     in_sync: bool,
 }
@@ -37,8 +37,7 @@ impl EndpointFiles {
         Self { folder, wanted: BTreeMap::new(), in_sync: false }
     }
 
-    /// Takes a report, and brings the folder up to date. A folder that cannot be written is reported; the next report
-    /// tries again.
+    /// Processes a report, and updates the directory. Failures to write are logged, and the next report retries.
     pub(crate) fn take(&mut self, report: &FromDataplane) {
         match report {
             FromDataplane::InSync => {
@@ -91,7 +90,7 @@ impl EndpointFiles {
                     there.insert(name);
                 }
                 Some(_) => {}
-                // Only what looks like ours goes.
+                // Only files that look like ours are removed.
                 None if name.split(' ').count() == 3 || name.ends_with(".part") => remove(&entry.path())?,
                 None => {}
             }
@@ -112,7 +111,7 @@ fn content(endpoint: &WorkloadEndpoint) -> Vec<u8> {
         ipv6_nets: nets(&endpoint.ipv6_nets),
         bgp_peer_name: &endpoint.local_bgp_peer,
     };
-    // Texts and lists of texts always have a form in JSON.
+    // Texts and lists of texts can always be represented in JSON.
     serde_json::to_vec(&content).unwrap_or_default()
 }
 

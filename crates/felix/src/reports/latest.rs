@@ -1,11 +1,11 @@
-//! What is to be written down, the newest of each kept. It is never longer than there are things to say something about,
-//! however slowly somebody writes; and who reports never waits.
+//! Values to be written, of which the newest for each key is kept. The number of values is bounded by the number of
+//! keys, however slow the writer is; and the sender never waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// Values that wait, by what they are about. Cheap to clone.
+/// Waiting values by key. Cheap to clone.
 pub(crate) struct Latest<K, V>(Arc<Shared<K, V>>);
 
 struct Shared<K, V> {
@@ -26,13 +26,14 @@ impl<K, V> Clone for Latest<K, V> {
 }
 
 impl<K: Ord, V> Latest<K, V> {
-    /// Adds a value; an older one about the same is forgotten.
+    /// Adds a value; it replaces an older one with the same key.
     pub(crate) fn put(&self, key: K, value: V) {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value);
         self.0.bell.notify_one();
     }
 
-    /// Takes all that waits, as soon as something does. Nothing is lost when this is dropped before it is done.
+    /// Takes all waiting values, as soon as there are any. Nothing is lost when this future is dropped before it
+    /// completes.
     pub(crate) async fn take(&self) -> BTreeMap<K, V> {
         loop {
             let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
@@ -49,7 +50,7 @@ mod tests {
     use super::Latest;
 
     #[tokio::test]
-    async fn the_newest_of_each_is_kept() {
+    async fn the_newest_value_of_each_key_is_kept() {
         let latest = Latest::default();
         for number in 0..1000 {
             latest.put(number % 3, number);

@@ -1,10 +1,10 @@
-//! Virtual machines that moved to this node: the pod that they run in now becomes the active owner of their addresses, and the
-//! one that they came from the alternate one. Without that their addresses would count as the old pod's, and be given back
-//! after it.
+//! Virtual machines that moved to this node: the pod that they run in now becomes the active owner of their addresses,
+//! and the pod that they came from the alternate one. Otherwise their addresses would count as the old pod's, and be
+//! released after it.
 //!
-//! A machine keeps its addresses under a handle of its own, which the CNI plugin made. What is recorded there may change at
-//! any moment, so every change says what it expects. A machine whose target pod is not recorded as alternate owner was
-//! deleted or moved on meanwhile, and is left alone.
+//! A machine keeps its addresses under a handle of its own, which the CNI plugin created. The record may change at any
+//! moment, so every change states the expected current values. A machine whose target pod is not recorded as alternate
+//! owner was deleted or moved on in the meantime, and is left alone.
 
 use super::Latest;
 use api::AllocationAttribute;
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How often an exchange is tried, with which pause first (then twice as long each time), and for how long in all.
+/// The number of attempts, the first pause between them (which doubles each time), and the total time limit.
 const ATTEMPTS: u32 = 5;
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), PATIENCE);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A machine that is here.
+/// A machine that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
     machine: String,
@@ -35,7 +35,7 @@ impl Arrived {
     }
 }
 
-/// The machine in a report, if it is about one.
+/// The machine in a report, if it concerns one.
 pub(crate) fn arrived(report: &FromDataplane) -> Option<Arrived> {
     let FromDataplane::MachineArrived { id, machine } = report else { return None };
     let Some((namespace, name)) = id.workload.split_once('/') else {
@@ -46,11 +46,11 @@ pub(crate) fn arrived(report: &FromDataplane) -> Option<Arrived> {
     Some(Arrived { machine: machine.to_string(), pod })
 }
 
-/// Writes down new owners for as long as it is polled.
+/// Records new owners for as long as it is polled.
 pub(crate) async fn write(ipam: Ipam, machines: Latest<HandleId, Arrived>) {
     loop {
         for arrived in machines.take().await.into_values() {
-            // Several may come at once, and one that has to wait holds up no other.
+            // Several may arrive at once, and one that has to wait must not delay the others.
             tokio::spawn(take_over(ipam.clone(), arrived));
         }
     }
@@ -66,7 +66,7 @@ async fn take_over(ipam: Ipam, arrived: Arrived) {
                     tracing::info!(
                         machine,
                         ?pod,
-                        "a machine's addresses are those of the pod that it runs in now"
+                        "a machine's addresses now belong to the pod that it runs in"
                     );
                     return;
                 }
@@ -96,9 +96,9 @@ async fn take_over(ipam: Ipam, arrived: Arrived) {
 /// Why an owner was not recorded.
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
-    /// Trying again is of no use.
+    /// Retrying is pointless.
     Final(String),
-    /// It may work later.
+    /// A later attempt may succeed.
     Passing(String),
 }
 
@@ -115,7 +115,7 @@ async fn exchange(ipam: &Ipam, arrived: &Arrived) -> Result<(), Failure> {
         match exchange_one(ipam, address, &handle, &arrived.pod).await {
             Ok(()) => {}
             Err(Failure::Final(reason)) => return Err(Failure::Final(reason)),
-            // The others are done all the same, and need not be done again.
+            // The other addresses are processed all the same, and need not be repeated.
             Err(passing @ Failure::Passing(_)) => failed = Some(passing),
         }
     }
@@ -133,7 +133,7 @@ async fn exchange_one(
         let Some((update, check)) = decide(address, record.as_ref(), handle, target)? else { return Ok(()) };
         match ipam.set_owner_attributes(address, handle, &update, &check).await {
             Ok(()) => return Ok(()),
-            // Somebody else was faster; what to do is seen from what is there now.
+            // Another client was faster; the next step depends on the current record.
             Err(error) if error.is_conflict() => {}
             Err(error) => return Err(Failure::Passing(error.to_string())),
         }
@@ -145,7 +145,7 @@ fn is(pod: &PodOwner, attributes: &BTreeMap<String, String>) -> bool {
     attributes.get("pod") == Some(&pod.name) && attributes.get("namespace") == Some(&pod.namespace)
 }
 
-/// What makes the target the active owner of an address; `None` when it is that already.
+/// The change that makes the target the active owner of an address; `None` if it already is.
 fn decide(
     address: IpAddr,
     record: Option<&AllocationAttribute>,
@@ -168,7 +168,7 @@ fn decide(
         )));
     }
     let text = |name: &str| active.get(name).cloned().unwrap_or_default();
-    // The old pod may be gone already; then nobody is the alternate owner.
+    // The old pod may be gone already; then there is no alternate owner.
     let (old, expected) = match active.is_empty() {
         true => (Change::Clear, Expected::Empty),
         false => {
@@ -200,7 +200,7 @@ mod tests {
         PodOwner { namespace: "shop".to_owned(), name: name.to_owned() }
     }
 
-    /// A pod's attributes; none for an empty name.
+    /// A pod's attributes; empty for an empty name.
     fn owner(name: &str) -> BTreeMap<String, String> {
         let all = [("pod", name), ("namespace", "shop"), ("node", "n1")];
         let all = all.into_iter().filter(|_| !name.is_empty());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_and_the_source_change_places() {
+    fn the_target_and_the_source_are_swapped() {
         let address = [10, 0, 0, 1].into();
         let decided =
             |record: &AllocationAttribute| decide(address, Some(record), &HANDLE.into(), &pod("new"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn in_a_real_store_all_addresses_change_hands_once() {
+    async fn in_a_real_store_all_addresses_change_owners_once() {
         let folder = testkit::Folder::new("machines").expect("a folder");
         let store =
             kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default());
@@ -280,7 +280,7 @@ mod tests {
             ..AutoAssign::new("n1", IntendedUse::Workload)
         };
         ipam.auto_assign(&request).await.expect("addresses");
-        assert!(matches!(exchange(&ipam, &arrived).await, Err(Failure::Final(_))), "nobody comes");
+        assert!(matches!(exchange(&ipam, &arrived).await, Err(Failure::Final(_))), "no pod takes over");
         let addresses = ipam.ips_by_handle(&HANDLE.into()).await.expect("addresses");
         assert_eq!(addresses.len(), 2);
         let target = OwnerUpdate { active: Change::Keep, alternate: Change::Set(owner("new")) };
@@ -290,7 +290,7 @@ mod tests {
                 .await
                 .expect("an alternate owner");
         }
-        // Told twice, it is done once.
+        // Reported twice, it is done once.
         for _ in 0..2 {
             assert_eq!(exchange(&ipam, &arrived).await, Ok(()));
             for address in &addresses {

@@ -1,7 +1,7 @@
 //! The public keys of this node's WireGuard devices, written into its `Node` resource, where other nodes find them.
 //!
-//! Only the newest key of each device is written, again and again until the datastore takes it: a node whose published key
-//! is an old one is cut off from those that encrypt to it.
+//! Only the newest key of each device is written, with retries until the datastore accepts it: a node whose published
+//! key is outdated is cut off from nodes that encrypt to it.
 
 use super::Latest;
 use api::{NodeSpec, Object};
@@ -11,13 +11,13 @@ use messages::FromDataplane;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The first and the longest pause before what failed is tried again.
+/// The first and the longest pause before a retry.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// A device's key: whether it is the IPv6 device, and the key, empty for none.
 pub(crate) type DeviceKey = (bool, String);
 
-/// The key in a report, if it is about one.
+/// The key in a report, if it concerns one.
 pub(crate) fn key_of(report: &FromDataplane) -> Option<DeviceKey> {
     match report {
         FromDataplane::WireguardStatus { public_key, ipv6 } => Some((*ipv6, public_key.clone())),
@@ -55,19 +55,19 @@ async fn write_all(client: &Client, node: &str, pending: &mut BTreeMap<bool, Str
             is_new
         };
         match nodes.update_with_retry("", node, change).await {
-            Ok(_) if is_new => tracing::info!(key, ipv6, "this node's WireGuard key is published"),
+            Ok(_) if is_new => tracing::info!(key, ipv6, "published this node's WireGuard key"),
             Ok(_) => {}
-            // Nothing is published where nothing is.
+            // Without a node resource there is no key to remove.
             Err(client::Error::DoesNotExist { .. }) if key.is_empty() => {}
             Err(error) => {
-                tracing::warn!(%error, node, "cannot publish this node's WireGuard key; trying again");
+                tracing::warn!(%error, node, "cannot publish this node's WireGuard key; retrying");
                 pending.entry(ipv6).or_insert(key);
             }
         }
     }
 }
 
-/// Sets the key; false when it is there already.
+/// Sets the key; returns false if it is already set.
 fn set(node: &mut Object<NodeSpec>, ipv6: bool, key: &str) -> bool {
     let place = match ipv6 {
         false => &mut node.status.wireguard_public_key,
@@ -87,7 +87,7 @@ mod tests {
     use messages::FromDataplane;
 
     #[test]
-    fn only_what_changes_is_written() {
+    fn only_changes_are_written() {
         let mut node = Node::default();
         assert!(set(&mut node, false, "key") && !set(&mut node, false, "key"));
         assert!(set(&mut node, true, "other"));

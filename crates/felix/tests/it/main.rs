@@ -1,5 +1,5 @@
-//! Felix as a process: what its probes say, which changes of its settings it follows, and how it ends. Its datastore is the
-//! embedded store's server in this process, its kernel a network namespace. Needs root.
+//! Felix as a process: its probes, the settings that it applies without a restart, and how it ends. Its datastore is
+//! the embedded store's server in this process, its kernel a network namespace. Needs root.
 
 mod process;
 
@@ -8,11 +8,11 @@ use process::{Felix, Site};
 use serde_json::json;
 use testkit::eventually_async;
 
-/// The exit code by which Felix asks to be started again, as Calico's does.
+/// The exit code by which Felix requests a restart, as Calico's does.
 const RESTART: i32 = 129;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datastore_that_is_not_initialised_is_waited_for() -> Result<()> {
+async fn an_uninitialised_datastore_is_waited_for() -> Result<()> {
     let site = Site::new().await?;
     let mut felix = Felix::start(&site)?;
     felix.until("alive", async |felix| Ok(felix.answer("/liveness")? == 200)).await?;
@@ -24,13 +24,13 @@ async fn a_datastore_that_is_not_initialised_is_waited_for() -> Result<()> {
     felix.until("ready", async |felix| Ok(felix.answer("/readiness")? == 200)).await?;
     assert!(site.namespace.shell("nft list tables")?.contains("calico"), "{}", felix.log());
     assert_eq!(felix.terminate().await?, Some(0), "{}", felix.log());
-    // What is in the kernel stays for the next one.
+    // The kernel's state remains for the next one.
     assert!(site.namespace.shell("nft list tables")?.contains("calico"));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_end_is_heard_while_the_datastore_is_waited_for() -> Result<()> {
+async fn felix_can_be_ended_while_it_waits_for_the_datastore() -> Result<()> {
     let site = Site::new().await?;
     let mut felix = Felix::start(&site)?;
     felix.until("alive", async |felix| Ok(felix.answer("/liveness")? == 200)).await?;
@@ -39,7 +39,7 @@ async fn an_end_is_heard_while_the_datastore_is_waited_for() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<()> {
+async fn live_settings_are_applied_and_others_require_a_restart() -> Result<()> {
     let site = Site::new().await?;
     site.client.ensure_initialized("v3.32.0", "k8s").await?;
     let mut felix = Felix::start(&site)?;
@@ -47,9 +47,9 @@ async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<(
     site.set_felix(json!({"healthTimeoutOverrides": [{"name": "CalculationGraph", "timeout": "45s"}]}))
         .await?;
     felix
-        .until("the live setting is followed", async |felix| {
+        .until("the live setting is applied", async |felix| {
             let log = felix.log();
-            Ok(log.contains("HealthTimeoutOverrides") && log.contains("is followed"))
+            Ok(log.contains("HealthTimeoutOverrides") && log.contains("applied without a restart"))
         })
         .await?;
     assert_eq!(felix.answer("/readiness")?, 200);
@@ -57,10 +57,13 @@ async fn live_settings_are_followed_and_others_ask_for_a_new_start() -> Result<(
     assert_eq!(felix.end().await?, Some(RESTART), "{}", felix.log());
     let mut next = Felix::start(&site)?;
     next.until("ready", async |felix| Ok(felix.answer("/readiness")? == 200)).await?;
-    // It runs with the new value: nothing but the live setting changes.
+    // It already has the new value: only the live setting changes.
     let overrides = json!([{"name": "CalculationGraph", "timeout": "50s"}]);
     site.set_felix(json!({"nftablesRefreshInterval": "77s", "healthTimeoutOverrides": overrides})).await?;
-    next.until("the live setting is followed", async |felix| Ok(felix.log().contains("is followed"))).await?;
+    next.until("the live setting is applied", async |felix| {
+        Ok(felix.log().contains("applied without a restart"))
+    })
+    .await?;
     assert_eq!(next.terminate().await?, Some(0), "{}", next.log());
     Ok(())
 }
@@ -85,7 +88,7 @@ async fn settings_without_effect_are_named_in_warnings() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_datastore_that_is_locked_ends_felix_and_the_next_one_waits() -> Result<()> {
+async fn a_locked_datastore_ends_felix_and_the_next_one_waits() -> Result<()> {
     let site = Site::new().await?;
     site.client.ensure_initialized("v3.32.0", "k8s").await?;
     let mut felix = Felix::start(&site)?;
@@ -104,14 +107,14 @@ async fn a_datastore_that_is_locked_ends_felix_and_the_next_one_waits() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_goes_away_is_waited_for_by_the_same_process() -> Result<()> {
+async fn the_same_process_waits_for_a_store_that_disappears() -> Result<()> {
     let site = Site::new().await?;
     site.client.ensure_initialized("v3.32.0", "k8s").await?;
     let mut felix = Felix::start(&site)?;
     felix.until("ready", async |felix| Ok(felix.answer("/readiness")? == 200)).await?;
     site.stop_store().await?;
     site.start_store().await?;
-    // The first request may find the connection that broke.
+    // The first request may use the broken connection.
     eventually_async("the store takes a write", async || {
         site.set_felix(json!({"healthTimeoutOverrides": [{"name": "CalculationGraph", "timeout": "45s"}]}))
             .await?;
@@ -119,7 +122,9 @@ async fn a_store_that_goes_away_is_waited_for_by_the_same_process() -> Result<()
     })
     .await?;
     felix
-        .until("what is written afterwards is heard", async |felix| Ok(felix.log().contains("is followed")))
+        .until("later writes are applied", async |felix| {
+            Ok(felix.log().contains("applied without a restart"))
+        })
         .await?;
     felix.until("ready", async |felix| Ok(felix.answer("/readiness")? == 200)).await?;
     assert_eq!(felix.terminate().await?, Some(0), "{}", felix.log());

@@ -44,7 +44,7 @@ impl Site {
 
     pub(crate) async fn stop_store(&self) -> Result<()> {
         let (end, task) = self.server.lock().await.take().context("a store that runs")?;
-        // It may have ended by itself, which the task says.
+        // It may have ended by itself; the task then returns the reason.
         let _ = end.send(());
         task.await?
     }
@@ -57,7 +57,7 @@ impl Site {
         Ok(())
     }
 
-    /// Replaces the settings of all Felixes.
+    /// Replaces the cluster-wide settings of Felix.
     pub(crate) async fn set_felix(&self, spec: Value) -> Result<()> {
         let resources = self.client.resource::<FelixConfigurationSpec>();
         let mut wanted: FelixConfiguration =
@@ -114,7 +114,7 @@ impl<'a> Felix<'a> {
             "FELIX_NFTABLESMODE=Enabled".to_owned(),
             "FELIX_USAGEREPORTINGENABLED=false".to_owned(),
         ]);
-        // The machine's own files stay as they are.
+        // Nothing on the machine itself is changed.
         let script = "mount -t tmpfs tmpfs /var/lib && exec \"$@\"";
         arguments
             .extend(["sh", "-c", script, "sh", &example("felix")?.display().to_string()].map(str::to_owned));
@@ -136,12 +136,12 @@ impl<'a> Felix<'a> {
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
             let code = text.split(' ').nth(1).with_context(|| format!("no status in {text:?}"))?;
-            // An answer without content is as good as one with it.
+            // An answer without content counts as success, too.
             Ok(if code == "204" { 200 } else { code.parse()? })
         })?
     }
 
-    /// Waits until something holds; it must not end meanwhile.
+    /// Waits until a condition holds; Felix must not end in the meantime.
     pub(crate) async fn until(
         &mut self,
         what: &str,
@@ -155,13 +155,13 @@ impl<'a> Felix<'a> {
         outcome.with_context(|| self.log())
     }
 
-    /// Waits for its end: its exit code.
+    /// Waits for its end; returns its exit code.
     pub(crate) async fn end(&mut self) -> Result<Option<i32>> {
         let status = eventually_async("the end", async || self.process.ended()).await;
         Ok(status.with_context(|| self.log())?.code())
     }
 
-    /// Asks it to end: its exit code.
+    /// Asks it to end; returns its exit code.
     pub(crate) async fn terminate(&mut self) -> Result<Option<i32>> {
         testkit::signal(self.process.id(), testkit::Signal::TERM)?;
         self.end().await

@@ -1,4 +1,4 @@
-//! The flags that filter. Written by hand, because `--not` turns around the one behind it: their order counts.
+//! The flags that filter. Written by hand, because `--not` negates the flag after it: their order matters.
 
 use crate::filter::{Condition, End, Field, Filter};
 use clap::error::ErrorKind;
@@ -7,27 +7,27 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 const NOT: &str = "not";
 const HEADING: &str = "Filters";
 
-/// A flag: its name, what its value is called (none has none), what is asked, what it stands for without a value, and help.
+/// A flag: its name, the name of its value (empty for none), the field, its meaning without a value, and its help text.
 type Row = (&'static str, &'static str, Field, &'static str, &'static str);
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
-    ("from-pod", "[NS/]POD", Field::Pod(End::Source), "", "From pods of this name, or whose name begins so"),
-    ("to-pod", "[NS/]POD", Field::Pod(End::Dest), "", "To pods of this name, or whose name begins so"),
-    ("pod", "[NS/]POD", Field::Pod(End::Either), "", "From or to pods of this name, or whose name begins so"),
+    ("from-pod", "[NS/]POD", Field::Pod(End::Source), "", "From pods with this name or name prefix"),
+    ("to-pod", "[NS/]POD", Field::Pod(End::Dest), "", "To pods with this name or name prefix"),
+    ("pod", "[NS/]POD", Field::Pod(End::Either), "", "From or to pods with this name or name prefix"),
     ("from-namespace", "NS", Field::Namespace(End::Source), "", "From this namespace"),
     ("to-namespace", "NS", Field::Namespace(End::Dest), "", "To this namespace"),
     ("namespace", "NS", Field::Namespace(End::Either), "", "From or to this namespace"),
-    ("from-label", "KEY=VALUE", Field::Label(End::Source), "", "From endpoints with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them"),
+    ("from-label", "KEY=VALUE", Field::Label(End::Source), "", "From endpoints with these labels: KEY=VALUE, KEY!=VALUE or KEY, separated by commas"),
     ("to-label", "KEY=VALUE", Field::Label(End::Dest), "", "To endpoints with these labels"),
     ("label", "KEY=VALUE", Field::Label(End::Either), "", "From or to endpoints with these labels"),
     ("service", "[NS/]NAME", Field::Service, "", "Connections to this service"),
     ("port", "PORT", Field::Port, "", "To this port, after translation"),
     ("protocol", "PROTOCOL", Field::Protocol, "", "Of this protocol: tcp, udp, icmp, ..."),
-    ("verdict", "VERDICT", Field::Verdict, "", "What was done: allowed, denied, or passed (on to the next tier by a policy)"),
+    ("verdict", "VERDICT", Field::Verdict, "", "The verdict: allowed, denied, or passed (on to the next tier by a policy)"),
     ("denied", "", Field::Verdict, "denied", "The same as --verdict denied"),
-    ("would-deny", "", Field::Would, "deny", "Allowed, and staged policies would deny it"),
-    ("would-allow", "", Field::Would, "allow", "Denied, and staged policies would allow it"),
+    ("would-deny", "", Field::Would, "deny", "Allowed, but staged policies would deny it"),
+    ("would-allow", "", Field::Would, "allow", "Denied, but staged policies would allow it"),
     ("policy", "[NS/]NAME", Field::Policy, "", "Decided on by this policy, or at the end of a tier because of it; staged ones too"),
     ("tier", "TIER", Field::Tier, "", "Decided on in this tier"),
     ("reporter", "END", Field::Reporter, "", "Reported by the node of the source (src) or of the destination (dst)"),
@@ -39,13 +39,13 @@ pub struct FilterFlags(pub Filter);
 
 impl Args for FilterFlags {
     fn augment_args(command: Command) -> Command {
-        // One place for each time that it is given.
+        // One occurrence for each time that it is given.
         let not = Arg::new(NOT)
             .long(NOT)
             .num_args(0)
             .default_missing_value("true")
             .action(ArgAction::Append)
-            .help("The filter behind this must not hold")
+            .help("Negate the filter after this")
             .help_heading(HEADING);
         let command = command.arg(not);
         ROWS.iter().fold(command, |command, (name, value, _, missing, help)| {

@@ -1,4 +1,4 @@
-//! Who in a cluster is meant by the ends of a flow.
+//! Finds the ends of a flow in a cluster.
 
 use crate::flow::{self, Flow};
 use api::{Kind, Resource};
@@ -9,19 +9,19 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Addresses that stand for any outside address, unless a set has them.
+/// Addresses that represent any outside address, unless they belong to a set.
 const PUBLIC: [&str; 4] = ["203.0.113.254", "198.51.100.254", "192.0.2.254", "198.19.255.254"];
 const PRIVATE: [&str; 3] = ["172.31.255.254", "192.168.255.254", "10.255.255.254"];
-/// How many addresses are tried.
+/// The maximum number of addresses to try.
 const MOST_ADDRESSES: usize = 32;
 
-/// The ends that a cluster has.
+/// The possible ends in a cluster.
 pub(super) struct Ends<'a> {
     cluster: &'a Cluster,
     pods: Vec<Pod<'a>>,
     /// Networks that rules name.
     named: BTreeSet<IpNet>,
-    /// Addresses that flows would not call outside.
+    /// Addresses that flows do not report as outside.
     owned: BTreeSet<IpNet>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Ends<'a> {
         Self { cluster, pods: pods(cluster), named, owned }
     }
 
-    /// Who may be meant by both ends: one pair, or one for each address to try.
+    /// The possible pairs of ends: one, or one for each address to try.
     pub(super) fn pairs(&self, flow: &Flow) -> Result<Vec<(String, String)>, String> {
         let from = self.end(&flow.key.source, &flow.source_labels)?;
         let to = self.end(&flow.key.dest, &flow.dest_labels)?;
@@ -64,7 +64,7 @@ impl<'a> Ends<'a> {
             EndpointType::Host => Ok(vec![format!("node:{}", peer.name)]),
             EndpointType::NetworkSet => self.set(peer),
             EndpointType::Network => Ok(self.outside(&peer.name)),
-            EndpointType::Unspecified => Err(format!("it is not known what {} is", flow::peer_text(peer))),
+            EndpointType::Unspecified => Err(format!("the type of {} is unknown", flow::peer_text(peer))),
         }
     }
 
@@ -83,7 +83,7 @@ impl<'a> Ends<'a> {
         if addresses.is_empty() { Err(format!("{} not found", flow::peer_text(peer))) } else { Ok(addresses) }
     }
 
-    /// Addresses of the kind that is meant, of which nobody is known to be the owner.
+    /// Outside addresses of the given kind, without a known owner.
     fn outside(&self, name: &str) -> Vec<String> {
         let wants_private = name == "pvt";
         let usual = if wants_private { &PRIVATE[..] } else { &PUBLIC[..] };
@@ -99,7 +99,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Puts pods back that are gone, with the labels that their flows had; says which.
+/// Restores deleted pods with the labels that their flows had; returns a note on each.
 pub(super) fn put_back(flows: &[Flow], before: &mut Cluster, after: &mut Cluster) -> Vec<String> {
     let mut missing: BTreeMap<Peer, Labels> = BTreeMap::new();
     {
@@ -130,7 +130,7 @@ pub(super) fn put_back(flows: &[Flow], before: &mut Cluster, after: &mut Cluster
         let added = before.add_manifest(object.clone()).and_then(|()| after.add_manifest(object));
         if added.is_ok() {
             notes.push(format!(
-                "{} is not in the cluster; it is taken with the labels of its flows",
+                "{} is not in the cluster; it is assumed with the labels of its flows",
                 flow::peer_text(peer)
             ));
         }
@@ -140,7 +140,7 @@ pub(super) fn put_back(flows: &[Flow], before: &mut Cluster, after: &mut Cluster
     notes
 }
 
-/// The name of a pod that is put back.
+/// The name of a restored pod.
 fn pod_name(peer: &Peer) -> String {
     match peer.name.strip_suffix('*') {
         Some(stem) => format!("{stem}gone"),
@@ -161,7 +161,7 @@ fn pod(resource: &Resource) -> Option<Pod<'_>> {
     Some(Pod { namespace: &object.metadata.namespace, name, labels })
 }
 
-/// A pod by its name, or by the common part of the names that a controller makes, with the labels of the flow.
+/// Finds a pod by name, or by the common part of the names that a controller generates, with the labels of the flow.
 fn find<'p, 'a>(pods: &'p [Pod<'a>], peer: &Peer, labels: &Labels) -> Option<&'p Pod<'a>> {
     pods.iter().find(|pod| {
         *pod.namespace == *peer.namespace
@@ -174,13 +174,13 @@ fn find<'p, 'a>(pods: &'p [Pod<'a>], peer: &Peer, labels: &Labels) -> Option<&'p
     })
 }
 
-/// Labels that people wrote.
+/// Labels that users set.
 fn pairs(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
     let pairs = labels.texts().iter().filter_map(|text| text.split_once('='));
     pairs.filter(|(key, _)| !key.starts_with(api::words::OWN_PREFIX))
 }
 
-/// The networks under these fields, wherever they stand.
+/// Collects the networks in these fields, at any depth.
 fn nets(value: &Value, fields: &[&str], found: &mut BTreeSet<IpNet>) {
     let read =
         |text: &str| text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
@@ -201,12 +201,12 @@ fn nets(value: &Value, fields: &[&str], found: &mut BTreeSet<IpNet>) {
     }
 }
 
-/// An address of a network.
+/// The first usable address of a network.
 fn first(net: IpNet) -> IpAddr {
     net.hosts().next().unwrap_or_else(|| net.addr())
 }
 
-/// As flows judge it.
+/// Whether flow logs would report this address as private.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_private(),

@@ -1,10 +1,10 @@
-//! Staged policies of the files that are tried: they count as if they were enforced.
+//! Staged policies in the files that are tried: they count as if they were enforced.
 
 use api::{Kind, Resource};
 use explain::Cluster;
 use serde_json::{Value, json};
 
-/// Enforces the staged policies that only the second cluster has, or has otherwise; says which.
+/// Enforces the staged policies that only the second cluster has, or that differ there; returns a note on each.
 pub(super) fn enforce_new(before: &Cluster, after: &mut Cluster) -> Vec<String> {
     let staged: Vec<Resource> = after
         .resources()
@@ -24,7 +24,7 @@ pub(super) fn enforce_new(before: &Cluster, after: &mut Cluster) -> Vec<String> 
         after.remove(resource.kind(), &namespace, &name);
         if action.as_ref().and_then(Value::as_str) == Some("Delete") {
             after.remove(kind, &namespace, &name);
-            notes.push(format!("{} {what} is taken as the deletion that it stages", resource.kind()));
+            notes.push(format!("{} {what} is treated as the deletion that it stages", resource.kind()));
             continue;
         }
         let version = match kind {
@@ -35,7 +35,7 @@ pub(super) fn enforce_new(before: &Cluster, after: &mut Cluster) -> Vec<String> 
         value["apiVersion"] = json!(version);
         value["kind"] = json!(word);
         match after.add_manifest(value) {
-            Ok(()) => notes.push(format!("{} {what} is taken as enforced", resource.kind())),
+            Ok(()) => notes.push(format!("{} {what} is treated as enforced", resource.kind())),
             Err(error) => notes.push(format!("{} {what} cannot be tried: {error}", resource.kind())),
         }
     }

@@ -1,4 +1,4 @@
-//! Rules from flows.
+//! Derives rules from flows.
 
 use super::Options;
 use super::labels::Labelled;
@@ -7,7 +7,7 @@ use flows::{Action, Direction, EndpointType, Peer, Reporter};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `pvt` stands for in flows.
+/// The networks that `pvt` stands for in flows.
 const PRIVATE: [&str; 3] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
 const LONGEST_NAME: usize = 60;
 
@@ -18,15 +18,15 @@ pub struct Policy {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The workloads that it is for.
+    /// The selector of its workloads.
     pub selector: String,
-    /// Rules for what comes to them; none if nothing of that was recorded.
+    /// Rules for incoming traffic; `None` if none was recorded.
     pub ingress: Option<Vec<Rule>>,
-    /// Rules for what goes out from them; none if nothing of that was recorded.
+    /// Rules for outgoing traffic; `None` if none was recorded.
     pub egress: Option<Vec<Rule>>,
 }
 
-/// A recommended rule, which allows.
+/// A recommended rule; it always allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The other end.
@@ -35,7 +35,7 @@ pub struct Rule {
     pub protocol: String,
     /// The ports of the destination, where the protocol has ports.
     pub ports: BTreeSet<u16>,
-    /// The flows that it is for, and how many connections each had.
+    /// The flows that it is for, with the number of connections of each.
     pub flows: BTreeMap<String, u64>,
 }
 
@@ -49,9 +49,9 @@ pub enum PeerClause {
         /// Their labels; empty for all of them.
         selector: String,
     },
-    /// Addresses of the private networks that are nobody's.
+    /// Addresses of the private networks without a known owner.
     Private,
-    /// Addresses of other networks that are nobody's.
+    /// Other addresses without a known owner.
     Public,
 }
 
@@ -69,7 +69,7 @@ pub enum Place {
 /// Both ends, protocol and port.
 type Connection<'a> = (&'a Peer, &'a Peer, &'a str, i64);
 
-/// The connections that were denied at least once, and who reported that.
+/// The connections that were denied at least once, and which end reported that.
 pub(super) struct Denied<'a>(BTreeSet<(Connection<'a>, Reporter)>);
 
 /// Where a connection was denied.
@@ -79,7 +79,7 @@ pub(super) enum DeniedAt {
     Nowhere,
     /// At the end that reports the flow.
     ThisEnd,
-    /// At the other one: the packets that left, or would have come, were of no use.
+    /// At the other end: the packets that left, or would have arrived, were of no use.
     OtherEnd,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Denied<'a> {
     }
 }
 
-/// Whether policies are recommended for the end that reports a flow.
+/// Whether the end that reports a flow gets recommended policies.
 pub(super) fn is_for(flow: &Flow, options: &Options) -> bool {
     let (peer, _) = flow::reporting(flow);
     peer.kind == EndpointType::Workload
@@ -122,7 +122,7 @@ pub(super) fn is_for(flow: &Flow, options: &Options) -> bool {
 
 type RulesByPeer = BTreeMap<(PeerClause, String), Rule>;
 
-/// The policies, and what could not be done.
+/// Builds the policies, and notes on what could not be done.
 #[must_use]
 pub fn policies(flows: &[Flow], labels: &Labelled, options: &Options) -> (Vec<Policy>, Vec<String>) {
     let denied = Denied::new(flows);
@@ -141,7 +141,7 @@ pub fn policies(flows: &[Flow], labels: &Labelled, options: &Options) -> (Vec<Po
         let direction = flow.key.reporter.direction();
         let rules = &mut found.entry((namespace.clone(), selector)).or_default()
             [usize::from(direction == Direction::Egress)];
-        // A direction in which everything was denied has no rules, and so denies everything.
+        // A direction in which everything was denied gets an empty list of rules, and so denies everything.
         let rules = rules.get_or_insert_default();
         if flow.key.action != Action::Allow {
             continue;
@@ -187,7 +187,7 @@ pub fn policies(flows: &[Flow], labels: &Labelled, options: &Options) -> (Vec<Po
     (policies.collect(), notes.into_iter().collect())
 }
 
-/// How the other end is named in a rule of a policy of this namespace.
+/// The clause for the other end in a rule of a policy in this namespace.
 fn clause(peer: &Peer, namespace: &str, labels: &Labelled) -> Result<PeerClause, String> {
     let place = match flow::namespace(peer) {
         Some(other) if other == namespace => Place::Own,
@@ -230,8 +230,8 @@ fn free_name(taken: &mut BTreeSet<(String, String)>, namespace: &str, selector: 
 }
 
 impl Rule {
-    /// The rules that say it. Addresses that are nobody's cannot be named in a policy of a namespace, so everybody who is
-    /// known is turned away first; those who are allowed have rules before these.
+    /// The rules as objects. Addresses without an owner cannot be selected in a namespaced policy, so all known
+    /// endpoints are denied first; allowed ones have rules before these.
     #[must_use]
     pub fn to_values(&self, direction: Direction) -> Vec<Value> {
         let labels = |namespaces: Option<&str>, selector: &str| {
@@ -279,7 +279,7 @@ impl Rule {
     }
 }
 
-/// A protocol of a flow as rules name it.
+/// A flow's protocol in the form that rules use.
 fn protocol(text: &str) -> Value {
     match text {
         "tcp" => "TCP".into(),
@@ -301,7 +301,7 @@ impl Policy {
         ingress.into_iter().chain(self.egress.is_some().then_some("Egress")).collect()
     }
 
-    /// The policy as an object, as if it were enforced.
+    /// The policy as an object, in its enforced form.
     #[must_use]
     pub fn to_enforced(&self, options: &Options) -> Value {
         let mut spec = Map::new();

@@ -1,4 +1,4 @@
-//! By which labels workloads, hosts and sets are selected.
+//! Chooses the labels by which workloads, hosts and sets are selected.
 
 use crate::flow::Flow;
 use flows::{Labels, Peer};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// How many labels a selector names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Those by which people name applications, where there are such.
+    /// The usual application labels, if there are any.
     Usual,
-    /// All that are not made by controllers.
+    /// All labels that controllers do not generate.
     Every,
 }
 
-/// What people name applications by.
+/// The usual labels for applications.
 const USUAL: [&str; 10] = [
     "app.kubernetes.io/name",
     "app.kubernetes.io/instance",
@@ -27,7 +27,7 @@ const USUAL: [&str; 10] = [
     "run",
 ];
 
-/// What controllers make: another one with every roll-out, or for every pod.
+/// Labels that controllers generate: they change with every roll-out, or differ for every pod.
 const MADE: [&str; 10] = [
     "pod-template-hash",
     "pod-template-generation",
@@ -41,7 +41,7 @@ const MADE: [&str; 10] = [
     "batch.kubernetes.io/job-completion-index",
 ];
 
-/// The labels that every flow of an end has, by end.
+/// For each end, the labels that all its flows have.
 #[derive(Debug)]
 pub struct Labelled {
     labels: BTreeMap<Peer, Labels>,
@@ -49,7 +49,7 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Those of the ends of flows.
+    /// Collects the labels of the ends of flows.
     #[must_use]
     pub fn new(flows: &[Flow], detail: Detail) -> Self {
         let mut labels: BTreeMap<Peer, Labels> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl Labelled {
         self.labels.keys()
     }
 
-    /// The labels of an end that stay when pods are made again.
+    /// The labels of an end that persist when pods are recreated.
     #[must_use]
     pub fn lasting(&self, peer: &Peer) -> Vec<(&str, &str)> {
         let labels = self.labels.get(peer).map(Labels::texts).unwrap_or_default();
@@ -96,7 +96,7 @@ impl Labelled {
         if self.detail == Detail::Usual && !usual.is_empty() { usual } else { lasting }
     }
 
-    /// The selector of an end; none where it has no labels.
+    /// The selector of an end; `None` if it has no labels.
     #[must_use]
     pub fn selector(&self, peer: &Peer) -> Option<String> {
         let parts: Vec<String> =

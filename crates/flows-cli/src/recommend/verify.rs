@@ -1,5 +1,5 @@
-//! `explain` is asked whether every recorded flow would be decided as it was, in a cluster of the ends of these flows under the
-//! recommended policies alone.
+//! Checks with `explain` that every recorded flow would be decided as it was, in a cluster of the ends of these flows
+//! with only the recommended policies.
 
 use super::Options;
 use super::build::{Denied, DeniedAt, Policy, is_for};
@@ -11,29 +11,29 @@ use flows::{Action, EndpointType, Peer};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What was found.
+/// The result of the check.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     /// Flows that were recorded as allowed and stay so.
     pub allowed: usize,
     /// Flows that were recorded as denied and stay so.
     pub denied: usize,
-    /// Flows that would be decided otherwise.
+    /// Flows that would be decided differently.
     pub differences: Vec<Difference>,
 }
 
-/// A flow that would be decided otherwise than it was.
+/// A flow that would be decided differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The flow.
     pub flow: String,
     /// Whether it was allowed.
     pub was_allowed: bool,
-    /// Why it would be decided otherwise.
+    /// Why it would be decided differently.
     pub reason: String,
 }
 
-/// Asks about every flow.
+/// Evaluates every flow.
 #[must_use]
 pub fn verify(flows: &[Flow], policies: &[Policy], labels: &Labelled, options: &Options) -> Verified {
     let mut made = Made::new(labels);
@@ -59,7 +59,7 @@ pub fn verify(flows: &[Flow], policies: &[Policy], labels: &Labelled, options: &
         };
         let (is_allowed, reason) = match oracle.allows(flow, from, to) {
             Ok(answer) if answer == was_allowed => (answer, String::new()),
-            // The other end denies it, whatever this one says.
+            // The other end denies it, whatever this end does.
             Ok(true) if unwanted.at(flow) == DeniedAt::OtherEnd => (false, String::new()),
             Ok(answer) => (answer, oracle.reason(flow, from, to).unwrap_or_default()),
             Err(error) => (!was_allowed, error.to_string()),
@@ -73,7 +73,7 @@ pub fn verify(flows: &[Flow], policies: &[Policy], labels: &Labelled, options: &
     verified
 }
 
-/// A cluster of the ends of flows, with addresses that are made up.
+/// A cluster of the ends of flows, with invented addresses.
 struct Made {
     cluster: Cluster,
     names: BTreeMap<Peer, String>,
@@ -112,7 +112,7 @@ impl Made {
                     let mut metadata = json!({"name": format!("s{number}"), "labels": own});
                     if let Some(namespace) = namespace {
                         metadata["namespace"] = namespace.into();
-                        // Rules find it by its namespace, of which no pod may have been seen.
+                        // Rules find the set by its namespace, and that may contain no recorded pod.
                         made.add(
                             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
                         );

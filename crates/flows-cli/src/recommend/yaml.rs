@@ -1,4 +1,4 @@
-//! The file: staged policies, and above every rule the flows that it is for. The same flows give the same bytes.
+//! The file: staged policies, with the flows that each rule is for in comments. The same flows give the same bytes.
 
 use super::build::{PeerClause, Policy, Rule};
 use super::{Options, Recommendation};
@@ -8,7 +8,7 @@ use crate::time;
 use flows::Direction;
 use serde_json::{Value, json};
 
-/// How many flows are named for a rule.
+/// The maximum number of flows listed for a rule.
 const MOST_FLOWS: usize = 8;
 
 /// The whole file.
@@ -98,11 +98,11 @@ fn flows_of(out: &mut String, rule: &Rule) {
         comment(out, "  ", &format!("and {more} more"));
     }
     if matches!(rule.peer, PeerClause::Private | PeerClause::Public) {
-        comment(out, "  ", "Only addresses that are nobody's: endpoints and sets are turned away first.");
+        comment(out, "  ", "Only addresses without an owner: endpoints and sets are denied first.");
     }
 }
 
-/// Nothing of a name can leave its line.
+/// Appends a comment; no part of a name can break out of its line.
 fn comment(out: &mut String, indent: &str, text: &str) {
     out.push_str(&format!("{indent}# {}\n", clean(text)));
 }

@@ -9,18 +9,18 @@ use std::time::Duration;
 use tonic::Streaming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// How large an answer may be: an hour of a large cluster.
+/// The maximum size of an answer: an hour of a large cluster.
 const LARGEST_ANSWER: usize = 1 << 30;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// `host:port`, or `unix://` and the path of a socket.
     pub address: String,
-    /// The files for TLS; without them the connection is in the clear.
+    /// The files for TLS; without them the connection is not encrypted.
     pub tls: Option<TlsPaths>,
-    /// The name in its certificate, where it is not the one in its address: through a forwarded port.
+    /// The name in its certificate, if it differs from the address: through a forwarded port.
     pub name: Option<String>,
 }
 
@@ -64,17 +64,17 @@ impl Server {
 }
 
 impl Client {
-    /// What is lost on the way to this server.
+    /// The handle that reads this server's count of losses.
     #[must_use]
     pub fn account(&self) -> Account {
         Account(self.channel.clone())
     }
 
-    /// The flows that began in a range, each summed over it. Zero for the beginning of history, and for now. Without a filter of
-    /// ours on top, no more than the newest `most`.
+    /// Lists the flows that began in a range, each summed over it. Zero means the start of history, and now. Without a
+    /// filter, returns at most the newest `most`.
     ///
     /// # Errors
-    /// What the server says.
+    /// With the server's error.
     pub async fn list(
         &mut self,
         since: i64,
@@ -93,33 +93,34 @@ impl Client {
         result.flows.iter().filter_map(|result| result.flow.as_ref()).map(read).collect()
     }
 
-    /// Flows as their buckets are complete, and those since then.
+    /// Streams flows from completed buckets since a time, then as further buckets complete.
     ///
     /// # Errors
-    /// What the server says.
+    /// With the server's error.
     pub async fn stream(&mut self, since: i64, filter: Option<Filter>) -> Result<Stream, String> {
         let request = FlowStreamRequest { start_time_gte: since, filter, ..FlowStreamRequest::default() };
         Ok(Stream(self.flows.stream(request).await.map_err(|status| refused(&status))?.into_inner()))
     }
 }
 
-/// What is lost before it can be read.
+/// Reads the losses that a server counts.
 #[derive(Debug, Clone)]
 pub struct Account(Channel);
 
 impl Account {
-    /// What the server knows; nothing if it does not keep account, or does not answer. Flows are what was asked for.
+    /// The losses that the server knows; `None` if it does not count them, or does not answer. They are optional, the
+    /// flows are not.
     pub async fn losses(&self) -> Option<LossesResult> {
         losses::ask(self.0.clone()).await.ok().flatten()
     }
 }
 
-/// Flows that come one after the other.
+/// A stream of flows.
 #[derive(Debug)]
 pub struct Stream(Streaming<FlowResult>);
 
 impl Stream {
-    /// The next one; none when the server ended.
+    /// The next flow; `None` when the server ended the stream.
     ///
     /// # Errors
     /// When the connection is lost.

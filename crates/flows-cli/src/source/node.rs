@@ -1,4 +1,4 @@
-//! The flows of this node, at the socket that Felix looks for. Felix connects to whoever listens there.
+//! The flows of this node, from the socket that Felix looks for. Felix connects to any process that listens there.
 
 use crate::flow::{self, Flow};
 use futures::StreamExt as _;
@@ -16,19 +16,19 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// How many flows wait to be printed before the node has to.
+/// How many flows may wait to be printed before the node has to wait.
 const WAITING: usize = 1000;
 
-/// What a node says.
+/// A message from a node.
 #[derive(Debug)]
 pub enum Heard {
     /// A flow.
     Flow(Box<Flow>),
-    /// What it has lost so far.
+    /// The losses so far.
     Lost(LossesResult),
 }
 
-/// Somebody who listens. The socket goes when this does.
+/// A listener. The socket is removed when this is dropped.
 #[derive(Debug)]
 pub struct Listening {
     heard: mpsc::Receiver<Heard>,
@@ -39,7 +39,7 @@ pub struct Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.server.abort();
-        // Whatever hinders this, the next listener removes it.
+        // If this fails, the next listener removes it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -94,10 +94,10 @@ impl Losses for Collector {
     }
 }
 
-/// Listens at a socket, which it makes. A socket that nobody listens at any more is replaced.
+/// Listens on a socket, which it creates. A socket without a listener is replaced.
 ///
 /// # Errors
-/// When somebody else listens there, or the socket cannot be made.
+/// When another process listens there, or the socket cannot be created.
 pub async fn listen(path: &Path) -> Result<Listening, String> {
     let failed = |error: std::io::Error| format!("cannot listen at {}: {error}", path.display());
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -123,7 +123,7 @@ pub async fn listen(path: &Path) -> Result<Listening, String> {
 }
 
 impl Listening {
-    /// What the node says next.
+    /// The next message from the node.
     pub async fn next(&mut self) -> Option<Heard> {
         self.heard.recv().await
     }

@@ -1,10 +1,10 @@
-//! What a stream brought already: after a reconnect it brings some of it again, and late flows correct what came before.
+//! What a stream has delivered: after a reconnect it repeats some flows, and late flows correct earlier ones.
 
 use crate::flow::Flow;
 use flows::{Counters, FlowKey};
 use std::collections::BTreeMap;
 
-/// How long something can come again, in seconds.
+/// How long a flow may be repeated, in seconds.
 const MEMORY: i64 = 600;
 
 /// The flows of the last minutes.
@@ -14,19 +14,19 @@ pub struct Seen {
     newest: i64,
 }
 
-/// What a flow is to those before it.
+/// How a flow relates to those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
     /// The first of its kind.
     New,
-    /// The same with other figures.
+    /// A known flow with other counters.
     Correction,
-    /// Known.
+    /// A known, unchanged flow.
     Nothing,
 }
 
 impl Seen {
-    /// Notes a flow.
+    /// Records a flow.
     pub fn note(&mut self, flow: &Flow) -> News {
         if flow.start > self.newest {
             self.newest = flow.start;
@@ -39,7 +39,7 @@ impl Seen {
         }
     }
 
-    /// When the newest flow began; nothing before the first.
+    /// The start of the newest flow; `None` before the first.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
         (!self.flows.is_empty()).then_some(self.newest)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_again_and_what_is_corrected() {
+    fn repeated_and_corrected_flows() {
         let flow = |start, packets_in| Flow {
             key: FlowKey::default(),
             start,

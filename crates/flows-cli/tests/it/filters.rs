@@ -1,4 +1,4 @@
-//! A filter gives what a slow evaluator of the flags gives, with and without a server that does its part.
+//! Compares filters with a slow, obvious evaluator of the flags, with and without a server that applies its part.
 
 use crate::{data, parse};
 use flows::{Action, Decider, EndpointType, Reporter};
@@ -41,7 +41,7 @@ fn flag() -> impl Strategy<Value = (&'static str, &'static str)> {
     ]
 }
 
-/// Whether one flag holds, as obviously as can be.
+/// Whether one flag holds, evaluated in the most obvious way.
 fn holds(name: &str, value: &str, flow: &Flow) -> bool {
     let key = &flow.key;
     let both = [(&key.source, &flow.source_labels), (&key.dest, &flow.dest_labels)];
@@ -105,7 +105,7 @@ fn holds(name: &str, value: &str, flow: &Flow) -> bool {
     }
 }
 
-/// Which flags are alternatives of each other.
+/// Flags in the same group are alternatives.
 fn group(name: &str) -> &str {
     match name {
         "denied" => "verdict",
@@ -141,11 +141,11 @@ fn filter(flags: &[(bool, (&str, &str))]) -> Filter {
 
 proptest! {
     #[test]
-    fn here_and_at_a_server_the_answer_is_that_of_the_flags(flags in prop::collection::vec((prop::bool::weighted(0.25), flag()), 0..5)) {
+    fn local_and_server_filters_agree_with_the_flags(flags in prop::collection::vec((prop::bool::weighted(0.25), flag()), 0..5)) {
         let flows = json::read(&std::fs::read_to_string(data("shop.jsonl")).unwrap()).unwrap();
         let filter = filter(&flags);
         let asked = push::server_filter(&filter);
-        // As the server reads it.
+        // As the server decodes it.
         let server = goldmane_api::convert::filter(push::message(&asked));
         prop_assert_eq!(&server, &asked);
         for flow in &flows {
@@ -194,7 +194,7 @@ fn servers_do_their_part() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn mistakes_are_reported() {
     for (words, part) in [
         (&["--not"][..], "--not must have a filter behind it"),
         (&["--not", "--not", "--denied"], "--not is given twice"),

@@ -1,4 +1,4 @@
-//! Every form of output, of one recorded hour of a shop.
+//! Every output format, for one recorded hour of a shop.
 
 use crate::{data, run};
 use explain::Cluster;
@@ -91,19 +91,19 @@ async fn recommendation() {
     let (outcome, out, said) = run(&words, "", None).await;
     compare("recommended.yaml", &out);
     compare("recommended.notes", &format!("{outcome:?}\n{said}"));
-    // The order in which flows come does not count.
+    // The order in which flows arrive does not matter.
     let mut lines: Vec<String> = std::fs::read_to_string(&file).unwrap().lines().map(String::from).collect();
     lines.reverse();
     let (_, again, _) = run(&["recommend", "--input-file", "-"], &lines.join("\n"), None).await;
     assert_eq!(again, out);
-    // Calico's own rules take every policy.
+    // Calico's own validation accepts every policy.
     let documents =
         api::document::read("recommended.yaml", out.as_bytes(), api::document::Checks::Everything).unwrap();
     assert!(documents.len() >= 5, "{}", documents.len());
     assert!(documents.iter().all(|document| document.warnings().is_empty()));
 }
 
-/// Nothing is missing where every workload has labels, and a broken recommendation would be noticed.
+/// No differences where every workload has labels; and a broken recommendation would be noticed.
 #[test]
 fn a_recommendation_is_checked() {
     use flows_cli::recommend::{Options, labels::Detail, labels::Labelled, recommend, verify::verify};
@@ -158,7 +158,7 @@ async fn impact() {
 }
 
 #[tokio::test]
-async fn what_json_wrote_is_read_back() {
+async fn json_output_can_be_read_back() {
     let flows = recorded();
     let lines: String = flows.iter().map(|flow| format!("{}\n", json::write(flow, false))).collect();
     assert_eq!(json::read(&lines).unwrap(), flows);

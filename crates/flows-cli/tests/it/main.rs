@@ -1,4 +1,4 @@
-//! Flows in the terminal: every form of output as a file, filters against a slow evaluator, and real servers.
+//! Flows in the terminal: every output format as a file, filters compared with a slow evaluator, and real servers.
 
 mod filters;
 mod golden;
@@ -24,7 +24,7 @@ fn parse(words: &[&str]) -> Result<FlowsArgs, clap::Error> {
     command.try_get_matches_from(words).and_then(|matches| FlowsArgs::from_arg_matches(&matches))
 }
 
-/// Runs a command with an output of the caller's; what was said beside it.
+/// Runs a command with an output of the caller's; returns the warnings.
 async fn run_to(
     words: &[&str],
     stdin: &str,

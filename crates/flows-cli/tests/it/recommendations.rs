@@ -1,4 +1,4 @@
-//! Whatever was recorded between ends with labels of their own, the recommended policies decide it in the same way.
+//! The recommended policies decide any recorded flows between labelled ends as they were decided.
 
 use flows::{Action, Counters, EndpointType, FlowKey, Labels, Peer, Reporter, Service, Trace};
 use flows_cli::Flow;
@@ -51,7 +51,7 @@ proptest! {
     fn what_was_allowed_stays_allowed_and_what_was_denied_stays_denied(
         flows in prop::collection::vec((0..9_usize, 0..9_usize, 80..83_i64, 0..3_usize, any::<bool>(), prop::bool::weighted(0.7)).prop_map(flow), 1..24)
     ) {
-        // Nobody talks to himself over the network.
+        // An end does not talk to itself over the network.
         let flows: Vec<Flow> = flows.into_iter().filter(|flow| flow.key.source != flow.key.dest).collect();
         let options = Options { namespaces: Vec::new(), tier: "default".to_owned(), order: 1 };
         let made = recommend(&flows, &options);
@@ -65,10 +65,10 @@ proptest! {
 }
 
 #[test]
-fn what_the_destination_denied_gets_no_rule_at_the_source() {
+fn flows_denied_at_the_destination_get_no_rule_at_the_source() {
     let (web, db, job) = (0, 1, 3);
     let flows = [
-        // The job's connection leaves, and the database turns it away.
+        // The job's connection leaves, and the database denies it.
         flow((job, db, 82, 0, true, true)),
         flow((job, db, 82, 0, false, false)),
         flow((web, db, 82, 0, true, true)),
@@ -85,8 +85,8 @@ fn what_the_destination_denied_gets_no_rule_at_the_source() {
 }
 
 #[test]
-fn a_source_that_cannot_tell_two_destinations_apart_leaves_it_to_them() {
-    // Both have the same labels, so that one rule is about both; one of them turns the connection away.
+fn indistinguishable_destinations_decide_themselves() {
+    // Both have the same labels, so that one rule covers both; one of them denies the connection.
     let mut other = flow((0, 1, 82, 0, true, true));
     other.key.dest.name = "db-1".into();
     let mut denied = flow((0, 1, 82, 0, false, false));

@@ -76,7 +76,7 @@ async fn a_server_gives_what_a_file_gives() {
     }
 }
 
-/// A reader who goes away after some lines.
+/// A reader that goes away after some lines.
 struct Lines(Vec<u8>, usize);
 
 impl Write for Lines {
@@ -94,10 +94,10 @@ impl Write for Lines {
 }
 
 #[tokio::test]
-async fn following_begins_with_what_was() {
+async fn following_begins_with_past_flows() {
     let (address, _end) = goldmane().await;
     let mut out = Lines(Vec::new(), 2);
-    // Two were denied at the database and at the web server; the reader leaves before the third.
+    // Two flows were denied, at the database and at the web server; the reader leaves before the third.
     let words = ["-f", "--since", "30m", "--denied", "--server", &address];
     let (outcome, said) = run_to(&words, "", &mut out, None, NOW).await;
     assert_eq!((outcome, said.as_str()), (Ok(()), ""));
@@ -106,7 +106,7 @@ async fn following_begins_with_what_was() {
     assert!(text.lines().all(|line| line.contains(": DENIED by end of tier default")), "{text}");
 }
 
-/// Lines that a test can look at, for a reader who goes away after some.
+/// Lines that a test can inspect, and a reader that goes away after some.
 #[derive(Clone, Default)]
 struct Shown(Arc<Mutex<Vec<u8>>>, usize);
 
@@ -131,7 +131,7 @@ impl Write for Shown {
 }
 
 #[tokio::test]
-async fn following_goes_on_after_the_server_was_away_and_shows_nothing_twice() {
+async fn following_survives_a_server_outage_without_repeating_flows() {
     let aggregator = aggregator();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -139,7 +139,7 @@ async fn following_goes_on_after_the_server_was_away_and_shows_nothing_twice() {
     let start = |listener| {
         let (end, shutdown): (_, Shutdown) = ShutdownHandle::new();
         let services = Services(Arc::clone(&aggregator));
-        // What ends the server is kept as long as it runs.
+        // The handle that stops the server is kept as long as it runs.
         tokio::spawn(async move {
             let _end = end;
             serve(listener, None, services, shutdown).await;
@@ -180,7 +180,7 @@ async fn following_goes_on_after_the_server_was_away_and_shows_nothing_twice() {
 }
 
 #[tokio::test]
-async fn ranges_end_where_they_are_told_to() {
+async fn ranges_end_at_the_requested_time() {
     let (address, _end) = goldmane().await;
     let newest = recorded().iter().map(|flow| flow.start).max().unwrap();
     let oldest = recorded().iter().map(|flow| flow.start).min().unwrap();
@@ -205,7 +205,7 @@ async fn ranges_end_where_they_are_told_to() {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_certificates_gets_them() {
+async fn client_certificates_are_sent_to_servers_that_require_them() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path()).unwrap();
     let own = authority.sign_for("server", "goldmane", &[], &["goldmane.calico-system.svc"]).unwrap();
@@ -236,7 +236,7 @@ async fn a_server_that_wants_certificates_gets_them() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn an_unreachable_server_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let (outcome, _) = run_to(&["--server", &free.to_string()], "", &mut Vec::new(), None, NOW).await;
     let message = outcome.unwrap_err().message;
@@ -244,7 +244,7 @@ async fn a_server_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_node_pushes_to_whoever_listens() {
+async fn a_node_pushes_to_any_listener() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("flows/flows.sock");
     let flag = format!("--node={}", socket.display());
@@ -269,7 +269,7 @@ async fn a_node_pushes_to_whoever_listens() {
     assert!(!socket.exists(), "the socket goes with its listener");
 }
 
-/// Pushes until nobody listens any more.
+/// Pushes until there is no listener left.
 async fn push_some(address: &str, flows: &[Flow]) {
     let channel = connect(&Target { address: address.to_owned(), tls: None }).await.unwrap();
     let updates: Vec<FlowUpdate> =
@@ -281,7 +281,7 @@ async fn push_some(address: &str, flows: &[Flow]) {
     }
 }
 
-/// A node that sends these flows, and says that it lost packets.
+/// A node that sends these flows, and reports that it lost packets.
 async fn losing_node(address: String, flows: Vec<Flow>) -> (tokio::task::JoinHandle<()>, Sending) {
     let losses: goldmane_api::losses::LossSource = Arc::new(|| vec![(LossKind::PacketsLost, 12)]);
     let from = goldmane_api::push::Sender { node: "n1".to_owned(), losses: Some(losses) };
@@ -299,7 +299,7 @@ const LOST: &str =
     "Warning: node n1 lost, in the last hour: 12 packets that rules reported and nobody read in time";
 
 #[tokio::test]
-async fn losses_on_nodes_are_said_beside_the_flows() {
+async fn losses_on_nodes_are_reported_beside_the_flows() {
     let (address, _end) = goldmane().await;
     let (_, _, said) = crate::run(&["--server", &address], "", None).await;
     assert!(!said.contains("lost"), "{said}");
@@ -316,7 +316,7 @@ async fn losses_on_nodes_are_said_beside_the_flows() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_watched_says_what_it_lost() {
+async fn a_watched_node_reports_its_losses() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("flows.sock");
     let mut listening = flows_cli::source::node::listen(&socket).await.unwrap();

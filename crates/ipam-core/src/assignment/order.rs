@@ -1,5 +1,5 @@
-//! From which blocks addresses are taken, in Calico's order: the owner's blocks, then a new block, then (unless only
-//! owners may use blocks) any block with room.
+//! The order in which blocks are used, as in Calico: the owner's blocks, then a new block, then (unless only owners may
+//! use blocks) any block with room.
 //!
 //! ```text
 //!  Start ─► own blocks ─► (claims may be old: own blocks again) ─► (settings may be old: read them)
@@ -16,10 +16,10 @@ use crate::reservation::AddressSet;
 use ipnet::IpNet;
 use model::IpamConfig;
 
-/// How many blocks of an IP version an owner may have when nothing says otherwise.
+/// The default limit of blocks of one IP version per owner.
 pub const DEFAULT_MAX_BLOCKS: usize = 20;
 
-/// How many blocks an owner may have: the smaller one of what the request and the settings say; 0 says nothing.
+/// How many blocks an owner may have: the smaller limit of the request and the settings; 0 means no limit of its own.
 #[must_use]
 pub fn block_limit(requested: u32, settings: &IpamConfig) -> usize {
     let requested = usize::try_from(requested).unwrap_or(usize::MAX);
@@ -31,66 +31,66 @@ pub fn block_limit(requested: u32, settings: &IpamConfig) -> usize {
     }
 }
 
-/// What was tried so far.
+/// What has been tried so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Nothing.
     Start,
     /// The owner's blocks, by claims that may be incomplete.
     Known,
-    /// The owner's blocks; so many count against the limit.
+    /// The owner's blocks, with the number of those that count against the limit.
     Owned(usize),
     /// New blocks, until none was free.
     Exhausted,
-    /// Blocks of others.
+    /// Blocks of other owners.
     Borrowed,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Serve from the owner's blocks, by the claims that are known.
+    /// Serve from the owner's blocks, by the known claims.
     OwnBlocks,
-    /// Serve from the owner's blocks, by claims that are read now: before a new block is taken it must be known how many
-    /// the owner really has.
+    /// Serve from the owner's blocks, by claims that are read now: before a new block is taken, the real number of the
+    /// owner's blocks must be known.
     OwnBlocksAgain,
-    /// Read the settings: from here on they may refuse, and a refusal writes nothing that would find out that they
-    /// changed.
+    /// Read the settings: from here on they may cause a refusal, and a refusal writes nothing that would detect that
+    /// they have changed.
     ReadSettings,
-    /// Make a new block and serve from it.
+    /// Create a new block and serve from it.
     NewBlock {
-        /// How many the owner has.
+        /// How many blocks the owner has.
         owned: usize,
     },
     /// Serve from any block of the pools.
     Borrow,
-    /// Stop: the owner has as many blocks as it may have.
+    /// Stop: the owner has reached its limit of blocks.
     Refuse {
-        /// How many it has.
+        /// How many blocks it has.
         owned: usize,
-        /// How many it may have.
+        /// How many blocks it may have.
         limit: usize,
     },
-    /// Stop: owners may not take new blocks by themselves.
+    /// Stop: owners may not allocate blocks by themselves.
     Forbidden,
-    /// Stop with less than was wanted.
+    /// Stop with fewer addresses than requested.
     Short(&'static str),
-    /// Stop.
+    /// Stop: nothing is missing.
     Finish,
 }
 
-/// The settings as far as they decide the order.
+/// The settings that determine the order.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits<'a> {
     /// The settings.
     pub settings: &'a IpamConfig,
     /// Whether they were read for an earlier request.
     pub is_cached: bool,
-    /// How many blocks the request allows; 0 says nothing.
+    /// How many blocks the request allows; 0 for no limit of its own.
     pub max_blocks: u32,
 }
 
-/// What to do next. `is_done` says that nothing is missing any more.
+/// The next step. `is_done` means that no address is missing any more.
 #[must_use]
 pub fn next(stage: Stage, is_done: bool, limits: Limits<'_>) -> Step {
     match stage {
@@ -111,23 +111,23 @@ pub fn next(stage: Stage, is_done: bool, limits: Limits<'_>) -> Step {
     }
 }
 
-/// What a claim of the owner is good for.
+/// How a claim of the owner can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimUse {
-    /// Addresses can be taken.
+    /// Addresses can be taken from the block.
     Serve,
-    /// All its addresses are reserved; it counts against the limit.
+    /// All addresses of the block are reserved; it counts against the limit.
     Count,
-    /// Its pool no longer selects the node: the block is given up if it is empty.
+    /// The block's pool no longer selects the node: the block is given up if it is empty.
     GiveUp,
-    /// It is in a pool that this request may not use.
+    /// The block is in a pool that this request may not use.
     Ignore,
 }
 
-/// What a claim on a block is good for.
+/// How a claim on a block can be used.
 ///
 /// # Errors
-/// A node selector that cannot be read, so that nobody knows whether the block still belongs to the node.
+/// A node selector that cannot be parsed, so that it is unknown whether the block still belongs to the node.
 pub fn claim_use(
     cidr: IpNet,
     chosen: &Chosen,
@@ -143,10 +143,10 @@ pub fn claim_use(
     Ok(if !is_selected && is_unselected(cidr, all, node)? { ClaimUse::GiveUp } else { ClaimUse::Ignore })
 }
 
-/// Whether a block lies in a pool that no longer selects the node.
+/// Whether a block is in a pool that no longer selects the node.
 ///
 /// # Errors
-/// A node selector that cannot be read.
+/// A node selector that cannot be parsed.
 pub fn is_unselected(cidr: IpNet, all: &[Pool], node: &Labels) -> Result<bool, crate::NoPool> {
     match pools::containing(all.iter().filter(|pool| pool.is_enabled), cidr.network()) {
         Some(pool) => Ok(!pool.selects_node(node)?),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_limit_holds_and_20_if_there_is_none() {
+    fn the_smaller_limit_applies_and_20_by_default() {
         for (requested, global, expected) in [
             (0, 0, 20),
             (0, 5, 5),
@@ -189,7 +189,7 @@ mod tests {
         let short = Step::Short("No more free affine blocks and strict affinity enabled");
         // Stage, done, settings cached, strict affinity, step.
         for (stage, is_done, is_cached, strict, expected) in [
-            // Even with nothing missing: claims on blocks of pools that no longer select the node are given up there.
+            // Even with nothing missing: this gives up claims on blocks of pools that no longer select the node.
             (Stage::Start, false, true, false, Step::OwnBlocks),
             (Stage::Start, true, true, false, Step::OwnBlocks),
             (Stage::Known, false, true, false, Step::OwnBlocksAgain),

@@ -1,4 +1,4 @@
-//! The repairs of single contradictions, and the property that repairing once is enough and moves no address.
+//! The repairs of individual contradictions, and the property that a single repair is enough and moves no address.
 
 use super::*;
 use api::AllocationAttribute;
@@ -111,10 +111,10 @@ fn contradictions_and_their_repairs() {
 }
 
 #[test]
-fn what_cannot_be_read_is_left_alone() {
+fn unreadable_records_are_left_alone() {
     type Damage = fn(&mut Records);
     let cases: &[Damage] = &[
-        // The second block cannot be read: its claim and the handle that it is about are as they were.
+        // The second block is unreadable: its claim and its handle stay as they are.
         |records| {
             records.blocks.remove(&net("10.0.0.4/30"));
             records.unreadable_blocks.insert(net("10.0.0.4/30"));
@@ -236,11 +236,11 @@ proptest! {
 }
 
 #[test]
-fn an_address_in_use_that_rests_was_given_up() {
+fn a_resting_address_in_use_was_released_under_its_user() {
     for (has_user, rests, expected) in [
         (true, &[true][..], true),
         (true, &[true, true], true),
-        // Given out again since then, to its user or to another one.
+        // Assigned again since then, to its user or to another one.
         (true, &[true, false], false),
         (true, &[false], false),
         (true, &[], false),

@@ -1,8 +1,8 @@
-//! The collector: what is allocated where, who is suspected since when, and what follows from that.
+//! The collector: which allocations exist, since when each is suspected, and what follows from that.
 //!
-//! Blocks come in one by one. Every change marks the nodes that it concerns; [`Collector::examine`] looks at the marked
-//! nodes, and at those whose suspicions have become old enough, and at nothing else. Suspicions are the collector's memory:
-//! they end when the address is given to somebody else, is seen in use, or is released.
+//! Blocks are fed one by one. Every change marks the nodes that it concerns; [`Collector::examine`] looks only at the
+//! marked nodes, and at those whose suspicions have become old enough. Suspicions are the collector's memory: they end
+//! when the address is assigned to another holder, is seen in use, or is released.
 
 mod ledger;
 
@@ -17,26 +17,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A machine that is not there may be about to come back: so long at least is waited for it.
+/// A machine that does not exist may be about to come back: the minimum time to wait for it.
 const MACHINE_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a status may be older than the network, where nothing is configured.
+/// How far a pod's status may lag behind its network, by default.
 const POD_PATIENCE: SignedDuration = SignedDuration::from_mins(15);
 
-/// What is configured.
+/// The collector's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long an address must look leaked, and a block idle, while its node is there. `None`: addresses of such nodes are
-    /// not even suspected. Zero: they are suspected and never released.
+    /// How long an address must look leaked, and a block idle, while its node exists. `None`: addresses of such nodes
+    /// are not even suspected. Zero: they are suspected but never released.
     pub grace: Option<SignedDuration>,
     /// How long addresses rest after their release.
     pub cooldown_seconds: i32,
 }
 
-/// Where an allocation is: its block and its place in it.
+/// The position of an allocation: its block and its ordinal.
 type Place = (IpNet, u32);
 
-/// An allocation as it is remembered.
+/// What is remembered of an allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) address: IpAddr,
@@ -48,7 +48,7 @@ pub(super) struct Entry {
     pub(super) suspicion: Suspicion,
 }
 
-/// How far a suspicion has come.
+/// The stages of a suspicion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Suspicion {
     None,
@@ -56,29 +56,29 @@ pub(super) enum Suspicion {
     Confirmed { since: Timestamp, reason: Reason, node: Arc<str> },
 }
 
-/// A block as it is remembered.
+/// What is remembered of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// The node whose block it is.
+    /// The node that owns the block.
     pub(super) owner: Option<Arc<str>>,
-    /// Whether anybody's it is: a host's or not.
+    /// Whether the block has any owner, a host or not.
     pub(super) has_affinity: bool,
-    /// Those with a handle: without one nothing can be released.
+    /// Allocations with a handle: others cannot be released.
     pub(super) entries: BTreeMap<u32, Entry>,
-    /// Whether no address at all is taken or rests.
+    /// Whether no address of it is taken or resting.
     is_idle: bool,
-    /// Since when it was seen idle with a node that has others.
+    /// The time since which it is idle while its node has other blocks.
     idle_since: Option<Timestamp>,
-    /// The oldest release of an address that still rests.
+    /// The oldest release of an address that is still resting.
     resting_since: Option<Timestamp>,
 }
 
-/// A node that blocks or allocations name.
+/// What is remembered of a node that blocks or allocations name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeEntry {
     pub(super) blocks: BTreeSet<IpNet>,
     pub(super) places: BTreeSet<Place>,
-    /// When it must be looked at again although nothing happens.
+    /// The time at which it must be examined even without an event.
     due: Option<Timestamp>,
 }
 
@@ -89,7 +89,7 @@ pub struct Collector {
     pub(super) nodes: BTreeMap<Arc<str>, NodeEntry>,
     handles: BTreeMap<HandleId, BTreeSet<Place>>,
     dirty: BTreeSet<Arc<str>>,
-    /// Nodes whose claims are to be given up, until the caller says that they were.
+    /// Nodes whose claims are to be given up, until the caller confirms it.
     leaving: BTreeSet<Arc<str>>,
     confirmed: BTreeSet<Place>,
     due: BTreeSet<(Timestamp, Arc<str>)>,
@@ -97,7 +97,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Takes in a block: new, or changed.
+    /// Enters a new or changed block.
     pub fn block_changed(&mut self, record: &AllocationBlock) {
         let view = Block::new(record);
         let cidr = record.cidr;
@@ -117,7 +117,7 @@ impl Collector {
         for allocation in view.allocations() {
             is_idle = false;
             let released_at = allocation.attribute.and_then(|attribute| attribute.released_at.as_ref());
-            // A time that cannot be read never ends.
+            // An unreadable time never ends.
             if let Some(time) = released_at.and_then(|time| time.parse().ok()) {
                 resting_since = Some(resting_since.map_or(time, |earliest| earliest.min(time)));
             }
@@ -141,7 +141,7 @@ impl Collector {
         }
         for (ordinal, entry) in &mut taken {
             match old.get(ordinal) {
-                // The very same allocation: what is known against it stays.
+                // The very same allocation: its suspicion stays.
                 Some(same) if is_same(same, entry) => entry.suspicion = same.suspicion.clone(),
                 Some(other) => {
                     self.unlink((cidr, *ordinal), other);
@@ -178,7 +178,7 @@ impl Collector {
         }
     }
 
-    /// An idle block could not be given up: its time begins again.
+    /// Records that an idle block could not be given up: its waiting time starts again.
     pub fn block_kept(&mut self, cidr: &IpNet) {
         if let Some(known) = self.blocks.get_mut(cidr) {
             known.idle_since = None;
@@ -188,37 +188,38 @@ impl Collector {
         }
     }
 
-    /// Whether addresses rest after their release, so that the cool-down matters.
+    /// Whether addresses are resting after their release, so that the cool-down matters.
     #[must_use]
     pub fn has_resting(&self) -> bool {
         !self.resting.is_empty()
     }
 
-    /// The ranges of all blocks, to tell which are gone after a new list.
+    /// The ranges of all blocks, to determine after a new list which ones are gone.
     pub fn blocks(&self) -> impl Iterator<Item = &IpNet> {
         self.blocks.keys()
     }
 
-    /// Something happened to a node or to a pod on it: it is looked at next time. Unknown nodes cost nothing.
+    /// Marks a node because of an event on it or on one of its pods: it is examined next time. Unknown nodes cost
+    /// nothing.
     pub fn touch(&mut self, node: &str) {
         if let Some((name, _)) = self.nodes.get_key_value(node) {
             self.dirty.insert(Arc::clone(name));
         }
     }
 
-    /// Everything is looked at next time.
+    /// Marks everything to be examined next time.
     pub fn touch_all(&mut self) {
         self.dirty.extend(self.nodes.keys().cloned());
     }
 
-    /// When to look again although nothing happens; a time in the past means now.
+    /// The time of the next examination if no event happens; a time in the past means now.
     #[must_use]
     pub fn due_at(&self, settings: &Settings) -> Option<Timestamp> {
         let resting = self.resting.values().min().and_then(|time| rested_at(*time, settings));
         self.due.first().map(|(time, _)| *time).into_iter().chain(resting).min()
     }
 
-    /// Looks at the marked nodes, and at those whose time has come. Verdicts that were not carried out come again.
+    /// Examines the marked nodes, and those whose time has come. Verdicts that were not carried out are repeated.
     pub fn examine(
         &mut self,
         world: &(impl World + ?Sized),
@@ -291,11 +292,11 @@ impl Collector {
                 continue;
             };
             let patience = match (is_gone, &entry.holder, settings.grace) {
-                // The pod is there, on that very node, with another address: its status may be older than its network.
+                // The pod exists, on that very node, with another address: its status may lag behind its network.
                 (true, ..) if is_maybe_restarting(&reason, &kubernetes) => {
                     settings.grace.filter(|grace| *grace > SignedDuration::ZERO).unwrap_or(POD_PATIENCE)
                 }
-                // Neither the holder nor the node is there: nothing to wait for.
+                // Neither the holder nor the node exists: no reason to wait.
                 (true, ..) => {
                     let since = self.suspect(place, now);
                     self.confirm(place, since, reason, &kubernetes);
@@ -321,7 +322,7 @@ impl Collector {
             }
         }
         if is_gone && is_free {
-            // The last to go: a tunnel address that is given to another node too early would confuse both.
+            // Released last: a tunnel address that is assigned to another node too early would confuse both.
             for place in tunnels {
                 let since = self.suspect(place, now);
                 let reason = Reason::NodeGone { node: name.as_ref().to_owned() };
@@ -337,7 +338,7 @@ impl Collector {
         self.schedule(name, [due, idle].into_iter().flatten().min());
     }
 
-    /// Idle blocks of a node that has others. One block stays, whatever happens.
+    /// Finds idle blocks of a node that has others. One block always stays.
     fn examine_blocks(
         &mut self,
         name: &Arc<str>,
@@ -368,8 +369,8 @@ impl Collector {
         due
     }
 
-    /// Confirmed leaks whose handle holds nothing else. Handles go as a whole or not at all: one address of a pod that is
-    /// in use speaks for the others.
+    /// Confirmed leaks whose handle holds nothing else. A handle is released as a whole or not at all: if one address
+    /// of a pod is in use, the others stay, too.
     fn leaks(&self) -> Vec<Leak> {
         let is_confirmed = |place: &Place| self.confirmed.contains(place);
         let mut leaks = Vec::new();
@@ -394,7 +395,7 @@ impl Collector {
         leaks
     }
 
-    /// The second look, at the live cluster: whether a leak is one still. When it is not, its suspicion ends.
+    /// Checks a leak again, against the live cluster. If it is no longer a leak, its suspicion ends.
     pub fn still_leaked(&mut self, leak: &Leak, world: &(impl World + ?Sized)) -> bool {
         let is_leaked = match leak.holder {
             Holder::Tunnel => matches!(world.node(&leak.node), NodeFact::Gone { .. }),
@@ -404,14 +405,14 @@ impl Collector {
             self.acquit(place);
             if let Some(node) = self.entry_at(place).and_then(|entry| entry.node.clone()) {
                 self.leaving.remove(&node);
-                // The cache said otherwise, or the API said nothing: either way it is not the last word.
+                // The cache was outdated, or the API did not answer: either way the node must be examined again.
                 self.dirty.insert(node);
             }
         }
         is_leaked
     }
 
-    /// A leak was released, or was not allocated any more. The feed will say the same, later.
+    /// Records that a leak was released, or was no longer allocated. The feed will report the same, later.
     pub fn released(&mut self, leak: &Leak) {
         let Some(place) = self.place_of(leak) else { return };
         let entry = self.blocks.get_mut(&place.0).and_then(|known| known.entries.remove(&place.1));
@@ -420,16 +421,16 @@ impl Collector {
         }
     }
 
-    /// The claims of a node that is gone were given up.
+    /// Records that the claims of a node that is gone were given up.
     pub fn node_released(&mut self, name: &str) {
         self.leaving.remove(name);
-        // Its blocks go with the feed; until then there is nothing to look at, unless addresses are left.
+        // The feed removes its blocks; until then there is nothing to examine, unless addresses are left.
         if self.nodes.get(name).is_none_or(|node| node.places.is_empty()) {
             self.dirty.remove(name);
         }
     }
 
-    /// How many addresses are confirmed leaks and were not released yet.
+    /// How many confirmed leaks have not been released yet.
     #[must_use]
     pub fn confirmed(&self) -> usize {
         self.confirmed.len()
@@ -442,13 +443,13 @@ impl Collector {
     }
 }
 
-/// Whether the pod may have been given this address a moment ago, and not have told so yet.
+/// Whether the pod may have got this address a moment ago without having reported it yet.
 fn is_maybe_restarting(reason: &Reason, kubernetes: &str) -> bool {
     !kubernetes.is_empty()
         && matches!(reason, Reason::PodHasOthers { addresses, .. } if !addresses.is_empty())
 }
 
-/// Whether nothing changed that matters for the suspicion.
+/// Whether two entries are equal in everything that matters for the suspicion.
 fn is_same(one: &Entry, other: &Entry) -> bool {
     one.handle == other.handle
         && one.sequence_number == other.sequence_number
@@ -460,13 +461,13 @@ fn is_over(since: Timestamp, patience: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(since) > patience
 }
 
-/// The earlier one of a time and the first moment after some patience.
+/// The earlier of a time and the end of a waiting period.
 fn earlier(due: Option<Timestamp>, since: Timestamp, patience: SignedDuration) -> Option<Timestamp> {
     let end = since.checked_add(patience).ok()?.checked_add(SignedDuration::from_millis(1)).ok()?;
     Some(due.map_or(end, |due| due.min(end)))
 }
 
-/// The first moment at which an address has rested.
+/// The time at which an address has rested.
 fn rested_at(since: Timestamp, settings: &Settings) -> Option<Timestamp> {
     let rest = SignedDuration::from_secs(i64::from(settings.cooldown_seconds.max(0)));
     since.checked_add(rest).ok()?.checked_add(SignedDuration::from_secs(1)).ok()

@@ -1,20 +1,20 @@
-//! How many addresses are in use, borrowed and suspected, and how many blocks there are: by pool and node.
+//! Figures by pool and node: how many addresses are in use, borrowed and suspected, and how many blocks there are.
 //!
-//! Counted when somebody asks, from what the collector knows. Labels without a name are Calico's words for that.
+//! Computed on request from what the collector knows. The labels for missing names are Calico's.
 
 use super::Collector;
 use super::collector::Suspicion;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// The label of allocations that name no node.
+/// The label for allocations that name no node.
 pub const UNKNOWN_NODE: &str = "unknown_node";
-/// The label of blocks that are not a host's.
+/// The label for blocks that are not a host's.
 pub const NO_AFFINITY: &str = "no_affinity";
-/// The label of blocks in no pool.
+/// The label for blocks in no pool.
 pub const NO_POOL: &str = "no_ippool";
 
-/// A pool, as far as figures need it.
+/// The part of a pool that figures need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRange {
     /// Its name.
@@ -26,7 +26,7 @@ pub struct PoolRange {
 /// Figures by pool, then by node.
 pub type ByPool = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// What is counted.
+/// The figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Addresses in use.
@@ -37,7 +37,7 @@ pub struct Figures {
     pub blocks: ByPool,
     /// Addresses that look leaked.
     pub candidates: ByPool,
-    /// Addresses in use by node, in whichever pool; only those that name a node.
+    /// Addresses in use by node, in all pools; without addresses that name no node.
     pub in_use_by_node: BTreeMap<String, u64>,
 }
 
@@ -54,7 +54,7 @@ impl Figures {
 }
 
 impl Collector {
-    /// Counts. Nodes of the cluster that have nothing in a pool are there with a zero, so that quotients exist.
+    /// Computes the figures. Nodes of the cluster that have nothing in a pool have a zero, so that quotients exist.
     #[must_use]
     pub fn figures<'a>(&self, pools: &[PoolRange], nodes: impl Iterator<Item = &'a str>) -> Figures {
         let zeros: BTreeMap<String, u64> = nodes.map(|node| (node.to_owned(), 0)).collect();

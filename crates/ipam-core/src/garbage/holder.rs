@@ -1,11 +1,11 @@
-//! Who an allocation says it is for, in the few bytes that judging it takes.
+//! The holder that an allocation names, reduced to the few bytes that are needed to judge it.
 
 use crate::block::Allocation;
 use crate::owner::{ATTRIBUTE_NAMESPACE, ATTRIBUTE_POD};
 
 /// The attribute that holds the node's name.
 pub const ATTRIBUTE_NODE: &str = "node";
-/// The attribute that says what an address is for.
+/// The attribute with the purpose of an address.
 pub const ATTRIBUTE_TYPE: &str = "type";
 /// The attribute that holds the name of a KubeVirt machine.
 pub const ATTRIBUTE_MACHINE: &str = "vmi-name";
@@ -19,7 +19,7 @@ pub const TUNNEL_TYPES: [&str; 5] = [
     "wireguardV6TunnelAddress",
 ];
 
-/// Who holds an address.
+/// The holder of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A pod.
@@ -29,23 +29,23 @@ pub enum Holder {
         /// Its name.
         name: Box<str>,
     },
-    /// A KubeVirt machine, which keeps its address while its pods come and go.
+    /// A KubeVirt machine, which keeps its address while its pods are replaced.
     Machine {
         /// Its namespace.
         namespace: Box<str>,
-        /// Its name; empty when the allocation does not tell.
+        /// Its name; empty when the allocation does not contain it.
         name: Box<str>,
     },
     /// A tunnel device of the node.
     Tunnel,
-    /// Windows, which needs a few addresses of each block for itself.
+    /// Windows, which reserves a few addresses of each block.
     Windows,
-    /// Somebody of whom we know nothing, and whose addresses are none of our business.
+    /// An unknown holder, whose addresses are left alone.
     Unknown,
 }
 
 impl Holder {
-    /// Reads an allocation.
+    /// The holder that an allocation names.
     #[must_use]
     pub fn of(allocation: &Allocation<'_>) -> Self {
         if allocation.is_windows_reserved() {
@@ -73,7 +73,7 @@ mod tests {
     use model::AllocationBlock;
 
     #[test]
-    fn allocations_tell_whose_they_are() {
+    fn allocations_name_their_holder() {
         let pod = |name: &str| Holder::Pod { namespace: "shop".into(), name: name.into() };
         let machine = |name: &str| Holder::Machine { namespace: "shop".into(), name: name.into() };
         for (attributes, holder) in [
@@ -83,7 +83,7 @@ mod tests {
                 machine("db"),
             ),
             (r#"{"handle_id":"h","secondary":{"namespace":"shop","pod":"l-1","vmi-name":""}}"#, machine("")),
-            // The owner of a machine that does not run is not recorded.
+            // The owner of a machine that is not running is not recorded.
             (r#"{"handle_id":"h","secondary":{"vmi-name":"db"}}"#, Holder::Unknown),
             (
                 r#"{"handle_id":"h","secondary":{"node":"n1","type":"wireguardV6TunnelAddress"}}"#,

@@ -1,14 +1,14 @@
-//! Whether the holder of an address is still there.
+//! Whether the holder of an address still exists.
 //!
 //! The rules are Calico's. A pod has its address while it exists on the same node and either reports no address yet or
-//! reports this one; a pod that was evicted or has finished has none. A machine has it while it, or an instance of it that
-//! no machine owns, exists. Anything that cannot be found out speaks for the holder.
+//! reports this one; a pod that was evicted or has finished has none. A machine has its address while it exists, or an
+//! instance of it that no machine owns. Whatever cannot be determined counts in favour of the holder.
 
 use super::holder::Holder;
 use std::fmt;
 use std::net::IpAddr;
 
-/// What the cluster looks like: a cache for the first look, the live API for the second.
+/// The state of the cluster: a cache for the first check, the live API for the second.
 pub trait World {
     /// A pod.
     fn pod(&self, namespace: &str, name: &str) -> PodFact;
@@ -16,16 +16,16 @@ pub trait World {
     /// A KubeVirt machine, or an instance without one.
     fn machine(&self, namespace: &str, name: &str) -> MachineFact;
 
-    /// The node that addresses and blocks name.
+    /// A node that addresses and blocks name.
     fn node(&self, name: &str) -> NodeFact;
 }
 
-/// What is known of a pod.
+/// The state of a pod, if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodFact {
     /// It does not exist.
     Absent,
-    /// Nobody can tell.
+    /// Its state is unknown.
     Unknown,
     /// It exists.
     Present(PodState),
@@ -34,43 +34,43 @@ pub enum PodFact {
 /// A pod that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodState {
-    /// The node that it is on; empty while it waits for one.
+    /// The node that it is scheduled to; empty while it is not.
     pub node: String,
-    /// Whether its status tells addresses.
+    /// Whether its status contains addresses.
     pub has_reported: bool,
-    /// Whether it was evicted: failed for ever.
+    /// Whether it was evicted: failed permanently.
     pub is_evicted: bool,
-    /// The addresses of its endpoints, none when it has finished; `None` when they cannot be read.
+    /// The addresses of its endpoints, empty when it has finished; `None` when they cannot be read.
     pub addresses: Option<Vec<IpAddr>>,
 }
 
-/// What is known of a machine.
+/// The state of a machine, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineFact {
-    /// Neither it nor an instance of its own exists.
+    /// Neither the machine nor an instance of it exists.
     Absent,
-    /// Nobody can tell.
+    /// Its state is unknown.
     Unknown,
     /// It exists.
     Present,
 }
 
-/// What is known of the node that allocations name.
+/// The state of a node that allocations name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFact {
     /// It is in the cluster.
     Exists {
         /// Its name in Kubernetes.
         kubernetes: String,
-        /// Whether its network is being moved from flannel: then its blocks are being claimed.
+        /// Whether its network is being migrated from flannel: then its blocks are being claimed.
         is_migrating: bool,
     },
-    /// It is not in the cluster any more.
+    /// It is no longer in the cluster.
     Gone {
-        /// Its name in Kubernetes, where the node's record tells it; empty when that is gone, too.
+        /// Its name in Kubernetes, if the node's record has it; empty when that is gone, too.
         kubernetes: String,
     },
-    /// It never was Kubernetes', or nobody can tell: nothing of it is touched.
+    /// It never belonged to Kubernetes, or its state is unknown: nothing of it is touched.
     Untouchable,
 }
 
@@ -108,7 +108,7 @@ pub enum Reason {
         namespace: String,
         /// The pod's name.
         name: String,
-        /// What the pod has.
+        /// The pod's addresses.
         addresses: Vec<IpAddr>,
     },
     /// Its machine does not exist.
@@ -158,8 +158,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a holder does not use its address; `None` when it does, or when nobody can tell. `node` is the name in Kubernetes
-/// of the node that the address is recorded for; empty when it has none.
+/// The reason why a holder does not use its address; `None` when it does, or when that is unknown. `node` is the
+/// Kubernetes name of the node that the address is recorded for; empty when it has none.
 #[must_use]
 pub fn judge(holder: &Holder, address: IpAddr, node: &str, world: &(impl World + ?Sized)) -> Option<Reason> {
     match holder {
@@ -173,12 +173,12 @@ pub fn judge(holder: &Holder, address: IpAddr, node: &str, world: &(impl World +
                 name: name.as_ref().to_owned(),
             })
         }
-        // Theirs with the node; the collector decides about these together with it.
+        // Tied to the node; the collector decides about these along with it.
         Holder::Tunnel | Holder::Windows | Holder::Unknown => None,
     }
 }
 
-/// The same for a pod of which everything is known.
+/// The reason for a pod whose state is completely known.
 #[must_use]
 pub fn judge_pod(namespace: &str, name: &str, address: IpAddr, node: &str, pod: &PodFact) -> Option<Reason> {
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_have_their_address_until_something_speaks_against_it() {
+    fn pods_keep_their_address_until_there_is_evidence_against_it() {
         let holder = Holder::Pod { namespace: "shop".into(), name: "web".into() };
         let state = |node: &str, has_reported, is_evicted, addresses: Option<&[&str]>| {
             let addresses = addresses.map(|list| list.iter().map(|text| address(text)).collect());
@@ -242,7 +242,7 @@ mod tests {
                 "n1",
                 Some("pod shop/web now runs on node n2; this address is left from node n1"),
             ),
-            // Not yet scheduled, or the address's node is gone: only the address tells.
+            // Not yet scheduled, or the address's node is gone: only the address is evidence.
             (state("", true, false, Some(&["10.0.0.1"])), "n1", None),
             (state("n2", true, false, Some(&["10.0.0.1"])), "", None),
             (

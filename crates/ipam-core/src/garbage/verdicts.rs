@@ -1,4 +1,4 @@
-//! What a collector proposes to do.
+//! The proposals of a collector.
 
 use super::holder::Holder;
 use super::judge::Reason;
@@ -19,20 +19,20 @@ pub struct Leak {
     pub handle: HandleId,
     /// The sequence number of its allocation.
     pub sequence_number: u64,
-    /// Who had it.
+    /// The last holder.
     pub holder: Holder,
     /// The node that it is recorded for.
     pub node: String,
-    /// The name of that node in Kubernetes; empty when it has none.
+    /// The Kubernetes name of that node; empty when it has none.
     pub kubernetes_node: String,
-    /// Since when it is suspected.
+    /// The time since which it is suspected.
     pub since: Timestamp,
-    /// What makes it suspect.
+    /// The reason for the suspicion.
     pub reason: Reason,
 }
 
 impl Leak {
-    /// The release, under all guards.
+    /// The release, with all guards.
     #[must_use]
     pub fn release(&self) -> Release {
         Release {
@@ -43,7 +43,7 @@ impl Leak {
     }
 }
 
-/// A node that is gone and has nothing left that is in use: its claims on blocks are to be given up.
+/// A node that is gone and has nothing left in use: its claims on blocks are to be given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoneNode {
     /// The node.
@@ -55,20 +55,20 @@ pub struct GoneNode {
 pub struct IdleBlock {
     /// The block.
     pub cidr: IpNet,
-    /// Whose it is.
+    /// The node that owns it.
     pub node: String,
-    /// How many blocks the node has, this one included.
+    /// How many blocks the node has, including this one.
     pub blocks_of_node: usize,
 }
 
-/// What should be done.
+/// Everything that should be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     /// Addresses to release, in order of blocks.
     pub leaks: Vec<Leak>,
     /// Blocks to give up.
     pub idle_blocks: Vec<IdleBlock>,
-    /// Nodes to forget, after their addresses were released.
+    /// Nodes to forget, after their addresses have been released.
     pub gone_nodes: Vec<GoneNode>,
     /// Blocks with addresses that have rested long enough.
     pub rested_blocks: Vec<IpNet>,

@@ -1,4 +1,4 @@
-//! Which pools a request may use, as tables.
+//! Tables of the pools that a request may use.
 
 use super::*;
 use api::IPPoolSpec;
@@ -70,7 +70,7 @@ fn pools_are_chosen_by_selectors_and_use() {
     let six = Wanted { version: IpVersion::V6, max_block_size: 128, ..wanted.clone() };
     assert_eq!(names(&choose(&pools, &six).expect("pools").usable), ["h-six"]);
 
-    // Who names pools gets them, whatever they select; but only those that are open.
+    // Requests that name pools get them, whatever the pools select, but only those that are open.
     let (manual, disabled, unknown) = ([net("10.4.0.0/16")], [net("10.3.0.0/16")], [net("10.9.0.0/16")]);
     let named = Wanted { requested: &manual, node_labels: &other, ..wanted.clone() };
     assert_eq!(names(&choose(&pools, &named).expect("pools").usable), ["d-manual"]);
@@ -107,7 +107,7 @@ fn a_pool_that_is_leaving_or_closed_is_not_enabled() {
 }
 
 #[test]
-fn pools_that_make_no_sense_are_refused() {
+fn invalid_pools_are_refused() {
     for (spec, reason) in [
         (r#"{"cidr":"ten"}"#, "spec.cidr"),
         (r#"{"cidr":"10.0.0.0/28","blockSize":26}"#, "blocks of /26 do not fit into 10.0.0.0/28"),

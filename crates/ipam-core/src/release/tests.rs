@@ -1,4 +1,4 @@
-//! Releases against single cases, and against a naive model: a map from address to holder.
+//! Individual releases, and releases compared with a naive model: a map from address to holder.
 
 use super::*;
 use crate::block::tests::full_block;
@@ -69,7 +69,7 @@ fn with_a_cooldown_addresses_rest() {
 }
 
 #[test]
-fn one_wrong_guess_refuses_everything() {
+fn one_wrong_expectation_refuses_everything() {
     let guess = |text: &str, handle: Option<&str>, sequence_number| Release {
         address: address(text),
         handle: handle.map(HandleId::from),
@@ -95,7 +95,7 @@ fn one_wrong_guess_refuses_everything() {
     }
     let mut block = full_block();
     assert!(release(&mut block, &[good], 0, Timestamp::UNIX_EPOCH).is_ok());
-    // A number that was right once is wrong for the free address: Calico refuses that too.
+    // A number that was right once is wrong for a free address: Calico refuses that, too.
     let stale = guess("10.0.0.1", Some("b"), Some(2));
     assert!(release(&mut block, &[stale], 0, Timestamp::UNIX_EPOCH).is_err());
 }
@@ -111,7 +111,7 @@ fn a_damaged_block_does_not_panic() {
     assert_eq!(block.allocations, [None]);
 }
 
-/// What the naive model knows of an address.
+/// The naive model's state of an address.
 #[derive(Clone, Debug, PartialEq)]
 enum Naive {
     Free,
@@ -135,7 +135,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..25)
 }
 
-/// A block of 16 addresses whose first holders are given; 4 means free.
+/// A block of 16 addresses with these first holders; 4 means free.
 fn block_of(holders: &[usize]) -> AllocationBlock {
     let mut block: AllocationBlock =
         serde_json::from_str(r#"{"cidr":"fd00::10/124","sequenceNumber":100}"#).expect("a block");
@@ -168,7 +168,8 @@ fn check_block(block: &AllocationBlock, naive: &[Naive], cooldown: i64, now: i64
             Some(allocation) => Naive::Held(allocation.handle_id().expect("a handle").into()),
         };
         let is_same = seen == *expected
-            // The block is swept when it is touched, the model does not sweep: both must agree on who may have it.
+            // The block is swept when it is changed, the model is not: both must agree on which addresses may be
+            // assigned.
             || matches!((&seen, expected), (Naive::Free, Naive::Resting(since)) if since + cooldown < now || cooldown == 0);
         assert!(is_same, "ordinal {ordinal}: {seen:?} is not {expected:?}");
     }

@@ -1,4 +1,4 @@
-//! The search for a block, as tables and against a plain walk.
+//! The search for a block, as tables and compared with a plain walk.
 
 use super::*;
 use api::{IPPool, IPPoolSpec};
@@ -24,7 +24,7 @@ fn now() -> Timestamp {
 }
 
 #[test]
-fn each_block_comes_once_and_hosts_start_apart() {
+fn each_block_is_visited_once_and_hosts_start_apart() {
     let pool = pool("10.0.0.0/22", 26);
     let none = AddressSet::default();
     let mut starts = BTreeSet::new();
@@ -45,9 +45,9 @@ fn each_block_comes_once_and_hosts_start_apart() {
 }
 
 #[test]
-fn reserved_ranges_are_jumped_over() {
+fn reserved_ranges_are_skipped() {
     let huge = pool("fd00::/48", 122);
-    // All but one block of 2^74.
+    // All blocks but one of 2^74.
     let reserved: AddressSet = net("fd00::/48")
         .subnets(49)
         .expect("halves")
@@ -79,7 +79,7 @@ fn subtract(range: &str, hole: &str) -> Vec<IpNet> {
     rest
 }
 
-/// Looks for a block among these: range, owner, addresses in use, age in seconds.
+/// Searches among these blocks: range, owner, addresses in use, age in seconds.
 fn find_among(pools: &[Pool], blocks: &[(&str, &str, usize, i64)], reserved: &AddressSet) -> Found {
     let records: Vec<AllocationBlock> = blocks
         .iter()
@@ -139,7 +139,7 @@ fn an_unreadable_block_is_not_free() {
 }
 
 #[test]
-fn borrowing_goes_round_from_the_hosts_own_place() {
+fn borrowing_starts_at_the_hosts_own_index() {
     let pool = pool("10.0.0.0/24", 28);
     let blocks: Vec<IpNet> = net("10.0.0.0/24").subnets(28).expect("blocks").collect();
     let order = borrowing_order(

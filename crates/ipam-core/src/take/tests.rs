@@ -1,4 +1,4 @@
-//! Taking addresses out of blocks, as tables.
+//! Tables of addresses taken from blocks.
 
 use super::*;
 use crate::block::tests::full_block;
@@ -23,7 +23,7 @@ fn texts(nets: &[IpNet]) -> Vec<String> {
 }
 
 #[test]
-fn a_new_block_is_calicos() {
+fn a_new_block_equals_calicos() {
     let now: Timestamp = "2026-11-15T19:48:31.581687079Z".parse().expect("a time");
     let mut block = new_block(net("172.16.165.136/29"), &owner("node-a"), None, now);
     assert_eq!(
@@ -77,7 +77,7 @@ fn reserved_addresses_stay_in_their_place() {
     assert_eq!(texts(&take(&mut block, 2, &holder("a"), &reserved)), ["10.0.0.2/29", "10.0.0.4/29"]);
     assert_eq!(block.unallocated, [0, 1, 3, 5, 6, 7]);
     assert_eq!(available(&block, &reserved), 3);
-    // Who asks for an address by name gets it.
+    // A specific request gets a reserved address.
     take_address(&mut block, "10.0.0.3".parse().expect("an address"), &holder("b"))
         .expect("reserved and free");
     assert_eq!(block.unallocated, [0, 1, 5, 6, 7]);
@@ -91,7 +91,7 @@ fn reserved_addresses_stay_in_their_place() {
 }
 
 #[test]
-fn strict_affinity_asks_for_the_owner() {
+fn strict_affinity_requires_the_owner() {
     let mut block = full_block();
     assert_eq!(check_owner(&block, &owner("n1"), true), Ok(()));
     assert_eq!(check_owner(&block, &owner("n2"), false), Ok(()));
@@ -101,7 +101,7 @@ fn strict_affinity_asks_for_the_owner() {
 }
 
 #[test]
-fn a_damaged_queue_gives_nothing_out_twice() {
+fn a_damaged_queue_assigns_nothing_twice() {
     let mut block = full_block();
     block.allocations[3] = None;
     block.unallocated = vec![0, 3, 3, 17, 1];

@@ -1,4 +1,4 @@
-//! Assignments from what was read ahead: what others did since then is found out before it can do harm.
+//! Assignments based on facts read in advance: what others did since then is noticed before it can do harm.
 
 use crate::fixtures::{node, pool, pool_key, records, request};
 use crate::sim::{Sim, SimClock, run};
@@ -9,7 +9,7 @@ use model::{IpVersion, IpamConfig, Key, KvPair, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Processes on one store; each has its own address management, as plugins have.
+/// Processes on one store; each has its own address management, like plugins.
 struct Store(Arc<Sim>);
 
 impl Store {
@@ -38,7 +38,7 @@ impl Store {
     }
 }
 
-/// Reads ahead, lets something happen, and assigns.
+/// Reads ahead, runs `meanwhile`, and assigns.
 fn assign(store: &Store, wanted: &AutoAssign, meanwhile: impl FnOnce()) -> Result<Assigned, Error> {
     let process = store.process();
     let ahead = run(Box::pin(process.look_ahead("n1", &[IpVersion::V4])))?;
@@ -56,7 +56,7 @@ fn both(check: impl Fn(&Store)) {
 }
 
 #[test]
-fn a_block_that_another_process_of_the_host_claimed_meanwhile_is_used() {
+fn a_block_claimed_meanwhile_by_another_process_of_the_host_is_used() {
     both(|store| {
         let other = store.process();
         let assigned = assign(store, &request("n1", "a", 1), || {
@@ -69,7 +69,7 @@ fn a_block_that_another_process_of_the_host_claimed_meanwhile_is_used() {
 }
 
 #[test]
-fn addresses_that_others_took_meanwhile_are_not_given_out_again() {
+fn addresses_taken_meanwhile_are_not_assigned_again() {
     both(|store| {
         let other = store.process();
         run(Box::pin(other.auto_assign(&request("n1", "first", 1)))).expect("a block");
@@ -84,10 +84,10 @@ fn addresses_that_others_took_meanwhile_are_not_given_out_again() {
 }
 
 #[test]
-fn settings_that_changed_meanwhile_hold() {
+fn settings_changed_meanwhile_apply() {
     both(|store| {
         let other = store.process();
-        // The whole pool is the other host's: only borrowing could help.
+        // The other host has the whole pool: only borrowing could help.
         run(Box::pin(other.auto_assign(&request("n2", "b", 13)))).expect("addresses");
         let refused =
             assign(store, &request("n1", "a", 1), || store.configure(|config| config.strict_affinity = true));
@@ -101,7 +101,7 @@ fn settings_that_changed_meanwhile_hold() {
 }
 
 #[test]
-fn what_was_read_for_another_host_is_not_used() {
+fn facts_of_another_host_are_not_used() {
     both(|store| {
         let process = store.process();
         let ahead = run(Box::pin(process.look_ahead("n2", &[IpVersion::V4]))).expect("facts");

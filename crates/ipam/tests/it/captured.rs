@@ -1,5 +1,5 @@
-//! What Calico's plugin wrote for the same pods, compared byte by byte. Times and sequence numbers differ from run to run, and
-//! where a block search starts is our own; everything else must be equal.
+//! Compares our records with those of Calico's plugin for the same pods, byte by byte. Times and sequence numbers
+//! differ from run to run, and the start of a block search is our own; everything else must be equal.
 
 use crate::fixtures::{node, pool};
 use datastore::Backend;
@@ -15,13 +15,13 @@ const AFTER_DEL: &str = include_str!("../../../testkit/data/cni-etcd-after-del.t
 /// Keys and values with everything masked that may differ.
 fn masked(text: &str) -> Vec<String> {
     let mut blocks: BTreeMap<String, String> = BTreeMap::new();
-    // Each node has one block: it is named after its node.
+    // Each node has one block: the node's name identifies it.
     for line in text.lines().filter(|line| line.contains("\"affinity\":\"host:")) {
         let after =
             |start: &str| line.split(start).nth(1).and_then(|rest| rest.split('"').next()).expect("a field");
         blocks.insert(after("\"cidr\":\"").to_owned(), after("\"affinity\":\"host:").to_owned());
     }
-    // Keys and values take turns; a capture has more than address management.
+    // Keys and values alternate; a capture contains more than address management.
     let entries: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let entries = entries.chunks(2).filter(|entry| entry[0].starts_with("/calico/ipam/"));
     let mut lines: Vec<String> = entries.flatten().map(|line| (*line).to_owned()).collect();
@@ -41,7 +41,7 @@ fn masked(text: &str) -> Vec<String> {
     entries
 }
 
-/// Masks what stands between `start` and `end`; of sequence numbers the distance stays.
+/// Masks the text between `start` and `end`; of sequence numbers the offset stays.
 fn mask(line: &mut String, start: &str, end: char) {
     let mut place = 0;
     while let Some(found) = line[place..].find(start) {
@@ -82,7 +82,7 @@ fn stored(store: &kvstore_engine::Store) -> String {
 }
 
 #[tokio::test]
-async fn what_calico_writes_for_the_same_pods() {
+async fn records_equal_calicos_for_the_same_pods() {
     let folder = Folder::new("ipam-captured").expect("a folder");
     let store = kvstore_engine::Store::open(folder.path().join("data"), kvstore_engine::Options::default())
         .expect("opening");
@@ -96,7 +96,7 @@ async fn what_calico_writes_for_the_same_pods() {
         backend.create(entry).await.expect("creating");
     }
     for (node, container) in [("node-a", "c1"), ("node-a", "c2"), ("node-b", "c3")] {
-        // Each ADD is a process of its own.
+        // Each ADD is a separate process.
         let assigned =
             Ipam::new(Arc::clone(&backend)).auto_assign(&add(node, container)).await.expect("an address");
         assert_eq!(assigned.ipv4[0].prefix_len(), 29);

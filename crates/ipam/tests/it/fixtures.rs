@@ -6,13 +6,11 @@ use ipam_core::consistency::Records;
 use model::{Key, KvPair, Value};
 use std::collections::BTreeMap;
 
-/// A pool.
 pub(crate) fn pool(name: &str, spec: &str) -> KvPair {
     let spec: IPPoolSpec = serde_json::from_str(spec).expect("a spec");
     KvPair::resource(IPPool::new("", name, spec))
 }
 
-/// A reservation.
 pub(crate) fn reservation(name: &str, cidrs: &[&str]) -> KvPair {
     let text = serde_json::json!({ "reservedCIDRs": cidrs }).to_string();
     let spec: IPReservationSpec = serde_json::from_str(&text).expect("a spec");
@@ -28,7 +26,6 @@ pub(crate) fn node(name: &str, labels: &[(&str, &str)]) -> KvPair {
     KvPair::resource(node)
 }
 
-/// The key of a pool.
 pub(crate) fn pool_key(name: &str) -> Key {
     Key::resource(Kind::IPPool, "", name)
 }
@@ -43,7 +40,7 @@ pub(crate) fn request(host: &str, handle: &str, num4: usize) -> AutoAssign {
     }
 }
 
-/// What is stored, as the check for contradictions wants it.
+/// The stored entries as records for the consistency check.
 pub(crate) fn records(entries: &BTreeMap<Key, KvPair>) -> Records {
     let mut records = Records::default();
     for (key, entry) in entries {

@@ -1,6 +1,6 @@
-//! Random interleavings of many hosts: assign, release, crash between any two operations of the store, edits of pools and
-//! settings. After every step: no address has two owners, nothing is lost, no handle counts too little. When the dust has
-//! settled: nothing left that `calicoctl ipam check` would call a problem.
+//! Random interleavings of many hosts: assign, release, crash between any two operations of the store, edits of pools
+//! and settings. After every step: no address has two owners, nothing is lost, no handle counts too little. When
+//! everything has settled: nothing is left that `calicoctl ipam check` would report as a problem.
 
 use crate::fixtures::{node, pool, pool_key, records, request};
 use crate::sim::{Fault, Sim, SimClock, poll_once, run};
@@ -32,7 +32,7 @@ enum Op {
         process: usize,
         place: u8,
     },
-    /// Of one of the handles so far, by its holder's process or another one.
+    /// One of the handles so far, by its holder's process or another one.
     ReleaseHandle {
         process: usize,
         handle: usize,
@@ -41,7 +41,7 @@ enum Op {
         process: usize,
         handle: usize,
     },
-    /// Somebody asks again under a handle that is in use: what becomes of it then is only checked for consistency.
+    /// A repeated request for a handle that is in use: then only consistency is checked.
     Again {
         process: usize,
         handle: usize,
@@ -123,7 +123,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..24)
 }
 
-/// What a task reports at its end.
+/// A task's result.
 enum Outcome {
     Assigned {
         handle: HandleId,
@@ -131,8 +131,8 @@ enum Outcome {
         since: usize,
     },
     Done,
-    /// It returned an error after its last attempt: two that work on one handle in lockstep can keep each other from ending,
-    /// because waiting takes no time here. Who asked has to ask again.
+    /// It returned an error after its last attempt: two tasks that work on one handle in lockstep can keep each other
+    /// from finishing, because waiting takes no time here. The caller has to repeat the call.
     GaveUp,
 }
 
@@ -141,21 +141,21 @@ struct Task {
     future: BoxFuture<'static, Outcome>,
 }
 
-/// The store, everybody who works on it, and what must be true.
+/// The store, all tasks that work on it, and the expected state.
 struct World {
     sim: Arc<Sim>,
     clock: Arc<SimClock>,
     ipams: Vec<Ipam>,
     tasks: Vec<Option<Task>>,
-    /// Handles in the order of their making, and whether only one task ever touched each.
+    /// Handles in creation order, and whether only one task ever touched each.
     handles: Vec<HandleId>,
     contested: BTreeSet<HandleId>,
-    /// Who was given an address, and did not give it up since.
+    /// The holders of addresses that have not been given up since.
     held: BTreeMap<IpAddr, HandleId>,
-    /// Since when each pool gives out nothing.
+    /// The step since which each pool assigns nothing.
     closed: BTreeMap<usize, usize>,
     step: usize,
-    /// Somebody crashed, or gave up with an error.
+    /// Whether a task crashed, or gave up with an error.
     had_crash: bool,
 }
 
@@ -199,7 +199,7 @@ impl World {
         let host = HOSTS[process / 2];
         let mut request = request(host, &handle, count);
         request.max_blocks_per_host = block_limit;
-        // As the CNI plugin does: no two requests have the same attributes.
+        // Like the CNI plugin: no two requests have the same attributes.
         request.attributes.insert("timestamp".to_owned(), format!("{}", self.step));
         self.start(process, async move {
             let addresses = match ipam.auto_assign(&request).await {
@@ -210,7 +210,7 @@ impl World {
         });
     }
 
-    /// The handle that an operation is about, and what is no longer claimed to be held.
+    /// The handle of an operation; its addresses are no longer expected to be held.
     fn give_up(&mut self, handle: usize) -> Option<HandleId> {
         let handle = self.handles.get(handle % self.handles.len().max(1))?.clone();
         self.held.retain(|_, holder| *holder != handle);
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// Lets one task go on. False when it has ended.
+    /// Runs one task to its next stop. False when it has ended.
     fn go_on(&mut self, place: usize) -> bool {
         let Some(slot) = self.tasks.get_mut(place) else { return false };
         let Some(task) = slot else { return false };
@@ -375,7 +375,7 @@ impl World {
         false
     }
 
-    /// What must be true at every moment.
+    /// Checks what must be true at every moment.
     fn check(&self) {
         let records = records(&self.sim.dump());
         let now = ipam::Clock::now(&*self.clock);
@@ -403,7 +403,7 @@ impl World {
         }
     }
 
-    /// Everybody finishes.
+    /// Runs all tasks to their end.
     fn finish(&mut self) {
         for _ in 0..4_000 {
             let mut is_busy = false;
@@ -417,7 +417,7 @@ impl World {
         panic!("they do not come to an end");
     }
 
-    /// Carries out what `ipam check --fix` would do. Nobody else writes now.
+    /// Carries out what `ipam check --fix` would do. No other task writes now.
     fn repair(&self) -> Vec<Repair> {
         let repairs = records(&self.sim.dump()).repairs();
         for repair in &repairs {
@@ -460,7 +460,7 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     world.check();
     world.sim.heal();
 
-    // The dust settles: nobody is at work any more.
+    // Everything has settled: no task is running any more.
     let repairs = records(&world.sim.dump()).repairs();
     if !world.had_crash {
         let serious: Vec<String> =
@@ -479,7 +479,7 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     assert_eq!(records(&world.sim.dump()).repairs(), Vec::new());
     world.check();
 
-    // Everything can be given back, and nothing is left behind.
+    // Everything can be released, and nothing is left behind.
     let ipam = world.ipams[0].clone();
     for handle in world.handles.clone() {
         world.held.retain(|_, holder| *holder != handle);
@@ -500,7 +500,7 @@ fn check_case(has_transactions: bool, ops: Vec<Op>, schedule: &[u8]) {
     }
 }
 
-/// Without a crash only a claim may be left that its host would find out about next time.
+/// Without a crash only a claim may be left that its host would notice the next time.
 fn is_serious(repair: &Repair) -> bool {
     !matches!(repair, Repair::DeleteClaim { .. })
 }

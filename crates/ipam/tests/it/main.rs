@@ -1,4 +1,4 @@
-//! Address management on stores of every kind: an in-memory one that stops between any two operations, the embedded
+//! Address management on all kinds of stores: an in-memory store that stops between any two operations, the embedded
 //! store, a real etcd and a real kube-apiserver.
 
 mod ahead;

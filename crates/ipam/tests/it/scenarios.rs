@@ -51,12 +51,12 @@ impl Cluster {
         assigned.addresses().map(|address| address.to_string()).collect()
     }
 
-    /// What an assignment that fails says.
+    /// The error of an assignment that fails.
     fn refusal(&self, request: &AutoAssign) -> String {
         self.assign(request).expect_err("refused").to_string()
     }
 
-    /// What an assignment that gets less than it wants says.
+    /// The shortfall of an assignment that gets less than it wants.
     fn shortfall(&self, request: &AutoAssign) -> String {
         let assigned = self.assign(request).expect("fewer addresses");
         assigned.shortfall(IpVersion::V4).expect("fewer addresses").to_string()
@@ -72,7 +72,7 @@ impl Cluster {
     }
 }
 
-/// With and without transactions.
+/// Runs a check with and without transactions.
 fn both(pools: &[(&str, &str)], check: impl Fn(&Cluster)) {
     for has_transactions in [true, false] {
         let cluster = Cluster::new(has_transactions, pools);
@@ -214,7 +214,7 @@ fn pools_are_chosen_by_node_namespace_use_and_name() {
 }
 
 #[test]
-fn both_ip_versions_come_under_one_handle_or_not_at_all() {
+fn both_ip_versions_are_assigned_under_one_handle_or_neither() {
     let six = ("six", r#"{"cidr":"fd00::/120","blockSize":124}"#);
     both(&[SMALL, six], |cluster| {
         let wanted = AutoAssign { num6: 2, ..request("n1", "a", 2) };
@@ -240,7 +240,7 @@ fn both_ip_versions_come_under_one_handle_or_not_at_all() {
 }
 
 #[test]
-fn reserved_addresses_are_not_given_out_unless_asked_for() {
+fn reserved_addresses_are_assigned_only_on_request() {
     both(&[SMALL], |cluster| {
         let reserved = reservation("r", &["10.0.0.0/30", "10.0.0.5", "10.0.0.6/32"]);
         cluster.sim.set(&reserved.key.clone(), Some(reserved));
@@ -255,7 +255,7 @@ fn reserved_addresses_are_not_given_out_unless_asked_for() {
 }
 
 #[test]
-fn a_named_address_is_taken_once_and_from_pools_that_allow_it() {
+fn a_specific_address_is_taken_once_and_only_from_pools_that_allow_it() {
     let pools = [SMALL, ("t", r#"{"cidr":"10.9.0.0/24","allowedUses":["Tunnel"]}"#)];
     both(&pools, |cluster| {
         let mut named = AssignIp::new(address("10.0.0.6"), "n1");
@@ -335,7 +335,7 @@ fn an_empty_block_of_another_host_is_reclaimed_after_a_minute() {
 }
 
 #[test]
-fn a_pool_that_no_longer_selects_a_node_gets_its_blocks_back() {
+fn a_node_loses_the_blocks_of_a_pool_that_no_longer_selects_it() {
     let pools = [("a", r#"{"cidr":"10.1.0.0/24"}"#), ("b", r#"{"cidr":"10.2.0.0/24"}"#)];
     both(&pools, |cluster| {
         cluster.addresses(&request("n2", "a", 1));
@@ -351,7 +351,7 @@ fn a_pool_that_no_longer_selects_a_node_gets_its_blocks_back() {
 }
 
 #[test]
-fn a_machine_has_one_address_whichever_pod_asks() {
+fn a_machine_keeps_its_address_whichever_pod_asks() {
     both(&[SMALL], |cluster| {
         let machine = |pod: &str| AutoAssign {
             max_per_handle: 1,
@@ -394,11 +394,11 @@ fn a_machine_has_one_address_whichever_pod_asks() {
 }
 
 #[test]
-fn a_handle_that_counts_what_it_has_not_is_put_right() {
+fn a_handle_that_counts_too_much_is_corrected() {
     both(&[SMALL], |cluster| {
         let got = cluster.addresses(&request("n1", "other", 1));
         let block = IpNet::new(address(&got[0]), 30).expect("a block").trunc().to_string();
-        // As after a crash between the handle and the block: once with a block that exists, once without.
+        // As after a crash between the handle and the block: once with an existing block, once without.
         for (name, block) in [("vm", block.as_str()), ("gone", "10.0.9.0/30")] {
             let key = Key::IpamHandle { handle_id: name.into() };
             let text = format!(r#"{{"block":{{"{block}":1}},"deleted":false}}"#);
@@ -489,7 +489,7 @@ fn settings_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn an_assignment_costs_one_write_and_waiting_ones_share_it() {
+fn an_assignment_costs_one_write_which_concurrent_ones_share() {
     let cluster = Cluster::new(true, &[("p", r#"{"cidr":"10.0.0.0/16"}"#)]);
     cluster.addresses(&request("n1", "first", 1));
     assert_eq!(cluster.sim.take_counts().writes, 1, "block, claim, handle and address at once");
@@ -499,7 +499,7 @@ fn an_assignment_costs_one_write_and_waiting_ones_share_it() {
     cluster.release("second").expect("releasing");
     assert_eq!(cluster.sim.take_counts(), Counts { reads: 3, lists: 0, writes: 1 });
 
-    // Sixty requests at once; the store stops at each operation, so that they meet.
+    // Sixty concurrent requests; the store stops at each operation, so that they meet.
     let sim = Sim::new(true, true);
     for (key, entry) in cluster.sim.dump() {
         sim.set(&key, Some(entry));

@@ -1,4 +1,4 @@
-//! The same on real servers: 32 writers at once, as many processes as hosts, on etcd, the embedded store and Kubernetes.
+//! Concurrency on real servers: 32 writers, as many processes as hosts, on etcd, the embedded store and Kubernetes.
 
 use crate::fixtures::{node, pool, records, request};
 use datastore::Backend;
@@ -15,7 +15,7 @@ use testkit::{ApiServer, Etcd, Folder};
 const HOSTS: usize = 8;
 const WRITERS_PER_HOST: usize = 4;
 
-/// Everything of address management that is stored.
+/// All stored entries of address management.
 async fn dump(backend: &dyn Backend) -> BTreeMap<Key, KvPair> {
     let mut entries = BTreeMap::new();
     let lists = [
@@ -45,11 +45,11 @@ async fn check(backend: &dyn Backend, held: &BTreeMap<IpAddr, HandleId>) {
     assert_eq!(seen, *held);
 }
 
-/// 32 writers take addresses under handles of their own, and give every other one back, by handle or by address.
+/// Runs 32 writers that take addresses under their own handles, and release every other one, by handle or by address.
 async fn contend(backend: Arc<dyn Backend>, rounds: usize) {
     let mut writers = tokio::task::JoinSet::new();
     for host in 0..HOSTS {
-        // Two writers of each host are in one long-lived process, the others in one each.
+        // Two writers of each host share one long-lived process; the others have one each.
         let together = Ipam::warm(Arc::clone(&backend), &format!("node-{host}"));
         for writer in 0..WRITERS_PER_HOST {
             let ipam = if writer < 2 { together.clone() } else { Ipam::new(Arc::clone(&backend)) };
@@ -99,7 +99,7 @@ async fn contend(backend: Arc<dyn Backend>, rounds: usize) {
     assert!(left.is_empty(), "{:?}", left.keys());
 }
 
-/// A pool that is too small for everybody's first block to be different, so that hosts meet.
+/// A pool too small to give every writer a first block of its own, so that hosts meet.
 fn small_pool() -> KvPair {
     pool("crowded", r#"{"cidr":"10.0.0.0/23","blockSize":28}"#)
 }
@@ -152,7 +152,7 @@ async fn thirty_two_writers_on_kubernetes() {
     upgrade(&api_server, &backend).await;
 }
 
-/// Claims of very old releases have no labels, and are not found by them.
+/// Claims of very old releases have no labels, so listing by labels misses them.
 async fn upgrade(api_server: &ApiServer, backend: &Arc<dyn Backend>) {
     for host in ["old", "other"] {
         let claim = format!(

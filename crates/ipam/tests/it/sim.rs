@@ -1,7 +1,7 @@
-//! A store in memory that stops before and after each operation, and an executor that decides who goes on.
+//! An in-memory store that stops before and after each operation, and an executor that decides which task continues.
 //!
-//! Dropping a future at such a stop is a crash: before the operation it did not happen, after it nobody learned that it
-//! did. With transactions it behaves as etcd does, without them as Kubernetes does.
+//! Dropping a future at such a stop is a crash: before the operation it did not happen; after it, its outcome remains
+//! unknown. With transactions it behaves like etcd, without them like Kubernetes.
 
 use async_trait::async_trait;
 use datastore::{Backend, Batch, Error, KvList, Result, Watch, WatchOptions, Write};
@@ -19,18 +19,18 @@ use std::time::Duration;
 pub(crate) struct Sim {
     entries: Mutex<Entries>,
     has_transactions: bool,
-    /// Stops only where a test wants interleavings.
+    /// Whether operations stop; only for tests of interleavings.
     stops: bool,
-    /// The next writes fail, without or after having happened.
+    /// Faults of the next writes.
     faults: Mutex<Vec<Fault>>,
 }
 
 /// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It does not happen.
+    /// The write does not happen.
     Before,
-    /// It happens, and the answer is lost.
+    /// The write happens, but its answer is lost.
     After,
 }
 
@@ -43,7 +43,7 @@ struct Entries {
     writes: usize,
 }
 
-/// How many operations a store has seen.
+/// How many operations the store has executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) reads: usize,
@@ -76,12 +76,12 @@ impl Sim {
         Arc::new(Self { entries: Mutex::default(), has_transactions, stops, faults: Mutex::default() })
     }
 
-    /// Everything that is stored.
+    /// All stored entries.
     pub(crate) fn dump(&self) -> BTreeMap<Key, KvPair> {
         self.entries.lock().expect("no panic").items.clone()
     }
 
-    /// Writes or deletes without any stop.
+    /// Writes or deletes without stopping.
     pub(crate) fn set(&self, key: &Key, entry: Option<KvPair>) {
         let mut entries = self.entries.lock().expect("no panic");
         match entry {
@@ -90,12 +90,12 @@ impl Sim {
         }
     }
 
-    /// Lets a later write fail.
+    /// Makes a later write fail.
     pub(crate) fn fail_next(&self, fault: Fault) {
         self.faults.lock().expect("no panic").push(fault);
     }
 
-    /// Lets no write fail any more.
+    /// Cancels all pending faults.
     pub(crate) fn heal(&self) {
         self.faults.lock().expect("no panic").clear();
     }
@@ -126,7 +126,7 @@ impl Sim {
     }
 }
 
-/// Not ready once.
+/// A future that is pending once.
 struct Stop(bool);
 
 impl Stop {
@@ -142,7 +142,7 @@ impl Future for Stop {
         if std::mem::replace(&mut self.0, true) {
             return Poll::Ready(());
         }
-        // Streams of futures only look at those that ask for it.
+        // Streams of futures only poll those that were woken.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -273,12 +273,12 @@ impl ipam::Clock for SimClock {
     }
 }
 
-/// Lets one future go on until its next stop.
+/// Runs a future to its next stop.
 pub(crate) fn poll_once<T>(future: &mut BoxFuture<'_, T>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Lets one future go on until its end.
+/// Runs a future to its end.
 pub(crate) fn run<T>(mut future: BoxFuture<'_, T>) -> T {
     for _ in 0..1_000_000 {
         if let Poll::Ready(outcome) = poll_once(&mut future) {

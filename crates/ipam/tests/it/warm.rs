@@ -1,4 +1,4 @@
-//! A long-lived process: it reads nothing that did not change, and changes reach it.
+//! A long-lived process: it reads only what has changed, and notices changes.
 
 use crate::fixtures::{node, pool, pool_key, request, reservation};
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::Folder;
 
-/// Counts what goes through it.
+/// Counts the operations that pass through it.
 struct Counting {
     inner: EtcdBackend,
     reads: AtomicUsize,
@@ -102,13 +102,13 @@ async fn setting() -> Setting {
     Setting { counting, ipam: Ipam::warm(backend, "n1"), _folder: folder }
 }
 
-/// Tries until it holds, or says what did not.
+/// Retries until the condition holds; fails with `what` otherwise.
 async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     testkit::eventually_async(what, holds).await.expect(what);
 }
 
 #[tokio::test]
-async fn a_warm_assignment_is_one_write_and_nothing_else() {
+async fn a_warm_assignment_is_a_single_write() {
     let Setting { counting, ipam, _folder } = setting().await;
     let mut number = 0;
     eventually("an assignment without reads", async || {
@@ -126,10 +126,10 @@ async fn a_warm_assignment_is_one_write_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_others_change_is_noticed() {
+async fn changes_by_others_are_noticed() {
     let Setting { counting, ipam, _folder } = setting().await;
     ipam.auto_assign(&request("n1", "first", 1)).await.expect("an address");
-    // Another process takes and gives back: a block that is not what it was is read again.
+    // Another process takes and releases an address: a block that has changed is read again.
     let other = Ipam::new(Arc::clone(&counting) as Arc<dyn Backend>);
     for number in 0..3 {
         other.auto_assign(&request("n1", &format!("other{number}"), 1)).await.expect("an address");
@@ -137,7 +137,7 @@ async fn what_others_change_is_noticed() {
         other.release_by_handle(&format!("warm{number}").into()).await.expect("releasing");
         ipam.release_by_handle(&format!("other{number}").into()).await.expect("releasing");
     }
-    // Settings hold at once: they are a condition of the write.
+    // Settings apply at once: they are a condition of the write.
     let config = IpamConfig { ip_cooldown_seconds: 3600, ..ipam::default_config() };
     counting.create(&KvPair::new(Key::IpamConfig, Value::IpamConfig(config))).await.expect("settings");
     let got: Vec<_> =
@@ -147,7 +147,7 @@ async fn what_others_change_is_noticed() {
     again.handle = Some("again".into());
     assert!(ipam.assign_ip(&again).await.expect_err("it rests").is_already_exists());
 
-    // Reservations, pools and labels come by watch.
+    // Reservations, pools and labels are watched.
     let reserved = reservation("all", &["10.0.0.0/24"]);
     counting.create(&reserved).await.expect("a reservation");
     eventually("nothing is free", async || {

@@ -1,4 +1,4 @@
-//! Provisioning with the rights that Calico's operator gives, and nothing more.
+//! Provisioning with exactly the rights that Calico's operator grants.
 
 use crate::signer::Signer;
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use testkit::{ApiServer, Etcd, Folder};
 
-/// As Calico's operator has it: no list, no get.
+/// The rights from Calico's operator: no list, no get.
 const RIGHTS: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "tigera-csr-creator"},
         "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
@@ -46,7 +46,7 @@ fn variables(api: &ApiServer, folder: &Path) -> Variables {
     ])
 }
 
-/// A pod that provisions itself.
+/// Starts the provisioning of a pod.
 fn start(variables: Variables) -> JoinHandle<Result<()>> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -80,7 +80,7 @@ fn keys_are_certified_with_the_rights_of_calicos_operator() -> Result<()> {
     for (kind, head) in
         [("", "-----BEGIN RSA PRIVATE KEY-----"), ("ECDSAWithCurve384", "-----BEGIN PRIVATE KEY-----")]
     {
-        // The second round finds the request of the first one: a pod that was started again.
+        // The second round finds the request of the first one, like a pod that was restarted.
         let folder = Folder::new("key-cert")?;
         let known = api.kubectl(&["get", "csr", NAME, "-o", "jsonpath={.metadata.uid}"])?.stdout;
         let pod = start(variables(&api, folder.path()).with([("KEY_ALGORITHM", kind)]));
@@ -112,7 +112,7 @@ fn keys_are_certified_with_the_rights_of_calicos_operator() -> Result<()> {
         assert!(read("tls.key")?.starts_with(head), "{kind}");
         let mode = std::fs::metadata(folder.path().join("tls.key"))?.permissions().mode() & 0o7777;
         assert_eq!(mode, 0o600);
-        // A server takes the two for a pair.
+        // A server accepts the two as a pair.
         let chain =
             CertificateDer::pem_file_iter(folder.path().join("tls.crt"))?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(folder.path().join("tls.key"))?;
@@ -122,7 +122,7 @@ fn keys_are_certified_with_the_rights_of_calicos_operator() -> Result<()> {
 }
 
 #[test]
-fn refusals_are_heard_at_once_and_the_wrong_certificate_is_not_taken() -> Result<()> {
+fn denials_end_the_wait_and_a_wrong_certificate_is_refused() -> Result<()> {
     let (_etcd, api) = world()?;
     let signer = Signer::new(&api)?;
     let folder = Folder::new("key-cert-refused")?;
@@ -142,7 +142,7 @@ fn refusals_are_heard_at_once_and_the_wrong_certificate_is_not_taken() -> Result
     let pod =
         start(variables(&api, folder.path()).with([("SECRET_NAME", "late"), ("TIMEOUT_DURATION", "3s")]));
     let error = end(pod).expect_err("nobody approves").to_string();
-    assert!(error.contains("TIMEOUT_DURATION") && error.contains("nobody has approved it"), "{error}");
+    assert!(error.contains("TIMEOUT_DURATION") && error.contains("it has not been approved"), "{error}");
 
     api.kubectl(&["delete", "clusterrolebinding", "nobody:csr-creator"])?;
     let pod =
@@ -154,7 +154,7 @@ fn refusals_are_heard_at_once_and_the_wrong_certificate_is_not_taken() -> Result
 }
 
 #[test]
-fn a_request_that_somebody_deletes_is_made_again_and_a_restarted_server_is_waited_for() -> Result<()> {
+fn a_deleted_request_is_repeated_and_a_server_restart_is_survived() -> Result<()> {
     let (_etcd, mut api) = world()?;
     let folder = Folder::new("key-cert-again")?;
     let pod = start(variables(&api, folder.path()));

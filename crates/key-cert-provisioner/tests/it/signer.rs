@@ -1,4 +1,4 @@
-//! Who approves and signs, with an administrator's rights.
+//! Approves and signs requests, with an administrator's rights.
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams
 use serde_json::{Value, json};
 use testkit::ApiServer;
 
-/// An authority, and the API server on which it looks for requests.
+/// An authority, and the API server whose requests it signs.
 pub(crate) struct Signer<'a> {
     pub(crate) api: &'a ApiServer,
     issuer: Issuer<'static, KeyPair>,
@@ -20,7 +20,7 @@ impl<'a> Signer<'a> {
         Ok(Self { api, issuer: Issuer::new(parameters, KeyPair::generate()?) })
     }
 
-    /// The request of this name, as soon as it is there.
+    /// The request of this name, as soon as it exists.
     pub(crate) fn request(&self, name: &str) -> Result<Value> {
         testkit::eventually("the request", || {
             let output = self.api.kubectl(&["get", "csr", name, "-o", "json"])?;
@@ -37,7 +37,7 @@ impl<'a> Signer<'a> {
         self.must(&["certificate", "deny", name])
     }
 
-    /// Signs what is asked for, which has to be signed by its key.
+    /// Signs a request after verifying that its key signed it.
     pub(crate) fn sign(&self, request: &Value) -> Result<String> {
         let pem = BASE64_STANDARD.decode(request["spec"]["request"].as_str().context("a request")?)?;
         let parameters = CertificateSigningRequestParams::from_pem(std::str::from_utf8(&pem)?)?;
@@ -46,7 +46,7 @@ impl<'a> Signer<'a> {
         Ok(certificate)
     }
 
-    /// Signs a key of its own instead.
+    /// Signs a different key instead.
     pub(crate) fn sign_another(&self, request: &Value) -> Result<()> {
         let certificate =
             CertificateParams::new(Vec::new())?.signed_by(&KeyPair::generate()?, &self.issuer)?.pem();

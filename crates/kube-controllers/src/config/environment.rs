@@ -1,6 +1,6 @@
-//! The variables of the environment that the controllers know, one row each in [`Values`].
+//! The environment variables of the controllers, one row each in [`Values`].
 //!
-//! A variable that is set counts, even when it is set to nothing: most have no empty value, and that is then said.
+//! A variable that is set counts, even if it is empty: for most, an empty value is a mistake and reported as such.
 
 use super::LogLevel;
 use daemon::Environment;
@@ -9,11 +9,11 @@ use settings::kinds::{Optional, go_bool, go_duration};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The names.
+/// The names of the variables.
 pub(crate) mod names {
-    /// The least severe message that is logged.
+    /// The least severe level that is logged.
     pub(crate) const LOG_LEVEL: &str = "LOG_LEVEL";
-    /// How often everything is compared again.
+    /// How often everything is compared.
     pub(crate) const RECONCILER_PERIOD: &str = "RECONCILER_PERIOD";
     /// Which controllers run.
     pub(crate) const ENABLED_CONTROLLERS: &str = "ENABLED_CONTROLLERS";
@@ -23,15 +23,15 @@ pub(crate) mod names {
     pub(crate) const HEALTH_ENABLED: &str = "HEALTH_ENABLED";
     /// Whether labels are copied.
     pub(crate) const SYNC_NODE_LABELS: &str = "SYNC_NODE_LABELS";
-    /// Whether host endpoints are made.
+    /// Whether host endpoints are created.
     pub(crate) const AUTO_HOST_ENDPOINTS: &str = "AUTO_HOST_ENDPOINTS";
-    /// Workers for pods.
+    /// The number of workers for pods.
     pub(crate) const WORKLOAD_ENDPOINT_WORKERS: &str = "WORKLOAD_ENDPOINT_WORKERS";
-    /// Workers for namespaces and service accounts.
+    /// The number of workers for namespaces and service accounts.
     pub(crate) const PROFILE_WORKERS: &str = "PROFILE_WORKERS";
-    /// Workers for policies.
+    /// The number of workers for policies.
     pub(crate) const POLICY_WORKERS: &str = "POLICY_WORKERS";
-    /// Accepted; the node controller never had more than one.
+    /// Accepted without effect; the node controller never had more than one worker.
     pub(crate) const NODE_WORKERS: &str = "NODE_WORKERS";
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum ControllerName {
 }
 
 settings::settings! {
-    /// What the environment says. `None` is for variables that are not set.
+    /// The values of the variables; `None` for those that are not set.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Values, VARIABLES {
         /// Whether every node gets a host endpoint: `enabled` or `disabled`.
@@ -63,42 +63,42 @@ settings::settings! {
         compaction_period: Option<Duration> = Optional(go_duration), names::COMPACTION_PERIOD, "10m",
             "etcdV3CompactionPeriod";
         /// Which controllers run: `node`, `policy`, `namespace` (or `profile`), `serviceaccount`, `workloadendpoint`,
-        /// `loadbalancer`, separated by commas; or `flannelmigration` alone. Unless set: those that the resource has.
+        /// `loadbalancer`, separated by commas; or `flannelmigration` alone. If unset, those in the resource.
         enabled: Option<Enabled> = Optional(enabled), names::ENABLED_CONTROLLERS, "", "controllers";
-        /// Whether the status file is kept.
+        /// Whether the status file is maintained.
         health_enabled: Option<bool> = Optional(go_bool), names::HEALTH_ENABLED, "true", "healthChecks";
-        /// The least severe message that is logged: `trace`, `debug`, `info`, `warning`, `error`, `fatal` or `panic`.
+        /// The least severe level that is logged: `trace`, `debug`, `info`, `warning`, `error`, `fatal` or `panic`.
         log_level: Option<LogLevel> = Optional(log_level), names::LOG_LEVEL, "info", "logSeverityScreen";
         /// Accepted for compatibility: the node controller never had more than one worker.
         node_workers: Option<usize> = Optional(workers), names::NODE_WORKERS, "1";
-        /// Workers of the policy controller, with eight requests each.
+        /// The number of workers of the policy controller, with eight concurrent requests each.
         policy_workers: Option<usize> = Optional(workers), names::POLICY_WORKERS, "1";
-        /// Workers of the namespace and service account controllers, with eight requests each.
+        /// The number of workers of the namespace and service account controllers, with eight concurrent requests each.
         profile_workers: Option<usize> = Optional(workers), names::PROFILE_WORKERS, "1";
-        /// How often a controller that copies compares everything; `0` for only at the start.
+        /// How often a controller that copies objects compares everything; `0` for only once at the start.
         reconciler_period: Option<Duration> = Optional(go_duration), names::RECONCILER_PERIOD, "5m",
             "controllers.NAME.reconcilerPeriod";
-        /// Whether labels of Kubernetes' nodes are copied (with etcd).
+        /// Whether labels of Kubernetes' nodes are copied (etcd datastore only).
         sync_node_labels: Option<bool> = Optional(go_bool), names::SYNC_NODE_LABELS, "true",
             "controllers.node.syncLabels";
-        /// Workers of the workload endpoint controller, with eight requests each.
+        /// The number of workers of the workload endpoint controller, with eight concurrent requests each.
         workload_endpoint_workers: Option<usize> = Optional(workers), names::WORKLOAD_ENDPOINT_WORKERS, "1";
     }
 }
 
-/// What the environment says, and the texts that it says it with.
+/// The environment's settings, both as text and parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EnvironmentSettings {
-    /// The variables that are set, as they are; those of the status come from here.
+    /// The texts of the variables that are set, for the status.
     pub texts: BTreeMap<&'static str, String>,
-    /// What they mean.
+    /// The parsed values.
     pub values: Values,
 }
 
-/// The controllers that the variable names.
+/// The controllers that the variable enables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Enabled {
-    /// These.
+    /// These controllers.
     Controllers(Vec<ControllerName>),
     /// The migration from flannel, which runs alone.
     FlannelMigration,
@@ -108,7 +108,7 @@ impl EnvironmentSettings {
     /// Reads the variables.
     ///
     /// # Errors
-    /// All that is wrong with any of them.
+    /// When variables have unusable values; the error lists all of them.
     pub(crate) fn read(environment: &dyn Environment) -> Result<Self, Mistakes> {
         let find = |name: &str| settings::utf8(environment.variable(name));
         let (values, reading) = Values::read_from(find);
@@ -167,7 +167,7 @@ fn enabled(text: &str) -> Result<Enabled, String> {
     let known = "node, policy, namespace, serviceaccount, workloadendpoint, loadbalancer, flannelmigration";
     match unknown.is_empty() {
         true => Ok(Enabled::Controllers(enabled)),
-        false => Err(format!("{} (there are {known})", unknown.join(", "))),
+        false => Err(format!("{} (known controllers: {known})", unknown.join(", "))),
     }
 }
 
@@ -177,7 +177,7 @@ pub(super) mod tests {
     use daemon::Variables;
 
     #[test]
-    fn nothing_is_set() {
+    fn unset_variables_have_no_values() {
         let settings = EnvironmentSettings::read(&Variables::default()).expect("nothing can be wrong");
         assert_eq!(
             (settings.enabled.clone(), settings.log_level, settings.profile_workers),
@@ -186,7 +186,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_variable_is_understood() {
+    fn every_variable_is_parsed() {
         let variables = Variables::new([
             (names::LOG_LEVEL, "WARN"),
             (names::ENABLED_CONTROLLERS, "profile,node, policy"),
@@ -215,7 +215,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told() {
+    fn every_mistake_is_reported() {
         let variables = Variables::new([
             (names::LOG_LEVEL, "loud"),
             (names::ENABLED_CONTROLLERS, "node,bot"),

@@ -1,4 +1,4 @@
-//! Environment and resource into what runs, and into the status that says so.
+//! Merges the environment and the resource into the running configuration and the status that shows it.
 
 use super::environment::{ControllerName, Enabled, EnvironmentSettings, names};
 use super::{
@@ -13,16 +13,16 @@ use api::{
 };
 use std::time::Duration;
 
-/// How often everything is compared when nothing is said.
+/// How often everything is compared by default.
 const DEFAULT_RECONCILER_PERIOD: Duration = Duration::from_secs(5 * 60);
 
-/// How often etcd is compacted when nothing is said.
+/// How often etcd is compacted by default.
 const DEFAULT_COMPACTION_PERIOD: Duration = Duration::from_secs(10 * 60);
 
-/// After how long an address counts as leaked in the resource that is made when there is none.
+/// The leak grace period in the resource that is created if none exists.
 const DEFAULT_LEAK_GRACE_PERIOD: Duration = Duration::from_secs(15 * 60);
 
-/// The resource that is made when there is none: every controller, with its defaults written out.
+/// The resource that is created if none exists: every controller, with its defaults written out.
 #[must_use]
 pub(crate) fn default_spec() -> KubeControllersConfigurationSpec {
     let period = || Some(Text::from_std(DEFAULT_RECONCILER_PERIOD));
@@ -72,8 +72,8 @@ pub(crate) fn default_spec() -> KubeControllersConfigurationSpec {
     }
 }
 
-/// Merges both sources. `kubernetes` says that Calico's data are in the Kubernetes API, where nodes and their labels are
-/// Kubernetes' own.
+/// Merges both sources. `kubernetes` means that Calico's data are in the Kubernetes API, where nodes and their labels
+/// are Kubernetes' own.
 #[must_use]
 pub(crate) fn merge(
     environment: &EnvironmentSettings,
@@ -95,7 +95,7 @@ pub(crate) fn merge(
     let log_level = environment.log_level.unwrap_or_else(|| {
         let text = spec.log_severity_screen.as_str();
         LogLevel::from_name(text).unwrap_or_else(|| {
-            tracing::warn!(logSeverityScreen = text, "no such level of logging; using Info");
+            tracing::warn!(logSeverityScreen = text, "unknown log level; using Info");
             LogLevel::Info
         })
     });
@@ -140,7 +140,8 @@ fn controllers(
     let forced = environment.reconciler_period;
     let mut controllers = Controllers::default();
 
-    // The four that copy: the resource's period counts where it has the controller, the variable's everywhere.
+    // For the four copying controllers, the resource's period applies if the resource has the controller, and the
+    // variable's always does.
     macro_rules! copying {
         ($name:ident, $field:ident, $type:ident, $workers:ident) => {
             if is_enabled(ControllerName::$name, given.$field.is_some()) {
@@ -243,8 +244,8 @@ fn node(
     }
 }
 
-/// The period of a controller that copies, and what the status says of it. Without a word from anywhere there is no
-/// period: everything is compared at the start, and then followed.
+/// The period of a copying controller, and its value in the status. If neither source sets one there is no period:
+/// everything is compared at the start, and then followed.
 fn period(given: Option<&Option<Text>>, forced: Option<Duration>) -> (Duration, Option<Text>) {
     match (forced, given) {
         (Some(forced), _) => (forced, Some(Text::from_std(forced))),
@@ -263,8 +264,8 @@ fn used(
     }
 }
 
-/// A duration of the resource. One that cannot be read was refused when it was written; if it is there all the same, the
-/// default holds.
+/// Parses a duration of the resource. Invalid ones are rejected on writing; if there is one nevertheless, the default
+/// applies.
 fn parsed(text: Option<&Text>) -> Option<Duration> {
     text?.parse().ok()
 }
@@ -301,7 +302,8 @@ mod tests {
         assert!(config.health_enabled && config.controllers.policy_name_migrator);
         assert_eq!(config.compaction_period, DEFAULT_COMPACTION_PERIOD);
         assert_eq!(config.metrics_port, None);
-        // The status says the same, except for what only the environment can say, and the node's period, which has no use.
+        // The status equals the default, except for settings that only the environment has, and the node's period,
+        // which is not used.
         let mut expected = default_spec();
         if let Some(node) = &mut expected.controllers.node {
             node.reconciler_period = None;
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_beat_the_resource() {
+    fn variables_override_the_resource() {
         let environment = environment(&[
             (names::LOG_LEVEL, "warning"),
             (names::ENABLED_CONTROLLERS, "node,namespace"),
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_word_on_kubernetes() {
+    fn defaults_differ_on_kubernetes() {
         let environment = environment(&[(names::SYNC_NODE_LABELS, "true")]);
         let (config, status) = merge(&environment, &default_spec(), true);
         let node = config.controllers.node.expect("a node controller");
@@ -370,7 +372,7 @@ mod tests {
         let node = config.controllers.node.expect("a node controller");
         assert!(node.host_endpoints.auto_create && !node.host_endpoints.create_default);
         assert_eq!(node.leak_grace_period, None);
-        // A controller that only the variable names is compared at the start alone.
+        // A controller that only the variable names compares everything only at the start.
         let environment = environment(&[(names::ENABLED_CONTROLLERS, "policy")]);
         let (config, _) = merge(&environment, &spec, false);
         assert_eq!(

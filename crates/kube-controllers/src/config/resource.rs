@@ -1,4 +1,4 @@
-//! The resource, followed, made if it is not there, and its status kept true.
+//! Follows the resource, creates it if it does not exist, and keeps its status up to date.
 
 use super::RunConfig;
 use super::environment::EnvironmentSettings;
@@ -10,10 +10,10 @@ use follow::{Held, Snapshot};
 use model::{ListOptions, Value};
 use tokio::sync::watch;
 
-/// The only name that counts.
+/// The only name that is read.
 const NAME: &str = api::words::GLOBAL_NAME;
 
-/// The resource as it is in the store.
+/// The state of the resource in the store.
 #[derive(Clone, Debug)]
 enum Found {
     Settings(Box<KubeControllersConfiguration>),
@@ -34,7 +34,7 @@ impl Found {
     }
 }
 
-/// Follows the resource and publishes what it means together with the environment. Ends when asked to.
+/// Follows the resource and publishes the configuration that it and the environment result in. Ends at the shutdown.
 pub(crate) async fn follow(
     client: Client,
     environment: EnvironmentSettings,
@@ -53,7 +53,7 @@ pub(crate) async fn follow(
     let work = async {
         let mut backoff = Backoff::SERVER;
         loop {
-            // A watch that is broken or refused changes nothing about what was read.
+            // A broken or forbidden watch does not change what was read.
             let taken = match snapshot.last_known() {
                 Some(found) => follower.take(found).await,
                 None => Ok(()),
@@ -66,7 +66,7 @@ pub(crate) async fn follow(
                 Err(error) => {
                     let pause = backoff.pause();
                     tracing::warn!(%error, retry_in = ?pause, "cannot write KubeControllersConfiguration default");
-                    // Whichever comes first.
+                    // Whichever happens first.
                     let _ = tokio::time::timeout(pause, snapshot.changed()).await;
                 }
             }
@@ -83,7 +83,7 @@ struct Follower {
     environment: EnvironmentSettings,
     kubernetes: bool,
     config: watch::Sender<Option<RunConfig>>,
-    /// Whether the refusal of the status was reported.
+    /// Whether a forbidden write of the status was reported.
     is_status_refused: bool,
 }
 
@@ -92,8 +92,8 @@ impl Follower {
         match found {
             Found::Settings(found) => self.accept(*found).await,
             Found::Unreadable { key, reason } => {
-                // What runs goes on: the last settings that could be read.
-                tracing::error!(key, reason, "settings that cannot be read");
+                // The controllers keep running with the last valid settings.
+                tracing::error!(key, reason, "the settings cannot be read");
                 Ok(())
             }
             Found::Nothing => {
@@ -108,7 +108,7 @@ impl Follower {
         }
     }
 
-    /// Publishes what the resource means, and keeps its status true.
+    /// Publishes the configuration, and keeps the resource's status up to date.
     async fn accept(&mut self, mut found: KubeControllersConfiguration) -> client::Result<()> {
         let (config, status) = merge(&self.environment, &found.spec, self.kubernetes);
         self.config.send_if_modified(|current| {
@@ -120,9 +120,9 @@ impl Follower {
             found.status = status;
             let configurations = self.client.resource::<KubeControllersConfigurationSpec>();
             match configurations.update_status(found).await {
-                // Another client wrote at the same time: the watch brings that, and the status is written then.
+                // Another client wrote at the same time: the watch reports that, and the status is written then.
                 Err(error) if error.is_conflict() => {}
-                // Roles of releases before 3.32 do not allow it. What runs does not depend on it.
+                // Roles of releases before 3.32 forbid this. The controllers do not depend on it.
                 Err(client::Error::Unauthorized { reason }) => {
                     if !std::mem::replace(&mut self.is_status_refused, true) {
                         tracing::warn!(

@@ -1,4 +1,4 @@
-//! What should be there against what is there.
+//! Compares the desired with the actual copy.
 
 use api::schema::{apply_defaults, for_kind, property};
 use api::{Object, Spec};
@@ -6,15 +6,15 @@ use api::{Object, Spec};
 /// What to do about one copy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step<S: Spec> {
-    /// It is as it should be.
+    /// The copy is correct.
     Nothing,
-    /// It is missing.
+    /// The copy is missing.
     Create(Object<S>),
-    /// It is wrong: this is what it should be, under its own identity and revision.
+    /// The copy is wrong: store this under its own identity and revision.
     Update(Object<S>),
-    /// It should not be there.
+    /// The copy should not exist.
     Delete {
-        /// The version that was seen.
+        /// The revision that was read.
         revision: String,
     },
 }
@@ -27,23 +27,23 @@ pub(crate) fn decide<S: Spec>(desired: Option<Object<S>>, actual: Option<Object<
         (Some(desired), None) => Step::Create(desired),
         (None, Some(actual)) => Step::Delete { revision: actual.metadata.resource_version },
         (Some(desired), Some(actual)) if is_same(&desired, &actual) => Step::Nothing,
-        // Labels and annotations that others put on the copy stay.
+        // Labels and annotations that others added to the copy are kept.
         (Some(desired), Some(actual)) => Step::Update(Object { spec: complete(desired).spec, ..actual }),
     }
 }
 
-/// Whether a stored object says what it should.
+/// Whether a stored object has the desired contents.
 #[must_use]
 pub(crate) fn is_same<S: Spec>(desired: &Object<S>, actual: &Object<S>) -> bool {
     desired.spec == actual.spec || complete(desired.clone()).spec == actual.spec
 }
 
-/// The object with everything filled in that is filled in before it is stored.
+/// Fills in the defaults that are filled in before an object is stored.
 #[must_use]
 pub(crate) fn complete<S: Spec>(mut object: Object<S>) -> Object<S> {
     object.set_defaults();
     let Some(schema) = property(for_kind(S::KIND), "spec") else { return object };
-    // What came from a spec goes back into one.
+    // A value that came from a spec can always be read back as one.
     if let Ok(mut value) = serde_json::to_value(&object.spec) {
         apply_defaults(schema, &mut value);
         if let Ok(spec) = serde_json::from_value(value) {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_is_no_difference() {
+    fn filled_in_defaults_are_not_a_difference() {
         let desired = Object::new("n", "knp.default.p", NetworkPolicySpec::default());
         let stored = complete(desired.clone());
         assert_ne!(desired.spec, stored.spec, "a policy has defaults");

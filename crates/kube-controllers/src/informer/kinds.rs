@@ -1,5 +1,5 @@
-//! The kinds that several controllers share, with the fields that they read. A kind that one controller alone needs is
-//! declared beside that controller.
+//! The kinds that several controllers share, with the fields that they read. A kind that only one controller needs is
+//! declared there.
 
 use super::{Labels, ObjectKey, Slim, Strings, Taken};
 use kube_access::cluster::Collection;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The metadata that is decoded of most kinds.
+/// The metadata that is decoded for most kinds.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireMeta {
@@ -15,7 +15,7 @@ pub(crate) struct WireMeta {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The identity over the object's life.
+    /// The uid of the object.
     pub uid: String,
     /// The revision.
     #[serde(rename = "resourceVersion")]
@@ -32,46 +32,47 @@ impl WireMeta {
     }
 }
 
-/// Kubernetes writes `null` for some empty fields.
+/// Reads null as the default: Kubernetes writes `null` for some empty fields.
 ///
 /// # Errors
-/// When the value is neither null nor what it should be.
+/// When the value is neither null nor valid.
 pub(crate) fn null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A pod: where it is, which addresses it has, and what policy sees of it. There are very many of these.
+/// A pod: its node, its addresses, and the fields that policy uses. There may be very many of these.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pod {
-    /// The node; empty while it waits for one.
+    /// The node; empty before the pod is scheduled.
     pub node: Arc<str>,
     /// `Pending`, `Running`, `Succeeded`, `Failed`.
     pub phase: Arc<str>,
-    /// A word for why it is in that phase, such as `Evicted`.
+    /// The reason for that phase in one word, such as `Evicted`.
     pub reason: Arc<str>,
     /// The service account.
     pub service_account: Arc<str>,
-    /// Labels; none unless [`Informers::want_pod_labels`](super::Informers::want_pod_labels) was called.
+    /// The labels; empty unless [`Informers::want_pod_labels`](super::Informers::want_pod_labels) was called.
     pub labels: Labels,
-    /// Its addresses with commas between: those that kubelet reports (`status.podIPs`, else `status.podIP`), else those in the
-    /// annotations `cni.projectcalico.org/podIPs`, `cni.projectcalico.org/podIP`, `vpc.amazonaws.com/pod-ips`.
+    /// The addresses, separated by commas: those that the kubelet reports (`status.podIPs`, else `status.podIP`), else
+    /// those in the annotations `cni.projectcalico.org/podIPs`, `cni.projectcalico.org/podIP`,
+    /// `vpc.amazonaws.com/pod-ips`.
     pub addresses: Box<str>,
-    /// Whether it has the network of its node.
+    /// Whether it uses the network of its node.
     pub host_network: bool,
-    /// Whether deletion was asked for.
+    /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Whether kubelet reports `status.podIP`.
+    /// Whether the kubelet reports `status.podIP`.
     pub has_address: bool,
-    /// Whether kubelet reports both `status.podIP` and `status.podIPs`.
+    /// Whether the kubelet reports both `status.podIP` and `status.podIPs`.
     pub has_reported: bool,
-    /// Whether `cni.projectcalico.org/podIP` or `vpc.amazonaws.com/pod-ips` is there and empty: the CNI plugin does that
-    /// when it takes the network away.
+    /// Whether `cni.projectcalico.org/podIP` or `vpc.amazonaws.com/pod-ips` exists and is empty: the CNI plugin empties
+    /// them when it removes the pod's network.
     pub is_emptied: bool,
 }
 
-/// What is decoded of a pod.
+/// The fields of a pod that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WirePod {
@@ -135,10 +136,10 @@ struct WireAddress {
 }
 
 impl WirePodStatus {
-    /// The addresses with commas between, from the best source there is.
+    /// The addresses, separated by commas, from the best available source.
     fn addresses(&self, annotations: &WireAnnotations) -> String {
         if !self.addresses.is_empty() {
-            // An entry without an address is one that cannot be read, not one that is not there.
+            // An entry without an address counts as unreadable, not as missing.
             let text = |entry: &WireAddress| if entry.ip.is_empty() { "?" } else { &entry.ip }.to_owned();
             return self.addresses.iter().map(text).collect::<Vec<_>>().join(",");
         }
@@ -180,28 +181,28 @@ impl Slim for Pod {
     }
 }
 
-/// A node: that it is there, and its labels.
+/// A node: that it exists, and its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     /// Labels.
     pub labels: Labels,
 }
 
-/// A namespace: that it is there, and its labels.
+/// A namespace: that it exists, and its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Namespace {
     /// Labels.
     pub labels: Labels,
 }
 
-/// A service account: that it is there, and its labels.
+/// A service account: that it exists, and its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceAccount {
     /// Labels.
     pub labels: Labels,
 }
 
-/// What is decoded of kinds whose metadata is all that matters.
+/// The decoded fields of kinds of which only the metadata matters.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WireLabelled {
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_what_is_used_and_nothing_else() {
+    fn only_used_fields_of_a_pod_are_kept() {
         let pod = json!({
             "metadata": {
                 "namespace": "shop", "name": "web-1", "resourceVersion": "7",

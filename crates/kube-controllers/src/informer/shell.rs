@@ -1,4 +1,4 @@
-//! One kind, followed: the machine of crate `follow` over the Kubernetes API, with objects cut down on the way.
+//! Follows one kind: the state machine of crate `follow` over the Kubernetes API, with objects reduced on arrival.
 
 use super::store::{Change, Store};
 use super::strings::Strings;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How often a kind that the cluster lacks is looked for again.
+/// How often to look again for a kind that the cluster lacks.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
 type Subscriber<T> = Box<dyn Fn(&Change<T>) + Send + Sync>;
@@ -28,30 +28,30 @@ pub struct Informer<T> {
 
 struct Inner<T> {
     store: RwLock<Store<T>>,
-    /// Held while a change is stored and announced, so that a new subscriber misses nothing and hears nothing twice.
+    /// Held while a change is stored and announced, so that a new subscriber gets every object exactly once.
     subscribers: Mutex<Vec<Subscriber<T>>>,
     synced: watch::Sender<bool>,
     is_served: watch::Sender<bool>,
     troubles: Mutex<Troubles>,
 }
 
-/// What fails at present. A list that works says nothing about the watch.
+/// The present failures. A working list says nothing about the watch.
 #[derive(Clone, Debug, Default)]
 struct Troubles {
     list: Option<Trouble>,
     watch: Option<Trouble>,
 }
 
-/// What keeps an informer from following its kind.
+/// Why an informer cannot follow its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What failed, in words.
+    /// The error message.
     pub message: String,
     /// Whether a permission is missing.
     pub is_refused: bool,
 }
 
-/// The two things that an informer does.
+/// The two operations of an informer.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     List,
@@ -80,7 +80,7 @@ impl<T: Slim> fmt::Debug for Informer<T> {
 }
 
 impl<T: Slim> Informer<T> {
-    /// An informer that knows nothing and follows nothing yet. Controllers take theirs from
+    /// Creates an informer that is empty and follows nothing yet. Controllers get theirs from
     /// [`Informers::of`](super::Informers::of).
     #[must_use]
     pub fn new() -> Self {
@@ -94,7 +94,7 @@ impl<T: Slim> Informer<T> {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Calls `subscriber` for every change from now on, and now for everything that is known. It must not wait.
+    /// Calls `subscriber` now for every known object, and from now on for every change. It must not block.
     pub fn subscribe(&self, subscriber: impl Fn(&Change<T>) + Send + Sync + 'static) {
         let mut subscribers = self.inner.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, object) in self.snapshot() {
@@ -103,20 +103,20 @@ impl<T: Slim> Informer<T> {
         subscribers.push(Box::new(subscriber));
     }
 
-    /// An object, as last seen.
+    /// Returns an object as last seen.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.inner.store.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Everything that is known, in no order.
+    /// Returns all known objects in no particular order.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(ObjectKey, Arc<T>)> {
         let store = self.inner.store.read().unwrap_or_else(PoisonError::into_inner);
         store.iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
     }
 
-    /// How many objects are known.
+    /// The number of known objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.store.read().unwrap_or_else(PoisonError::into_inner).len()
@@ -134,26 +134,26 @@ impl<T: Slim> Informer<T> {
         *self.inner.synced.borrow()
     }
 
-    /// Whether the cluster has the kind and lets us read it; only of interest where it is [`Slim::OPTIONAL`].
+    /// Whether the cluster has the kind and lets us read it; only relevant for [`Slim::OPTIONAL`] kinds.
     #[must_use]
     pub fn is_served(&self) -> bool {
         *self.inner.is_served.borrow()
     }
 
-    /// Waits until a whole list has been read, or an optional kind turned out to be absent or refused.
+    /// Waits until a whole list has been read, or an optional kind turns out to be missing or forbidden.
     pub async fn synced(&self) {
-        // The sender lives in `self`.
+        // The sender is in `self`, so it cannot be dropped here.
         let _ = self.inner.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// What keeps the informer from following its kind.
+    /// Why the informer cannot follow its kind; `None` if it can.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
         let troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.list.clone().or_else(|| troubles.watch.clone())
     }
 
-    /// Follows the kind until the end is asked for.
+    /// Follows the kind until the shutdown.
     async fn run(&self, cluster: Cluster, shutdown: Shutdown, strings: Strings) {
         let options = CacheOptions {
             optional: T::OPTIONAL,
@@ -188,13 +188,13 @@ impl<T: Slim> Informer<T> {
         }
     }
 
-    /// Keeps the record of what fails, and of whether the kind is there.
+    /// Records failures, and whether the kind exists.
     fn note(&self, event: &Event<FollowedPage<Taken<T>>, ClusterEvent<Taken<T>>>) {
         match event {
             Event::ListFailed(failure) => {
                 match failure.class {
                     FailureClass::DoesNotExist if T::OPTIONAL => return self.absent(),
-                    // What was read before stays, but is not relied on.
+                    // The objects read before are kept, but no longer relied on.
                     FailureClass::Refused if T::OPTIONAL => drop(self.inner.is_served.send_replace(false)),
                     _ => {}
                 }
@@ -212,7 +212,7 @@ impl<T: Slim> Informer<T> {
         }
     }
 
-    /// The whole list was read, or an optional kind is not waited for.
+    /// Called when the whole list was read, or an optional kind is not waited for.
     fn in_sync(&self) {
         if !self.inner.synced.send_replace(true) {
             tracing::info!(kind = T::COLLECTION.plural, objects = self.len(), "followed");
@@ -244,7 +244,7 @@ impl<T: Slim> Informer<T> {
         let is_refused = failure.class == FailureClass::Refused;
         let trouble = Trouble { message: failure.message.clone(), is_refused };
         let mut troubles = self.inner.troubles.lock().unwrap_or_else(PoisonError::into_inner);
-        // A permission that is missing stays missing: once is enough.
+        // A missing permission stays missing: it is reported once.
         if troubles.of(step).as_ref() != Some(&trouble) {
             tracing::warn!(error = trouble.message, "cannot follow the Kubernetes API");
             *troubles.of(step) = Some(trouble);
@@ -252,7 +252,7 @@ impl<T: Slim> Informer<T> {
     }
 }
 
-/// Objects are stored, and subscribers called, while the answer is taken in.
+/// Objects are stored, and subscribers called, while the answer is being read.
 impl<T: Slim> Contents for Informer<T> {
     type Part = FollowedPage<Taken<T>>;
     type Change = ClusterEvent<Taken<T>>;
@@ -297,7 +297,7 @@ impl<T: Slim> Default for Informer<T> {
     }
 }
 
-/// An informer of some kind, for those who only start it and ask how it is.
+/// An informer of any kind, for starting it and checking its state.
 pub(super) trait AnyInformer {
     fn start(&self, cluster: Cluster, shutdown: Shutdown, pod_labels: bool) -> JoinHandle<()>;
     fn trouble(&self) -> Option<Trouble>;

@@ -1,17 +1,17 @@
-//! What an informer knows, and what each answer of the API changes about it. No requests, no waiting.
+//! The objects of an informer, and how each answer of the API changes them. Does no requests and never waits.
 
 use super::{ObjectKey, Taken};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What happened to one object. At least one of `old` and `new` is there.
+/// A change of one object. At least one of `old` and `new` is set.
 #[derive(Debug, PartialEq)]
 pub struct Change<T> {
-    /// Which object.
+    /// The key of the object.
     pub key: ObjectKey,
-    /// What it was.
+    /// Its previous state.
     pub old: Option<Arc<T>>,
-    /// What it is.
+    /// Its new state.
     pub new: Option<Arc<T>>,
 }
 
@@ -19,7 +19,7 @@ pub struct Change<T> {
 #[derive(Debug)]
 pub(super) struct Store<T> {
     objects: HashMap<ObjectKey, Arc<T>>,
-    /// While a list is being read: the keys that it had so far.
+    /// While a list is being read: the keys that it has had so far.
     listing: Option<HashSet<ObjectKey>>,
 }
 
@@ -42,14 +42,14 @@ impl<T: PartialEq> Store<T> {
         self.objects.len()
     }
 
-    /// A list begins. One that was broken off before is forgotten: nothing is gone because of it. Where nothing is known,
-    /// nothing can be gone, and no notes are taken.
+    /// Begins a list and forgets an unfinished one, which does not prove that anything is gone. If the store is empty,
+    /// nothing can be gone, so no keys are recorded.
     pub(super) fn begin_list(&mut self) {
         let known = self.objects.len();
         self.listing = (known > 0).then(|| HashSet::with_capacity(known));
     }
 
-    /// A list is complete: what it did not have is gone.
+    /// Completes a list: objects that it did not have are gone.
     pub(super) fn end_list(&mut self) -> Vec<Change<T>> {
         let Some(listed) = self.listing.take() else { return Vec::new() };
         let gone: Vec<ObjectKey> =
@@ -57,13 +57,13 @@ impl<T: PartialEq> Store<T> {
         gone.into_iter().filter_map(|key| self.remove(&key)).collect()
     }
 
-    /// Everything is gone.
+    /// Removes all objects.
     pub(super) fn clear(&mut self) -> Vec<Change<T>> {
         self.listing = Some(HashSet::new());
         self.end_list()
     }
 
-    /// An object is there. Nothing when it is as it was.
+    /// Adds or updates an object. Returns `None` if it has not changed.
     pub(super) fn put(&mut self, taken: Taken<T>) -> Option<Change<T>> {
         let Taken { key, object, .. } = taken;
         let old = self.objects.get(&key).cloned();
@@ -83,7 +83,7 @@ impl<T: PartialEq> Store<T> {
         Some(Change { key, old, new: Some(new) })
     }
 
-    /// An object is gone. Nothing when it was not known.
+    /// Removes an object. Returns `None` if it was not known.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Change<T>> {
         let (key, old) = self.objects.remove_entry(key)?;
         Some(Change { key, old: Some(old), new: None })
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_told() {
+    fn only_changes_are_reported() {
         let mut store = Store::default();
         assert_eq!(told(store.put(taken("a", 1))), Some(("ns/a".into(), None, Some(1))));
         assert_eq!(told(store.put(taken("a", 1))), None);
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_complete_list_lacks_is_gone() {
+    fn objects_missing_in_a_complete_list_are_gone() {
         let mut store = Store::default();
         for name in ["a", "b", "c"] {
             store.put(taken(name, 1));
         }
         store.begin_list();
         store.put(taken("a", 1));
-        // Broken off: nothing is gone.
+        // The list is not completed: nothing is gone.
         store.begin_list();
         store.put(taken("b", 1));
         store.put(taken("d", 4));

@@ -1,4 +1,4 @@
-//! Texts that occur in many objects, held once: names of nodes and namespaces, labels of pods that come from one template.
+//! Texts that occur in many objects, stored once: names of nodes and namespaces, labels of pods from the same template.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashSet};
@@ -7,38 +7,38 @@ use std::sync::Arc;
 /// A name and its value.
 type Pair = (Arc<str>, Arc<str>);
 
-/// Labels (or annotations) of an object, in the order of their names; those of many objects are the same. Cheap to clone.
+/// Labels (or annotations) of an object, sorted by name, shared between objects. Cheap to clone.
 ///
-/// A sorted list: objects have a handful of labels, for which a map's nodes would be several times as large.
+/// A sorted list: objects have few labels, and a map's nodes would take several times the space.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Arc<[Pair]>);
 
 impl Labels {
-    /// The value of a label.
+    /// Returns the value of a label.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let index = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
         self.0.get(index).map(|(_, value)| &**value)
     }
 
-    /// Whether there is a label of this name.
+    /// Whether there is a label with this name.
     #[must_use]
     pub fn contains_key(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// Names and values, in the order of the names.
+    /// Names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// How many there are.
+    /// The number of labels.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -53,13 +53,13 @@ impl Borrow<[Pair]> for Labels {
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Labels {
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
-        // A map sorts, and has each name once.
+        // The map sorts, and removes duplicate names.
         let pairs: BTreeMap<&str, &str> = pairs.into_iter().collect();
         Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }
 
-/// How many entries there are before anything is thrown out.
+/// The number of entries at which unused ones are first removed.
 const FIRST_SWEEP: usize = 1024;
 
 /// The texts and label sets of one informer.
@@ -68,7 +68,7 @@ pub struct Strings {
     texts: HashSet<Arc<str>>,
     label_sets: HashSet<Labels>,
     next_sweep: usize,
-    /// Whether somebody reads the labels of pods: most do not, and a pod's labels may be all its own.
+    /// Whether any controller reads the labels of pods: most do not, and a pod's labels may be unique.
     pub(super) pod_labels: bool,
 }
 
@@ -79,13 +79,13 @@ impl Default for Strings {
 }
 
 impl Strings {
-    /// For kinds of which the labels of pods are kept.
+    /// Creates an instance that keeps the labels of pods.
     #[must_use]
     pub fn with_pod_labels() -> Self {
         Self { pod_labels: true, ..Self::default() }
     }
 
-    /// The shared copy of a text.
+    /// Returns the shared copy of a text.
     pub fn share(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.texts.get(text) {
             return Arc::clone(known);
@@ -96,7 +96,7 @@ impl Strings {
         text
     }
 
-    /// The shared copy of a set of labels.
+    /// Returns the shared copy of a set of labels.
     pub fn share_labels(&mut self, labels: BTreeMap<String, String>) -> Labels {
         let pairs: Vec<Pair> =
             labels.into_iter().map(|(name, value)| (self.share(&name), self.share(&value))).collect();
@@ -108,7 +108,7 @@ impl Strings {
         labels
     }
 
-    /// Throws out what nobody else holds, each time the number has doubled.
+    /// Removes unused entries, each time the number has doubled.
     fn sweep(&mut self) {
         if self.texts.len() + self.label_sets.len() < self.next_sweep {
             return;
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_texts_and_labels_are_held_once() {
+    fn equal_texts_and_labels_are_stored_once() {
         let mut strings = Strings::default();
         assert!(Arc::ptr_eq(&strings.share("node-1"), &strings.share("node-1")));
         let labels = || BTreeMap::from([("app".to_owned(), "web".to_owned())]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_thrown_out() {
+    fn unused_entries_are_removed() {
         let mut strings = Strings::default();
         let kept = strings.share("kept");
         for number in 0..10 * FIRST_SWEEP {

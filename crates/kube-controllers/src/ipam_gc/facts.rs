@@ -1,4 +1,4 @@
-//! What the caches say about pods, nodes and machines, in the words of `ipam_core::garbage`.
+//! The state of pods, nodes and machines in the caches, in the terms of `ipam_core::garbage`.
 
 use super::machines::{VirtualMachine, VirtualMachineInstance};
 use crate::informer::kinds::{Node, Pod};
@@ -8,12 +8,12 @@ use ipam_core::garbage::{MachineFact, NodeFact, PodFact, PodState, World};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The label that shows how far the move of a node's network from flannel has come.
+/// The label for the progress of migrating a node's network from flannel.
 pub(crate) const MIGRATION_LABEL: &str = api::words::LABEL_MIGRATION_NETWORK;
 /// Its value once the node's network is Calico's.
 pub(crate) const MIGRATED: &str = "calico";
 
-/// What of a pod decides about its addresses.
+/// The state of a pod that decides about its addresses.
 #[must_use]
 pub(crate) fn pod_state(pod: &Pod) -> PodState {
     let has_no_network = pod.is_deleting && pod.is_emptied;
@@ -26,22 +26,22 @@ pub(crate) fn pod_state(pod: &Pod) -> PodState {
     }
 }
 
-/// The addresses of the pod's endpoint; `None` when one of them cannot be read.
+/// The addresses of the pod's endpoint; `None` if one of them cannot be parsed.
 fn addresses(pod: &Pod) -> Option<Vec<IpAddr>> {
     let parse = |text: &str| IpOrCidr::new(text).parse().ok().map(|network| network.address());
     pod.addresses.split(',').filter(|text| !text.is_empty()).map(parse).collect()
 }
 
-/// Whether a change of a pod may change what is said about addresses.
+/// Whether a change of a pod may affect decisions about addresses.
 #[must_use]
 pub(crate) fn is_about_addresses(old: &Pod, new: &Pod) -> bool {
     old.node != new.node || pod_state(old) != pod_state(new)
 }
 
-/// Calico's nodes: the name that each has in Kubernetes, `None` for those that are not Kubernetes'.
+/// Calico's nodes with their names in Kubernetes; `None` for those that are not Kubernetes nodes.
 pub(crate) type CalicoNodes = BTreeMap<String, Option<String>>;
 
-/// The caches as a world.
+/// The caches, as the view of the world that the collector needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cached<'a> {
     /// Pods.
@@ -54,7 +54,7 @@ pub(crate) struct Cached<'a> {
     pub instances: &'a Informer<VirtualMachineInstance>,
     /// Calico's nodes.
     pub calico_nodes: &'a CalicoNodes,
-    /// Whether a Calico node is a Kubernetes node and nothing else.
+    /// Whether a Calico node is simply a Kubernetes node.
     pub is_kubernetes: bool,
 }
 
@@ -107,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn pods_tell_which_addresses_they_have() {
+    fn the_addresses_of_pods_are_determined() {
         let both = json!([{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]);
         let status = |phase: &str| json!({"phase": phase, "podIP": "10.0.0.1", "podIPs": both});
         let annotated = json!({"cni.projectcalico.org/podIPs": "10.0.0.7/32,fd00::7/128"});
-        // Metadata, status; whether it reported, whether it was evicted, its addresses.
+        // Metadata, status; whether it has reported, whether it was evicted, its addresses.
         for (metadata, status, reported, evicted, expected) in [
             (json!({}), status("Running"), true, false, "Some([10.0.0.1, fd00::1])"),
             (json!({}), json!({"phase": "Pending"}), false, false, "Some([])"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_not_about_addresses() {
+    fn changed_labels_do_not_affect_addresses() {
         let one = pod(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"nodeName": "n"}}));
         let two = pod(json!({"metadata": {"labels": {"a": "c"}}, "spec": {"nodeName": "n"}}));
         let moved = pod(json!({"metadata": {"labels": {"a": "c"}}, "spec": {"nodeName": "m"}}));

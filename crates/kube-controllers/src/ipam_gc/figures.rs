@@ -1,4 +1,4 @@
-//! The figures that Prometheus reads, with Calico's names. Counted when somebody asks.
+//! The figures for Prometheus, with Calico's names. Computed on request.
 
 use super::state::State;
 use ipam_core::AddressSet;
@@ -8,7 +8,7 @@ use ipam_core::garbage::figures::ByPool;
 use std::collections::BTreeMap;
 use telemetry::{Figure, FigureKind};
 
-/// What the state amounts to. Nothing before everything is known, and while the datastore is locked.
+/// The figures of the state. None before everything is known, and while the datastore is locked.
 pub(crate) fn figures(state: &State, page: &mut Vec<Figure>) {
     if !state.is_in_sync || !state.is_ready {
         return;

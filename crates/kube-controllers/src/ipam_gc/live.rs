@@ -1,4 +1,4 @@
-//! The second look: what the API itself says about the holders of addresses that look leaked.
+//! The second check: the API's own view of the holders of addresses that look leaked.
 
 use super::facts::{Cached, pod_state};
 use super::machines::{VirtualMachine, VirtualMachineInstance};
@@ -12,10 +12,10 @@ use ipam_core::garbage::{Holder, Leak, MachineFact, NodeFact, PodFact, World};
 use kube_access::cluster::{Cluster, ClusterError};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many questions are asked at once.
+/// How many requests run concurrently.
 const AT_ONCE: usize = 32;
 
-/// What the API said. What was not asked is not known.
+/// The API's answers. Anything not requested is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pods: BTreeMap<(String, String), PodFact>,
@@ -38,7 +38,7 @@ impl World for Live {
     }
 }
 
-/// One question.
+/// A request to the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Question {
     Pod(String, String),
@@ -46,26 +46,26 @@ enum Question {
     Node(String),
 }
 
-/// One answer.
+/// The answer to a request.
 enum Answer {
     Pod(PodFact),
     Machine(MachineFact),
     Node(NodeFact),
 }
 
-/// Whom to ask.
+/// The sources of live answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
     /// Kubernetes.
     pub cluster: Cluster,
     /// Calico's nodes.
     pub client: Client,
-    /// Whether a Calico node is a Kubernetes node and nothing else.
+    /// Whether a Calico node is simply a Kubernetes node.
     pub is_kubernetes: bool,
 }
 
 impl Witness {
-    /// Asks about the holders of these leaks, and about nodes that are said to be gone. Each is asked once.
+    /// Checks the holders of these leaks, and nodes that are supposedly gone. Each is requested once.
     pub(crate) async fn ask(&self, leaks: &[Leak], gone: impl Iterator<Item = &str>) -> Live {
         let mut questions: BTreeSet<Question> = gone.map(|name| Question::Node(name.to_owned())).collect();
         for leak in leaks {
@@ -113,7 +113,7 @@ impl Witness {
             Ok(Some(pod)) => PodFact::Present(pod_state(&pod)),
             Ok(None) => PodFact::Absent,
             Err(error) => {
-                tracing::warn!(%error, "a pod could not be asked for: its addresses count as used");
+                tracing::warn!(%error, "a pod could not be read: its addresses count as used");
                 PodFact::Unknown
             }
         }
@@ -129,13 +129,13 @@ impl Witness {
             (_, Ok(Some(instance))) if !instance.has_machine => MachineFact::Present,
             (Ok(None), Ok(_)) => MachineFact::Absent,
             (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(%error, "a machine could not be asked for: its addresses count as used");
+                tracing::warn!(%error, "a machine could not be read: its addresses count as used");
                 MachineFact::Unknown
             }
         }
     }
 
-    /// A node by its Calico name.
+    /// Looks up a node by its Calico name.
     async fn node(&self, name: &str) -> NodeFact {
         let kubernetes = if self.is_kubernetes {
             name.to_owned()
@@ -149,7 +149,7 @@ impl Witness {
                     return NodeFact::Gone { kubernetes: String::new() };
                 }
                 Err(error) => {
-                    tracing::warn!(%error, node = name, "a node could not be asked for: nothing of it is touched");
+                    tracing::warn!(%error, node = name, "a node could not be read: nothing of it is released");
                     return NodeFact::Untouchable;
                 }
             }
@@ -158,7 +158,7 @@ impl Witness {
             Ok(Some(_)) => NodeFact::Exists { kubernetes, is_migrating: false },
             Ok(None) => NodeFact::Gone { kubernetes },
             Err(error) => {
-                tracing::warn!(%error, "a node could not be asked for: nothing of it is touched");
+                tracing::warn!(%error, "a node could not be read: nothing of it is released");
                 NodeFact::Untouchable
             }
         }

@@ -1,4 +1,4 @@
-//! KubeVirt's machines and their instances: that they are there, and whether an instance has a machine.
+//! KubeVirt's machines and their instances: which exist, and whether an instance has a machine.
 
 use crate::informer::kinds::{WireMeta, null_as_default};
 use crate::informer::{ObjectKey, Slim, Strings, Taken};
@@ -12,18 +12,18 @@ pub(crate) struct VirtualMachine;
 /// A running instance of a machine, or one without a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VirtualMachineInstance {
-    /// Whether a machine owns it: then it is on its way out with that machine.
+    /// Whether a machine owns it; such an instance is deleted along with its machine.
     pub has_machine: bool,
 }
 
-/// What is decoded of a machine.
+/// The fields of a machine that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireMachine {
     metadata: WireMeta,
 }
 
-/// What is decoded of an instance.
+/// The fields of an instance that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireInstance {

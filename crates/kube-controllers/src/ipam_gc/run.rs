@@ -1,8 +1,8 @@
-//! When to look, and the order in which verdicts are carried out.
+//! When to check addresses, and the order in which verdicts are carried out.
 //!
-//! Events only take notes. One task looks when there is news (at most every [`PAUSE`]), when a suspicion has become old
-//! enough, and at everything from time to time. Addresses go first, then idle blocks, then the claims of nodes that are
-//! gone: a block goes only when it is empty. What failed is tried again after a pause that doubles.
+//! Events only record changes. One task checks when there is news (at most once per [`PAUSE`]), when a suspicion has
+//! become old enough, and everything periodically. Addresses are released first, then idle blocks, then the claims of
+//! deleted nodes, because only empty blocks can be released. Failures are retried after a pause that doubles.
 
 use super::facts::{Cached, CalicoNodes, is_about_addresses};
 use super::live::{Live, Witness, is_for_gone_node};
@@ -26,16 +26,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The least time between two looks: what happens meanwhile is looked at together.
+/// The least time between two checks: changes in the meantime are handled together.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The least time until something that is due is looked at.
+/// The least time until something that is due is checked.
 const LEAST_WAIT: Duration = Duration::from_secs(1);
 
-/// How often everything is looked at when no grace period says otherwise.
+/// How often everything is checked if no grace period determines it.
 const PERIOD: Duration = Duration::from_secs(300);
 
-/// How many addresses are released together.
+/// How many addresses are released at once.
 const BATCH: usize = 10_000;
 
 /// The pauses after failures.
@@ -54,7 +54,7 @@ pub struct IpamGc {
     grace: Option<Duration>,
 }
 
-/// What listeners and the task share.
+/// The state that listeners and the task share.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -68,7 +68,7 @@ impl Shared {
 }
 
 impl IpamGc {
-    /// Subscribes to everything that matters. `grace` is `leakGracePeriod`.
+    /// Subscribes to all relevant changes. `grace` is `leakGracePeriod`.
     #[must_use]
     pub fn new(context: &Context, grace: Option<Duration>) -> Self {
         let shared = Arc::new(Shared::default());
@@ -93,7 +93,7 @@ impl IpamGc {
         let pods = context.informers.of::<Pod>();
         let listener = Arc::clone(&shared);
         pods.subscribe(move |change| {
-            // A new pod frees nothing. One that ends, moves or reports another address may.
+            // A new pod frees nothing. One that ends, moves or reports a different address may.
             let Some(old) = &change.old else { return };
             if change.new.as_ref().is_some_and(|new| !is_about_addresses(old, new)) {
                 return;
@@ -120,7 +120,7 @@ impl IpamGc {
             shared,
             pods,
             nodes,
-            // Where they may not be read, addresses of machines are never released; all others are.
+            // If these may not be read, addresses of machines are never released, but all others are.
             machines: context.informers.if_allowed(),
             instances: context.informers.if_allowed(),
             witness: Witness {
@@ -159,7 +159,7 @@ impl IpamGc {
         settings
     }
 
-    /// One look. True when everything that it found was done.
+    /// Checks once. Returns true if everything that was due could be done.
     async fn look(&self, settings: &Settings) -> bool {
         let verdicts = {
             let mut state = self.shared.state();
@@ -187,7 +187,7 @@ impl IpamGc {
         for cidr in &verdicts.rested_blocks {
             match self.ipam.collect_rested(*cidr).await {
                 Ok(_) => {}
-                // Another client changed it; it will be looked at again.
+                // Another client changed the block; it will be checked again.
                 Err(error) if error.is_conflict() || error.is_does_not_exist() => {}
                 Err(error) => {
                     tracing::warn!(%cidr, %error, "addresses that have rested were not freed");
@@ -199,11 +199,11 @@ impl IpamGc {
             let count = idle.blocks_of_node;
             tracing::info!(block = %idle.cidr, node = idle.node, blocks_of_node = count, "giving up an empty block");
             match self.ipam.release_block_affinity(idle.cidr, true).await {
-                // The node must not lose its last block before the feed says that this one is gone.
+                // The node must not lose its last block before the feed reports that this one is gone.
                 Ok(()) => self.shared.state().collector.block_gone(&idle.cidr),
                 Err(error) => {
                     tracing::warn!(block = %idle.cidr, node = idle.node, %error, "the block was not given up");
-                    // The feed shows when it changes; until then it is idle and due.
+                    // The feed will report a change; until then it stays idle and due.
                     self.shared.state().collector.block_kept(&idle.cidr);
                 }
             }
@@ -218,7 +218,7 @@ impl IpamGc {
         is_done
     }
 
-    /// The nodes of leaks that were confirmed because the node is gone.
+    /// The nodes whose leaks were confirmed because the node is gone.
     fn gone_nodes(&self, verdicts: &Verdicts) -> BTreeSet<String> {
         let state = self.shared.state();
         let cached = self.cached(&state.calico_nodes);
@@ -226,13 +226,13 @@ impl IpamGc {
         leaks.map(|leak| leak.node.clone()).collect()
     }
 
-    /// Leaks that the live cluster confirms, whole handles only.
+    /// The leaks that the live cluster confirms, only whole handles.
     fn confirmed<'a>(&self, batch: &'a [Leak], live: &Live, gone: &BTreeSet<String>) -> Vec<&'a Leak> {
         let mut state = self.shared.state();
         let mut resurrected = BTreeSet::new();
         for leak in batch {
             if gone.contains(&leak.node) && !matches!(live.node(&leak.node), NodeFact::Gone { .. }) {
-                // The cache is behind: there is no hurry with a node that is there.
+                // The cache is outdated: the node exists, so there is no hurry.
                 state.collector.touch(&leak.node);
                 resurrected.insert(&leak.handle);
             } else if !state.collector.still_leaked(leak, live) {
@@ -295,11 +295,11 @@ impl IpamGc {
         }
     }
 
-    /// How long to wait for news at most.
+    /// The longest time to wait for news.
     fn wait(&self, settings: &Settings, full: Instant, retry: Option<Duration>) -> Duration {
         let due = self.shared.state().collector.due_at(settings);
         let due = due.map(|due| Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default());
-        // What was due and could not be done must not keep us busy.
+        // Work that was due but failed must not keep the loop busy.
         let due = due.map(|due| due.max(LEAST_WAIT));
         let full = full.saturating_duration_since(Instant::now());
         [due, retry, Some(full)].into_iter().flatten().min().unwrap_or(full)

@@ -1,4 +1,4 @@
-//! Everything that is remembered between events, and how events change it. No requests.
+//! Everything that is remembered between events, and how events change it. Does no requests.
 
 use super::facts::CalicoNodes;
 use api::scalars::IpOrCidr;
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use model::feed::{FeedEntry, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The memory of the controller.
+/// The state of the controller.
 #[derive(Debug)]
 pub(crate) struct State {
     /// Blocks, allocations and suspicions.
@@ -23,7 +23,7 @@ pub(crate) struct State {
     pub reclaimed: BTreeMap<(String, String), u64>,
     /// Whether the datastore is unlocked.
     pub is_ready: bool,
-    /// Whether everything that is stored was reported.
+    /// Whether the feed has reported everything that is stored.
     pub is_in_sync: bool,
 }
 
@@ -35,7 +35,7 @@ impl Default for State {
             pools: BTreeMap::new(),
             reservations: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
-            // Until the cluster's information says otherwise.
+            // Assumed until the ClusterInformation says otherwise.
             is_ready: true,
             is_in_sync: false,
         }
@@ -43,12 +43,12 @@ impl Default for State {
 }
 
 impl State {
-    /// How far the feed has come.
+    /// Processes the feed's sync status.
     pub(crate) fn status(&mut self, status: Status) {
         self.is_in_sync = status == Status::InSync;
     }
 
-    /// Takes in an entry of the feed.
+    /// Processes an entry of the feed.
     pub(crate) fn update(&mut self, entry: &FeedEntry) {
         match entry {
             FeedEntry::Block(_, Some(block)) => self.collector.block_changed(block),
@@ -99,7 +99,7 @@ impl State {
         self.reclaimed.retain(|(pool, _), _| pool != name);
     }
 
-    /// A leaked address of this block and node was released.
+    /// Counts the release of a leaked address of this block and node.
     pub(crate) fn count_reclaimed(&mut self, block: &IpNet, node: &str) {
         use ipam_core::garbage::figures::{NO_POOL, UNKNOWN_NODE};
         let pool = self.pools.values().find(|pool| pool.cidr.contains(block));
@@ -108,25 +108,25 @@ impl State {
         *self.reclaimed.entry((pool, node.to_owned())).or_default() += 1;
     }
 
-    /// A node is gone for good: figures about it would pile up.
+    /// Forgets a node that is gone for good: figures about it would accumulate.
     pub(crate) fn forget_node(&mut self, node: &str) {
         self.collector.node_released(node);
         self.reclaimed.retain(|(_, of), _| of != node);
     }
 
-    /// The Calico nodes that are one Kubernetes node.
+    /// The Calico nodes that correspond to one Kubernetes node.
     #[must_use]
     pub(crate) fn calico_names(&self, kubernetes: &str) -> BTreeSet<String> {
         let is_it = |(_, name): &(&String, &Option<String>)| name.as_deref() == Some(kubernetes);
         let mut names: BTreeSet<String> =
             self.calico_nodes.iter().filter(is_it).map(|(name, _)| name.clone()).collect();
-        // Its record may be gone already.
+        // The node's record may be gone already.
         names.insert(kubernetes.to_owned());
         names
     }
 }
 
-/// The name that a node has in Kubernetes.
+/// The node's name in Kubernetes; `None` if it is not a Kubernetes node.
 #[must_use]
 pub(crate) fn kubernetes_name(spec: &NodeSpec) -> Option<String> {
     spec.orch_refs
@@ -147,7 +147,7 @@ fn range_of(name: &str, spec: &IPPoolSpec) -> Option<PoolRange> {
 
 fn reserved(spec: &IPReservationSpec) -> Vec<IpNet> {
     let ranges = spec.reserved_cidrs.iter().filter_map(|cidr| {
-        // A lone address is accepted too.
+        // A single address is accepted, too.
         let parsed = IpOrCidr::from(cidr.as_str().trim()).parse();
         parsed
             .map(|network| network.masked())

@@ -1,7 +1,8 @@
-//! What is decided about a lease, as functions of what was seen and of the time. No requests, no clock.
+//! Decisions about a lease, as functions of what was seen and of the time. Does no requests and reads no clock.
 //!
-//! Clocks of different machines are never compared, only how long a lease has not changed before our own eyes. A holder counts
-//! from the moment before it sent the renewal, the others from the moment after they saw it: so the holder always stops first.
+//! Clocks of different machines are never compared; what counts is for how long we have seen a lease unchanged. A
+//! holder counts from the moment before it sent the renewal, the others from the moment after they saw it: so the
+//! holder always stops first.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use std::time::{Duration, Instant};
 /// The times of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a lease holds after it was renewed.
+    /// How long a lease is valid after its renewal.
     pub duration: Duration,
-    /// After how long without a renewal the holder gives up, however many attempts it made. Shorter than `duration`: the rest
-    /// is for work that is under way.
+    /// The time without a renewal after which the holder gives up, regardless of the number of attempts. Shorter than
+    /// `duration`: the rest is for work in progress.
     pub renew_deadline: Duration,
-    /// How often the lease is looked at.
+    /// How often the lease is checked.
     pub pause: Duration,
 }
 
@@ -25,7 +26,7 @@ impl Default for Timing {
     }
 }
 
-/// A lease, as far as it matters.
+/// The fields of a lease that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct LeaseSpec {
@@ -36,7 +37,7 @@ pub(crate) struct LeaseSpec {
     pub(super) lease_transitions: Option<u64>,
 }
 
-/// What we saw of a lease, and since when it has been like that.
+/// The state of a lease that we saw, and since when it has been unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub(super) spec: LeaseSpec,
@@ -46,15 +47,15 @@ pub(crate) struct Observed {
 /// What to do about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It is ours: renew it.
+    /// We hold it: renew it.
     Renew,
-    /// Nobody holds it any more: take it.
+    /// It has no holder any more: take it.
     Take,
-    /// Another holds it.
+    /// Another instance holds it: wait.
     Wait,
 }
 
-/// Decides about a lease that was seen.
+/// Decides about an observed lease.
 #[must_use]
 pub(crate) fn decide(observed: &Observed, identity: &str, now: Instant) -> Decision {
     match observed.spec.holder_identity.as_deref() {
@@ -72,48 +73,48 @@ pub(crate) fn decide(observed: &Observed, identity: &str, now: Instant) -> Decis
     }
 }
 
-/// How long the holder may go on.
+/// How long the holder may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tenure {
-    /// When the attempt began that renewed the lease last.
+    /// When the attempt began that last renewed the lease.
     renewed: Instant,
     timing: Timing,
 }
 
 impl Tenure {
-    /// The lease was taken by an attempt that began at this time.
+    /// Starts when the lease is taken by an attempt that began at this time.
     #[must_use]
     pub(crate) fn new(begun: Instant, timing: Timing) -> Self {
         Self { renewed: begun, timing }
     }
 
-    /// It was renewed by an attempt that began at this time.
+    /// Records a renewal by an attempt that began at this time.
     pub(crate) fn renewed(&mut self, begun: Instant) {
         self.renewed = self.renewed.max(begun);
     }
 
-    /// When all attempts to renew it end.
+    /// When attempts to renew it end.
     #[must_use]
     pub(crate) fn deadline(&self) -> Instant {
         self.renewed + self.timing.renew_deadline
     }
 
-    /// When the last work must be over: others may begin soon after.
+    /// When all work must have ended: others may begin soon after.
     #[must_use]
     pub(crate) fn end(&self) -> Instant {
-        // Halfway between giving up and the first moment at which another may take over.
+        // Halfway between giving up and the earliest moment at which another instance may take over.
         let rest = self.timing.duration.saturating_sub(self.timing.renew_deadline);
         self.deadline() + rest / 2
     }
 
-    /// When to try again; nothing when it is over.
+    /// When to try again; `None` if the deadline has passed.
     #[must_use]
     pub(crate) fn next_attempt(&self, now: Instant) -> Option<Instant> {
         (now < self.deadline()).then(|| (now + self.timing.pause).min(self.deadline()))
     }
 }
 
-/// The lease as it is after we took or renewed it.
+/// The lease after we took or renewed it.
 pub(super) fn held(before: &LeaseSpec, identity: &str, time: &str, timing: &Timing) -> LeaseSpec {
     let is_ours = before.holder_identity.as_deref() == Some(identity);
     let transitions = before.lease_transitions.unwrap_or(0);
@@ -126,7 +127,7 @@ pub(super) fn held(before: &LeaseSpec, identity: &str, time: &str, timing: &Timi
     }
 }
 
-/// The lease as it is after we gave it back.
+/// The lease after we released it.
 pub(super) fn given_back(before: &LeaseSpec) -> LeaseSpec {
     LeaseSpec { holder_identity: Some(String::new()), lease_duration_seconds: Some(1), ..before.clone() }
 }

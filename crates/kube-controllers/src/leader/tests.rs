@@ -1,4 +1,4 @@
-//! Decisions as tables; and candidates before an API that is slow, silent, or says no.
+//! Decisions as tables; and candidates with an API that is slow, silent, or returns errors.
 
 use super::*;
 use daemon::ShutdownHandle;
@@ -12,7 +12,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 #[test]
-fn a_lease_is_taken_when_it_stood_still_for_too_long() {
+fn a_lease_is_taken_after_it_was_unchanged_for_too_long() {
     let begin = Instant::now();
     let spec = held(&LeaseSpec::default(), "other", "t", &Timing::default());
     let observed = Observed { spec, since: begin };
@@ -40,19 +40,19 @@ fn transitions_count_changes_of_the_holder() {
     assert_eq!((taken.lease_transitions, taken.acquire_time.as_deref()), (Some(2), Some("3")));
 }
 
-/// How long each attempt takes, and whether it renews the lease; then silence. The holder must give up, and its last work be
-/// over, before others may begin, however the API behaves.
+/// How long each attempt takes, and whether it renews the lease; then silence. The holder must give up, and its last
+/// work must have ended, before others may begin, however the API behaves.
 #[test]
 fn a_holder_stops_before_others_may_begin() {
     let timing = Timing::default();
     for (attempts, gives_up) in [
-        // Silence at once.
+        // No answers from the beginning.
         (&[] as &[(f64, bool)], 10.0),
         // One renewal at 2 s, which was slow.
         (&[(2.84, true)], 12.0),
-        // The same, an error after 9.8 s, then silence: it all counts from the renewal.
+        // The same, an error after 9.8 s, then silence: all times count from the renewal.
         (&[(2.84, true), (4.96, false)], 12.0),
-        // Quick errors.
+        // Immediate errors.
         (&[(0.1, false), (0.1, false), (0.1, false), (0.1, false)], 10.0),
         // An attempt that would renew the lease after the deadline is cut off.
         (&[(9.0, true)], 10.0),
@@ -68,7 +68,7 @@ fn a_holder_stops_before_others_may_begin() {
                 Some((takes, renews)) if begun + seconds(*takes) < tenure.deadline() => {
                     let end = begun + seconds(*takes);
                     if *renews {
-                        // Whoever looks sees it some time after the attempt began.
+                        // Other candidates see it some time after the attempt began.
                         last_write = begun;
                         tenure.renewed(begun);
                     }
@@ -95,7 +95,7 @@ struct FakeApi {
 
 type Shared = Arc<Mutex<FakeApi>>;
 
-/// What an identity sees of the API.
+/// An identity's connection to the API.
 fn cluster(api: &Shared, identity: &'static str) -> Cluster {
     let api = Arc::clone(api);
     let answer = move |request: Request<Body>| {
@@ -165,7 +165,7 @@ fn candidate(api: &Shared, identity: &'static str) -> Candidate {
 }
 
 #[tokio::test]
-async fn a_holder_without_answers_stops_before_another_begins_and_touches_nothing_afterwards() {
+async fn a_holder_without_answers_stops_before_another_begins_and_writes_nothing_afterwards() {
     let api = Shared::default();
     let (_end, shutdown) = ShutdownHandle::new();
     let (mut first, mut second) = (candidate(&api, "a"), candidate(&api, "b"));
@@ -183,7 +183,7 @@ async fn a_holder_without_answers_stops_before_another_begins_and_touches_nothin
         }
     );
     assert_eq!(*order.lock().expect("the order"), ["a stops", "b begins"]);
-    // The first hears again, and gives back what it believes to be its own: the lease stays with the second.
+    // The first gets answers again, and releases the lease it believes to hold: the second keeps it.
     api.lock().expect("the API").silent_for.clear();
     first.release().await;
     let api = api.lock().expect("the API");
@@ -193,7 +193,7 @@ async fn a_holder_without_answers_stops_before_another_begins_and_touches_nothin
 }
 
 #[tokio::test]
-async fn a_lease_that_is_given_back_is_free_at_once() {
+async fn a_released_lease_is_free_at_once() {
     let api = Shared::default();
     let (_end, shutdown) = ShutdownHandle::new();
     let (mut first, mut second) = (candidate(&api, "a"), candidate(&api, "b"));
@@ -201,7 +201,7 @@ async fn a_lease_that_is_given_back_is_free_at_once() {
     first.release().await;
     assert_eq!(api.lock().expect("the API").holder(), "");
     assert!(second.wait(&shutdown).await);
-    // Twice gives back nothing more.
+    // Releasing it again has no effect.
     first.release().await;
     assert_eq!(api.lock().expect("the API").holder(), "b");
 }

@@ -1,4 +1,4 @@
-//! What is to be done about one service: a function of the service, what it has, the pools and the configuration.
+//! The actions for one service: a function of the service, its addresses, the pools and the configuration.
 
 use super::service::{LoadBalancerPool, Service, Wish, WishError};
 use api::AssignIPs;
@@ -7,22 +7,22 @@ use model::IpVersion;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// One thing to do. They are done in their order; a failure ends the work, except that of an assignment, after which the
-/// status still has to tell what there is.
+/// An action. Actions are carried out in order; a failure ends the work, except for a failed assignment, after which
+/// the status must still be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Give back everything under the handle.
+    /// Release everything under the handle.
     ReleaseAll,
-    /// Give back these.
+    /// Release these addresses.
     Release {
         /// The addresses.
         addresses: Vec<IpAddr>,
-        /// The reason, in one sentence.
+        /// The reason, for the log.
         reason: &'static str,
     },
-    /// Take these.
+    /// Assign these addresses.
     AssignThese(Vec<IpAddr>),
-    /// Take any.
+    /// Assign any addresses.
     AssignAny {
         /// How many IPv4 addresses.
         num4: usize,
@@ -33,18 +33,18 @@ pub(crate) enum Action {
         /// Only from these IPv6 pools, if any are named.
         pools6: Vec<IpNet>,
     },
-    /// Make the status tell exactly what the service has by then.
+    /// Make the status list exactly the addresses that the service has then.
     WriteStatus,
-    /// Take these out of the status and leave the rest to its writer.
+    /// Remove these from the status, and leave the rest of it unchanged.
     RemoveFromStatus(Vec<IpAddr>),
 }
 
-/// Everything that decides.
+/// The facts that the plan is based on.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
-    /// The service; `None` when it is gone, or another one has its name.
+    /// The service; `None` if it is gone, or another one has its name.
     pub service: Option<&'a Service>,
-    /// What it has.
+    /// The addresses that it has.
     pub held: &'a BTreeSet<IpAddr>,
     /// The pools for load balancers.
     pub pools: &'a [LoadBalancerPool],
@@ -52,17 +52,17 @@ pub(crate) struct Facts<'a> {
     pub assign: &'a AssignIPs,
 }
 
-/// What to do.
+/// Plans the actions for a service.
 ///
 /// # Errors
-/// When the service asks for something that cannot be understood.
+/// When the service's annotations are invalid.
 pub(crate) fn plan(facts: &Facts<'_>) -> Result<Vec<Action>, WishError> {
     let held: Vec<IpAddr> = facts.held.iter().copied().collect();
     let Some(service) = facts.service else {
         return Ok(if held.is_empty() { Vec::new() } else { vec![Action::ReleaseAll] });
     };
     if facts.pools.is_empty() {
-        // The last pool is gone, and with it what it gave.
+        // The last pool is gone, and its addresses with it.
         return Ok(if held.is_empty() { Vec::new() } else { vec![Action::ReleaseAll, Action::WriteStatus] });
     }
     if !service.is_ours(facts.assign) {
@@ -100,9 +100,9 @@ fn unwanted(wish: &Wish, held: &[IpAddr], pools: &[LoadBalancerPool]) -> (Vec<Ip
         }
     };
     let reason = match wish {
-        Wish::These(_) => "the service asks for another address",
-        Wish::From { .. } => "it is not of the pools that the service asks for",
-        Wish::Any => "its pool gives addresses only to services that ask for it",
+        Wish::These(_) => "the service requests another address",
+        Wish::From { .. } => "it is not in the pools that the service requests",
+        Wish::Any => "its pool is only for services that request it",
     };
     (held.iter().filter(|address| !is_wanted(address)).copied().collect(), reason)
 }
@@ -125,13 +125,13 @@ fn assignment(service: &Service, wish: Wish, kept: &[IpAddr]) -> Option<Action> 
     (num4 + num6 > 0).then_some(Action::AssignAny { num4, num6, pools4, pools6 })
 }
 
-/// Whether the status lists exactly these.
+/// Whether the status lists exactly these addresses.
 fn lists(service: &Service, addresses: &[IpAddr]) -> bool {
     service.ingress.len() == addresses.len()
         && service.ingress.iter().all(|text| text.parse().is_ok_and(|address| addresses.contains(&address)))
 }
 
-/// Addresses in the order of the service's families, as its status lists them.
+/// The addresses in the order of the service's families, as its status lists them.
 #[must_use]
 pub(crate) fn in_order(service: &Service, held: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = held.iter().copied().collect();
@@ -206,12 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn services_get_what_they_lack_and_keep_what_they_have() {
+    fn services_get_missing_addresses_and_keep_the_others() {
         let all = || &AssignIPs::AllServices;
         let pools = pools();
         let dual = service(&[V6, V4], &[]);
         assert_eq!(text(Some(&dual), &[], &pools, all()), "assign 1+1 of 0+0, status");
-        // An earlier attempt got one family only.
+        // An earlier attempt succeeded for one family only.
         assert_eq!(text(Some(&dual), &["10.0.0.1"], &pools, all()), "assign 0+1 of 0+0, status");
         assert_eq!(text(Some(&dual), &["10.0.0.1", "fd00::1"], &pools, all()), "status");
         let done = service(&[V4], &["10.0.0.1"]);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_change() {
+    fn changed_requests_replace_addresses() {
         let all = || &AssignIPs::AllServices;
         let pools = pools();
         let mut asks = service(&[V4], &["10.0.0.1"]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn services_that_are_gone_or_not_ours_give_back() {
+    fn deleted_or_foreign_services_release_their_addresses() {
         let pools = pools();
         let all = || &AssignIPs::AllServices;
         assert_eq!(text(None, &["10.0.0.1"], &pools, all()), "release all");

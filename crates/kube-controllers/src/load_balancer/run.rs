@@ -1,4 +1,4 @@
-//! The shell: which services are looked at when, and how a plan is carried out.
+//! The shell: when services are checked, and how a plan is carried out.
 
 use super::plan::{Action, Facts, in_order, plan};
 use super::service::{LOAD_BALANCER, LoadBalancerPool, Service};
@@ -22,10 +22,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often every service is looked at.
+/// How often every service is checked.
 const PERIOD: Duration = Duration::from_secs(300);
 
-/// The pause before the records of old releases are brought up to date again.
+/// The pause before upgrading the records of old releases is retried.
 const UPGRADE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The controller.
@@ -50,11 +50,11 @@ struct State {
     tracker: Tracker,
     pools: BTreeMap<String, LoadBalancerPool>,
     is_in_sync: bool,
-    /// Services that could not be given what they ask for: they are looked at when something is given back.
+    /// Services whose requests could not be met: they are checked when addresses are released.
     waiting: BTreeSet<ServiceKey>,
 }
 
-/// Why the work on a service failed.
+/// Why handling a service failed.
 #[derive(Debug, thiserror::Error)]
 enum ServiceError {
     #[error("addresses were not released: {0}")]
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Every service that has an address or may want one.
+    /// Every service that has an address or may need one.
     fn everything(&self, services: &Informer<Service>) {
         let mut keys: BTreeSet<ServiceKey> = services
             .snapshot()
@@ -141,7 +141,8 @@ impl LoadBalancer {
     #[must_use]
     pub fn new(context: &Context, assign: AssignIPs) -> Self {
         let shared = Arc::new(Shared { state: Mutex::default(), queue: WorkQueue::new(RETRY) });
-        // Roles of releases before 3.30 allow no services, and those before 3.31 no namespaces: then nothing is given out.
+        // Roles of releases before 3.30 forbid reading services, and those before 3.31 namespaces: then nothing is
+        // assigned.
         let services = context.informers.if_allowed::<Service>();
         let listener = Arc::clone(&shared);
         services.subscribe(move |change| listener.service_changed(change));
@@ -167,7 +168,7 @@ impl LoadBalancer {
         }
     }
 
-    /// The service of a key; nothing when another one has its name.
+    /// The service of a key; `None` if another one has its name.
     fn service(&self, key: &ServiceKey) -> Option<Arc<Service>> {
         let name = ObjectKey::new(&key.namespace, &key.name);
         self.services.get(&name).filter(|service| service.handle(&name) == key.handle)
@@ -178,7 +179,7 @@ impl LoadBalancer {
         let (held, pools) = {
             let state = self.shared.state();
             if !state.is_in_sync {
-                // Everything is looked at as soon as it is.
+                // Everything is checked as soon as it is known.
                 return Ok(());
             }
             (state.tracker.held(key), state.pools.values().cloned().collect::<Vec<_>>())
@@ -187,8 +188,8 @@ impl LoadBalancer {
         let actions = match plan(&facts) {
             Ok(actions) => actions,
             Err(error) => {
-                // Nothing changes before the service does.
-                tracing::error!(service = %name(key), %error, "a service asks for what cannot be understood");
+                // Only a change of the service can help.
+                tracing::error!(service = %name(key), %error, "a service has an invalid request for addresses");
                 return Ok(());
             }
         };
@@ -199,7 +200,7 @@ impl LoadBalancer {
         for action in actions {
             match self.act(key, action).await {
                 Ok(()) => {}
-                // The status still has to tell what there is.
+                // The status must still be written.
                 Err(
                     error @ (ServiceError::Assign(_) | ServiceError::Short(_) | ServiceError::NoNamespace(_)),
                 ) => {
@@ -272,9 +273,9 @@ impl LoadBalancer {
             };
             match self.ipam.assign_ip(&request).await {
                 Ok(()) => {
-                    tracing::info!(service = %name(key), %address, "a service has the address that it asked for");
+                    tracing::info!(service = %name(key), %address, "a service has the address that it requested");
                 }
-                // Ours already, by a write whose answer was lost.
+                // It is ours already, from a write whose answer was lost.
                 Err(error) if error.is_already_exists() && self.is_ours(key, address).await => {}
                 Err(error) => return Err(ServiceError::Assign(error)),
             }
@@ -307,7 +308,7 @@ impl LoadBalancer {
             ipv4_pools,
             ipv6_pools,
             namespace: Some(NamespaceLabels { name: key.namespace.clone(), labels }),
-            // One of each version, however often this is asked.
+            // One address of each version, however often this is repeated.
             max_per_handle: 1,
             ..AutoAssign::new(HOST, IntendedUse::LoadBalancer)
         };
@@ -347,7 +348,7 @@ impl LoadBalancer {
         }
         object["status"]["loadBalancer"] = json!({"ingress": wanted});
         let what = format!("write the status of service {}", name(key));
-        // The revision that was read is part of it: whoever else writes the status is not overwritten.
+        // It includes the revision that was read, so that another writer's status is not overwritten.
         let _: Value = self.cluster.replace(&what, &format!("{path}/status"), &object).await?;
         Ok(())
     }
@@ -363,7 +364,7 @@ impl LoadBalancer {
     }
 }
 
-/// Whether two lists of ingress entries have the same addresses, in whichever order.
+/// Whether two lists of ingress entries have the same addresses, in any order.
 fn tells_the_same(one: &Value, other: &Value) -> bool {
     let addresses = |list: &Value| -> Vec<String> {
         let entries = list.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -435,7 +436,7 @@ fn attributes(key: &ServiceKey) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// A moment as Go prints one: fractions of a second without zeros at the end.
+/// Formats a time like Go: fractions of a second without trailing zeros.
 fn go_time(moment: Timestamp) -> String {
     let whole = moment.strftime("%Y-%m-%d %H:%M:%S");
     match moment.subsec_nanosecond() {
@@ -447,7 +448,7 @@ fn go_time(moment: Timestamp) -> String {
     }
 }
 
-/// The pool, if it is for load balancers and stays.
+/// The pool, if it is for load balancers and not being deleted.
 fn usable(pool: &IPPool) -> Option<LoadBalancerPool> {
     let is_for_us = pool.spec.allowed_uses.contains(&IPPoolAllowedUse::LoadBalancer);
     if !is_for_us || pool.metadata.deletion_timestamp.is_some() {

@@ -1,4 +1,4 @@
-//! A Service, cut down to what decides about its addresses, and what it asks for.
+//! A Service, reduced to the fields that determine its addresses, and the addresses that it requests.
 
 use crate::informer::kinds::null_as_default;
 use crate::informer::{ObjectKey, Slim, Strings, Taken};
@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The class of services that are ours by name.
+/// The class by which a service selects us.
 const CLASS: &str = "calico";
 /// The type of services that get addresses.
 pub(crate) const LOAD_BALANCER: &str = "LoadBalancer";
@@ -21,10 +21,10 @@ pub(crate) const LOAD_BALANCER: &str = "LoadBalancer";
 /// The longest handle.
 const HANDLE_LIMIT: usize = 253;
 
-/// What is kept of a Service.
+/// The fields of a Service that are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Service {
-    /// Its identity over its life.
+    /// The uid of the Service.
     pub uid: Box<str>,
     /// `spec.type`.
     pub kind: Arc<str>,
@@ -40,11 +40,11 @@ pub(crate) struct Service {
     pub pools6: Option<Box<str>>,
     /// The annotation `projectcalico.org/loadBalancerIPs`.
     pub addresses: Option<Box<str>>,
-    /// The addresses of `status.loadBalancer.ingress`; empty texts for entries without one.
+    /// The addresses in `status.loadBalancer.ingress`; empty for entries without one.
     pub ingress: Box<[Box<str>]>,
 }
 
-/// What is decoded of a Service.
+/// The fields of a Service that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireService {
@@ -144,7 +144,7 @@ impl Slim for Service {
 }
 
 impl Service {
-    /// Whether Calico gives this service its addresses.
+    /// Whether Calico assigns this service's addresses.
     #[must_use]
     pub(crate) fn is_ours(&self, assign: &AssignIPs) -> bool {
         if &*self.kind != LOAD_BALANCER {
@@ -161,12 +161,13 @@ impl Service {
                 !is_other && (self.class.is_some() || has_request)
             }
             AssignIPs::AllServices | AssignIPs::Unset => !is_other,
-            // A word that we do not know is no order to give anything out.
+            // Nothing is assigned because of an unknown word.
             _ => false,
         }
     }
 
-    /// The handle of the service's addresses. It holds the identity, so that a service of the same name is another one.
+    /// The handle of the service's addresses. It includes the uid, so that a later service of the same name is a
+    /// different one.
     #[must_use]
     pub(crate) fn handle(&self, key: &ObjectKey) -> HandleId {
         let name = format!("{}-{}-{}", key.name, key.namespace, self.uid).to_lowercase();
@@ -176,10 +177,10 @@ impl Service {
         handle.into()
     }
 
-    /// What the service asks for.
+    /// The addresses that the service requests.
     ///
     /// # Errors
-    /// When an annotation cannot be read: then nothing is given, and nothing taken away.
+    /// When an annotation cannot be parsed: then nothing is assigned or released.
     pub(crate) fn wish(&self, pools: &[LoadBalancerPool]) -> Result<Wish, WishError> {
         let pools4 = self.pools4.as_deref().map(|text| resolve(text, "ipv4pools", pools, IpVersion::V4));
         let pools6 = self.pools6.as_deref().map(|text| resolve(text, "ipv6pools", pools, IpVersion::V6));
@@ -209,7 +210,7 @@ pub(crate) struct LoadBalancerPool {
     pub name: String,
     /// Its addresses.
     pub cidr: IpNet,
-    /// Whether it is used only when it is asked for.
+    /// Whether it is used only on request.
     pub is_manual: bool,
 }
 
@@ -218,53 +219,53 @@ pub(crate) struct LoadBalancerPool {
 pub(crate) enum Wish {
     /// These addresses.
     These(Vec<IpAddr>),
-    /// Any address of these pools; of all pools in a family that names none.
+    /// Any address of these pools; of all pools in a family without any.
     From {
         /// IPv4 pools.
         pools4: Vec<IpNet>,
         /// IPv6 pools.
         pools6: Vec<IpNet>,
     },
-    /// Any address of a pool that does not wait to be asked.
+    /// Any address of a pool that is not only for requests.
     Any,
 }
 
-/// Why a wish cannot be read.
+/// Why a request cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WishError {
-    /// An annotation is not a list of texts.
+    /// An annotation is not a JSON list of texts.
     #[error("the annotation projectcalico.org/{annotation} is not a JSON list of texts: {reason}")]
     NotAList {
-        /// Which annotation.
+        /// The annotation.
         annotation: &'static str,
-        /// What is wrong.
+        /// The parser's error.
         reason: String,
     },
-    /// A pool is neither a range nor known.
+    /// A pool is neither a range nor a known name.
     #[error(
         "the annotation projectcalico.org/{annotation} names {pool:?}, which is not a pool for load balancers"
     )]
     NoPool {
-        /// Which annotation.
+        /// The annotation.
         annotation: &'static str,
-        /// What it says.
+        /// Its value.
         pool: String,
     },
-    /// A pool of the other family.
+    /// A pool is of the other family.
     #[error("the annotation projectcalico.org/{annotation} names {pool}, which is not IPv{version}")]
     OtherFamily {
-        /// Which annotation.
+        /// The annotation.
         annotation: &'static str,
         /// The pool.
         pool: IpNet,
-        /// What it should be.
+        /// The required family.
         version: IpVersion,
     },
-    /// An address cannot be read.
+    /// An address cannot be parsed.
     #[error("{0:?} is not an address")]
     Address(String),
-    /// Too many addresses.
-    #[error("at most one IPv4 and one IPv6 address can be asked for, not {0} and {1}")]
+    /// There are too many addresses.
+    #[error("at most one IPv4 and one IPv6 address can be requested, not {0} and {1}")]
     TooMany(usize, usize),
 }
 
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_service_it_is() {
+    fn it_is_determined_which_services_are_ours() {
         let all = AssignIPs::AllServices;
         let requested = AssignIPs::RequestedServicesOnly;
         for (service, in_all, in_requested) in [
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_read_strictly() {
+    fn requests_are_parsed_strictly() {
         let pools = [
             LoadBalancerPool {
                 name: "four".into(),

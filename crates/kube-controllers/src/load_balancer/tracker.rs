@@ -1,4 +1,4 @@
-//! Which service has which address, read from the blocks of the load balancer.
+//! Tracks which service has which address, according to the blocks of the load balancer.
 
 use ipam_core::{Block, Owner};
 use ipnet::IpNet;
@@ -6,10 +6,10 @@ use model::{AffinityType, AllocationBlock, HandleId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// The name under which the load balancer owns blocks.
+/// The name of the load balancer as the owner of blocks.
 pub(crate) const HOST: &str = "load-balancer";
 
-/// A service, by what its addresses say: two services of the same name, one after the other, are two.
+/// A service, identified by its addresses: a new service with the name of a deleted one is a different one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ServiceKey {
     /// The namespace.
@@ -20,7 +20,7 @@ pub(crate) struct ServiceKey {
     pub handle: HandleId,
 }
 
-/// Who has what. What we assign and release is noted at once; blocks confirm it later.
+/// The addresses of each service. Our own assignments and releases are recorded at once; blocks confirm them later.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tracker {
     services: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
@@ -28,7 +28,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Takes in a block. Returns the services whose addresses changed.
+    /// Processes a block. Returns the services whose addresses changed.
     pub(crate) fn block_changed(&mut self, record: &AllocationBlock) -> BTreeSet<ServiceKey> {
         let view = Block::new(record);
         let is_ours =
@@ -48,7 +48,7 @@ impl Tracker {
         self.replace(record.cidr, now)
     }
 
-    /// Forgets a block. Returns the services whose addresses changed.
+    /// Removes a block. Returns the services whose addresses changed.
     pub(crate) fn block_gone(&mut self, cidr: &IpNet) -> BTreeSet<ServiceKey> {
         self.replace(*cidr, BTreeMap::new())
     }
@@ -74,14 +74,14 @@ impl Tracker {
         changed
     }
 
-    /// These addresses were assigned.
+    /// Records that these addresses were assigned.
     pub(crate) fn assigned(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         if !addresses.is_empty() {
             self.services.entry(key.clone()).or_default().extend(addresses);
         }
     }
 
-    /// These addresses were released.
+    /// Records that these addresses were released.
     pub(crate) fn released(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         if let Some(held) = self.services.get_mut(key) {
             held.retain(|address| !addresses.contains(address));
@@ -91,13 +91,13 @@ impl Tracker {
         }
     }
 
-    /// What a service has.
+    /// The addresses of a service.
     #[must_use]
     pub(crate) fn held(&self, key: &ServiceKey) -> BTreeSet<IpAddr> {
         self.services.get(key).cloned().unwrap_or_default()
     }
 
-    /// Every service that has something.
+    /// Every service that has an address.
     pub(crate) fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.services.keys()
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_tell_who_has_what() {
+    fn blocks_determine_the_addresses_of_services() {
         let mut tracker = Tracker::default();
         let changed = tracker.block_changed(&block("virtual:load-balancer", &[("web", "h1"), ("api", "h2")]));
         assert_eq!(changed, [key("web", "h1"), key("api", "h2")].into());
@@ -138,17 +138,17 @@ mod tests {
                 .block_changed(&block("virtual:load-balancer", &[("web", "h1"), ("api", "h2")]))
                 .is_empty()
         );
-        // Another service of the same name.
+        // Another service with the same name.
         let changed = tracker.block_changed(&block("virtual:load-balancer", &[("web", "h9"), ("api", "h2")]));
         assert_eq!(changed, [key("web", "h1"), key("web", "h9")].into());
         assert!(tracker.held(&key("web", "h1")).is_empty());
-        // The block went to a node.
+        // The block now belongs to a node.
         tracker.block_changed(&block("host:n1", &[("web", "h9")]));
         assert_eq!(tracker.services().count(), 0);
     }
 
     #[test]
-    fn our_own_work_is_known_before_the_block_tells() {
+    fn our_own_changes_are_known_before_the_block_confirms_them() {
         let mut tracker = Tracker::default();
         let address: IpAddr = "10.0.0.0".parse().expect("an address");
         tracker.assigned(&key("web", "h1"), &[address]);

@@ -1,6 +1,6 @@
-//! Which host endpoints a node should have, from its addresses, labels and interfaces, and the configured templates.
+//! Computes the host endpoints of a node from its addresses, labels and interfaces, and the configured templates.
 //!
-//! Ours carry a label that says who made them; whatever does not carry it is not ours and never touched.
+//! Our endpoints have a label that names us as their creator; endpoints without it are never changed.
 
 use crate::config::HostEndpointsConfig;
 use api::meta::StringMap;
@@ -17,12 +17,12 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The label that marks what is ours, and its value.
+/// The label that marks our endpoints.
 pub(crate) const CREATED_BY: &str = api::words::LABEL_CREATED_BY;
-/// See [`CREATED_BY`].
+/// The value of [`CREATED_BY`].
 pub(crate) const CREATED_BY_US: &str = "calico-kube-controllers";
 
-/// The end of the names.
+/// The suffix of the names.
 const SUFFIX: &str = "auto-hep";
 
 /// The interface that stands for all of them.
@@ -31,21 +31,21 @@ const ALL_INTERFACES: &str = "*";
 /// The longest name of an object.
 const LONGEST_NAME: usize = 253;
 
-/// What is kept of a Calico node: what its endpoints are made from.
+/// The parts of a Calico node that determine its endpoints.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeFacts {
     /// The node.
     pub name: String,
     /// Its labels.
     pub labels: StringMap,
-    /// Its addresses, each once, in the order of [`addresses`].
+    /// Its addresses, without duplicates, in the order of [`addresses`].
     pub addresses: Vec<IpAddr>,
     /// Its interfaces.
     pub interfaces: Vec<NodeInterface>,
 }
 
 impl NodeFacts {
-    /// The facts of a node.
+    /// Extracts the facts of a node.
     #[must_use]
     pub(crate) fn of(node: &Node) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl NodeFacts {
     }
 }
 
-/// All addresses that a node is known to have: of BGP, tunnels, WireGuard, Kubernetes, interfaces. What is not an address is
-/// left out.
+/// All known addresses of a node: from BGP, tunnels, WireGuard, Kubernetes and interfaces. Values that are not
+/// addresses are left out.
 fn addresses(node: &Node) -> Vec<IpAddr> {
     let spec = &node.spec;
     let mut texts: Vec<&str> = Vec::new();
@@ -94,10 +94,10 @@ fn push_new(addresses: &mut Vec<IpAddr>, address: IpAddr) {
     }
 }
 
-/// The endpoints that a node should have, by name.
+/// The desired endpoints of a node, by name.
 ///
 /// # Errors
-/// When a template cannot be used: then nothing is changed for any node, since nobody can tell what should go.
+/// When a template cannot be used: then no node's endpoints are changed, because it is unknown which to delete.
 pub(crate) fn desired(
     config: &HostEndpointsConfig,
     node: &NodeFacts,
@@ -124,7 +124,7 @@ pub(crate) fn desired(
         let within = |address: &&IpAddr| networks.iter().any(|network| network.contains(*address));
         let addresses: Vec<IpAddr> = node.addresses.iter().filter(within).copied().collect();
         if template.interface_pattern.is_empty() {
-            // Without an interface, only its addresses can say which one it is.
+            // Without an interface name, only the addresses identify the interface.
             if !addresses.is_empty() {
                 add(name(&[&node.name, &template.generate_name]), Some(template), &addresses, "");
             }
@@ -174,7 +174,7 @@ fn endpoint(
     endpoint
 }
 
-/// The name of an endpoint; one that would be too long becomes a hash.
+/// The name of an endpoint; if it would be too long, it is hashed.
 fn name(parts: &[&str]) -> String {
     let name = format!("{}-{SUFFIX}", parts.join("-"));
     if name.len() <= LONGEST_NAME {
@@ -191,7 +191,7 @@ pub(crate) fn is_ours(endpoint: &HostEndpoint) -> bool {
     endpoint.metadata.labels.get(CREATED_BY).map(String::as_str) == Some(CREATED_BY_US)
 }
 
-/// Whether an endpoint of ours says what it should.
+/// Whether an endpoint of ours has the desired contents.
 #[must_use]
 pub(crate) fn is_same(actual: &HostEndpoint, desired: &HostEndpoint) -> bool {
     actual.metadata.labels == desired.metadata.labels
@@ -200,19 +200,19 @@ pub(crate) fn is_same(actual: &HostEndpoint, desired: &HostEndpoint) -> bool {
         && actual.spec.interface_name == desired.spec.interface_name
 }
 
-/// What to do about the endpoints of one node.
+/// A step for the endpoints of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// It is missing.
+    /// The endpoint is missing: create it.
     Create(HostEndpoint),
-    /// It is wrong; with the identity and revision of what is there.
+    /// The endpoint is wrong: store this, which has its identity and revision.
     Update(HostEndpoint),
-    /// It should not be there; this is what is there.
+    /// The endpoint should not exist: delete it.
     Delete(HostEndpoint),
 }
 
-/// The steps from what is there (ours, of this node) to what should be. What goes comes first, since a new endpoint may
-/// claim the interface of an old one.
+/// The steps from the existing endpoints (ours, of this node) to the desired ones. Deletions come first, because a new
+/// endpoint may claim the interface of an old one.
 #[must_use]
 pub(crate) fn steps(
     desired: BTreeMap<String, HostEndpoint>,

@@ -1,16 +1,16 @@
-//! Labels of a Kubernetes node on the Calico node, in the etcd datastore.
+//! Copies labels of a Kubernetes node to the Calico node in the etcd datastore.
 //!
-//! An annotation of the Calico node remembers which labels came from Kubernetes, so that a label that goes away there goes
-//! away here, and one that somebody put on the Calico node stays.
+//! An annotation of the Calico node records which labels came from Kubernetes, so that a label removed there is removed
+//! here, while labels that others added to the Calico node are kept.
 
 use crate::informer::Labels;
 use api::meta::StringMap;
 use api::words::node::KUBE_LABELS;
 
-/// Brings the labels of a Calico node after those of its Kubernetes node; true when a label changed.
+/// Updates the labels of a Calico node to match those of its Kubernetes node. Returns whether a label changed.
 ///
 /// # Errors
-/// When the annotation cannot be read: then nobody knows which labels are whose, and nothing is changed.
+/// When the annotation cannot be parsed: then it is unknown which labels came from Kubernetes, and nothing is changed.
 pub(crate) fn bring_after(
     labels: &mut StringMap,
     annotations: &mut StringMap,
@@ -34,7 +34,7 @@ pub(crate) fn bring_after(
     }
     if changed {
         let remembered: std::collections::BTreeMap<&str, &str> = kubernetes.iter().collect();
-        // A map of texts can always be written.
+        // A map of texts can always be serialised.
         if let Ok(text) = serde_json::to_string(&remembered) {
             annotations.insert(KUBE_LABELS.to_owned(), text);
         }
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_come_change_and_go_and_others_stay() {
+    fn labels_are_added_changed_and_removed_and_others_kept() {
         let mut labels = map(&[("mine", "1"), ("zone", "old")]);
         let mut annotations = map(&[("other", "annotation")]);
         let step = |labels: &mut StringMap, annotations: &mut StringMap, pairs: &[(&str, &str)]| {

@@ -5,20 +5,20 @@ use jiff::Timestamp;
 use kube_access::cluster::{Cluster, ClusterError, Collection, MERGE_PATCH};
 use serde_json::{Value, json};
 
-/// A condition as it should be.
+/// A desired condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Its type.
     pub kind: &'static str,
-    /// Whether it holds.
+    /// Whether it is true.
     pub status: bool,
-    /// A word for why.
+    /// The reason in one word.
     pub reason: &'static str,
-    /// A sentence for why.
+    /// The reason as a sentence.
     pub message: String,
 }
 
-/// Sets a condition in an object's status. False when it is there already.
+/// Sets a condition in an object's status. Returns false if it is set already.
 pub(crate) fn set_condition(object: &mut Value, wanted: &Wanted, now: Timestamp) -> bool {
     let status = if wanted.status { "True" } else { "False" };
     let condition = json!({
@@ -51,7 +51,7 @@ pub(crate) fn set_condition(object: &mut Value, wanted: &Wanted, now: Timestamp)
     }
 }
 
-/// An object's finalizers with or without one of them; `None` when nothing changes.
+/// An object's finalizers with this one added or removed; `None` if nothing changes.
 #[must_use]
 pub(crate) fn with_finalizer(object: &Value, finalizer: &str, wanted: bool) -> Option<Vec<String>> {
     let list = object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -66,10 +66,10 @@ pub(crate) fn with_finalizer(object: &Value, finalizer: &str, wanted: bool) -> O
     Some(finalizers)
 }
 
-/// Writes a condition of an object, if it is not there already.
+/// Writes a condition of an object, unless it is set already.
 ///
 /// # Errors
-/// Those of the API, a conflict among them. An object that is gone needs no condition.
+/// When the API returns an error, such as a conflict. If the object is gone, nothing is written.
 pub(crate) async fn write_condition(
     cluster: &Cluster,
     collection: Collection,
@@ -93,7 +93,7 @@ pub(crate) async fn write_condition(
     Ok(())
 }
 
-/// Adds or removes a finalizer, if that changes anything.
+/// Adds or removes a finalizer, unless nothing changes.
 ///
 /// # Errors
 /// As [`write_condition`].
@@ -105,7 +105,7 @@ pub(crate) async fn write_finalizer(
     wanted: bool,
 ) -> Result<(), ClusterError> {
     let Some(object) = read(cluster, collection, name).await? else { return Ok(()) };
-    // The API refuses new finalizers once an object is being deleted.
+    // The API rejects new finalizers while an object is being deleted.
     if wanted && !object["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_change_only_when_something_changes() {
+    fn an_unchanged_condition_is_not_written() {
         let now = Timestamp::UNIX_EPOCH;
         let open = Wanted { kind: "Allocatable", status: true, reason: "OK", message: "fine".into() };
         let mut object = json!({"metadata": {"name": "p"}});
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_of_others_stay() {
+    fn finalizers_of_others_are_kept() {
         let object = json!({"metadata": {"finalizers": ["a", "ours"]}});
         assert_eq!(with_finalizer(&object, "ours", true), None);
         assert_eq!(with_finalizer(&object, "ours", false), Some(vec!["a".to_owned()]));

@@ -1,4 +1,4 @@
-//! The controller of IP pools: conditions and finalizers as [`decide`] wants them.
+//! The controller of IP pools: writes the conditions and finalizers that [`decide`] determines.
 
 use super::PREFIX;
 use super::objects::{write_condition, write_finalizer};
@@ -18,19 +18,19 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The finalizer that holds a pool until its last block is gone.
+/// The finalizer that keeps a pool until its last block is gone.
 pub(crate) const FINALIZER: &str = api::words::POOL_FINALIZER;
 
-/// How often everything is compared again: what was given up after some failures is found here.
+/// How often everything is compared: this also covers work that was given up after several failures.
 const PERIOD: Duration = Duration::from_secs(300);
 
 const POOLS: Collection = Collection { prefix: PREFIX, plural: "ippools" };
 
-/// What is kept of a pool.
+/// The parts of a pool that are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pool(PoolFacts);
 
-/// What is decoded of a pool.
+/// The fields of a pool that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WirePool {
@@ -101,7 +101,7 @@ impl Slim for Pool {
 #[derive(Debug)]
 pub struct PoolController {
     pools: Informer<Pool>,
-    /// One key for everything: whether a pool is open depends on all of them.
+    /// One key for everything: whether a pool is open depends on all pools.
     queue: WorkQueue<()>,
     cluster: Cluster,
     client: Client,
@@ -109,7 +109,7 @@ pub struct PoolController {
 }
 
 impl PoolController {
-    /// Subscribes to pools and to blocks that go.
+    /// Subscribes to pools and to deleted blocks.
     #[must_use]
     pub fn new(context: &Context) -> Self {
         let queue = WorkQueue::new(RETRY);
@@ -131,7 +131,7 @@ impl PoolController {
         }
     }
 
-    /// Compares everything. False when something could not be done.
+    /// Compares everything. Returns false if something could not be done.
     async fn reconcile(&self) -> bool {
         let snapshot = self.pools.snapshot();
         let pools = snapshot.iter().map(|(key, pool)| (key.name.to_string(), pool.0.clone())).collect();
@@ -140,7 +140,7 @@ impl PoolController {
             if let Err(error) = write_condition(&self.cluster, POOLS, &name, &decision.condition).await {
                 tracing::warn!(pool = name, %error, "the condition of a pool was not written");
                 is_done = false;
-                // The finalizer follows from the condition.
+                // The finalizer depends on the condition.
                 continue;
             }
             if let Err(error) = self.finalize(&name, decision.finalizer).await {
@@ -172,12 +172,12 @@ impl PoolController {
         Ok(())
     }
 
-    /// Whether there is a block in this range, asked of the store: a cache may be behind.
+    /// Whether there is a block in this range, according to the store: a cache may be outdated.
     async fn has_blocks(&self, pool: IpNet) -> anyhow::Result<bool> {
         let found = self.client.backend().list(&ListOptions::Block { ip_version: None }, None).await?;
         let keys = found.items.iter().map(|entry| &entry.key);
         let is_inside = |key: &Key| matches!(key, Key::Block { cidr } if pool.contains(&cidr.network()));
-        // A block that cannot be read is a block all the same; one without a name may be anywhere.
+        // An unreadable block counts as well; if its name is unknown, it may be anywhere.
         let unreadable = found.invalid.iter().any(|entry| entry.parsed_key.as_ref().is_none_or(is_inside));
         Ok(keys.into_iter().any(is_inside) || unreadable)
     }
@@ -217,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pool_is_cut_down_to_what_decides() {
+    fn a_pool_is_reduced_to_the_relevant_fields() {
         let object = json!({
             "metadata": {
                 "name": "p", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",

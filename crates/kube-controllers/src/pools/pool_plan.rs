@@ -1,30 +1,30 @@
-//! What is to be said about each pool, and what is to become of its finalizer: a function of all pools at once.
+//! The condition and the finalizer of each pool: a function of all pools at once.
 
 use super::objects::Wanted;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// The condition that shows whether addresses are given out.
+/// The condition that shows whether addresses can be assigned from the pool.
 pub(crate) const ALLOCATABLE: &str = "Allocatable";
 
-/// A pool, as far as this matters.
+/// The relevant parts of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolFacts {
-    /// Its range; `None` when the text is none.
+    /// Its range; `None` if it cannot be parsed.
     pub cidr: Option<IpNet>,
-    /// Whether an administrator closed it.
+    /// Whether an administrator disabled it.
     pub disabled: bool,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// When it was made, as Kubernetes writes it: these texts sort by time.
+    /// When it was created, in Kubernetes' format, which sorts by time.
     pub created: String,
-    /// What its condition says now; `None` before anybody said anything.
+    /// The value of its condition; `None` if it has not been written yet.
     pub allocatable: Option<bool>,
     /// Whether it has our finalizer.
     pub has_finalizer: bool,
 }
 
-/// What becomes of a pool.
+/// The decision about a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// Its condition.
@@ -33,21 +33,21 @@ pub(crate) struct Decision {
     pub finalizer: Finalizer,
 }
 
-/// What becomes of a finalizer.
+/// What to do with a finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finalizer {
-    /// As it is.
+    /// Leave it as it is.
     Keep,
-    /// Added.
+    /// Add it.
     Add,
-    /// Removed at once.
+    /// Remove it at once.
     Remove,
-    /// All claims on blocks of this range are given up, and it goes with the last block.
+    /// Release all claims on blocks of this range, and remove it when the last block is gone.
     RemoveWithLastBlock(IpNet),
 }
 
-/// Decides about all pools. Of pools that overlap the one that is open stays open; among others the oldest wins. A pool
-/// that is being deleted keeps its range until it is gone.
+/// Decides about all pools. Of several overlapping pools, an open one stays open; if none is open, the oldest wins. A
+/// pool that is being deleted keeps its range until it is gone.
 #[must_use]
 pub(crate) fn decide(pools: &BTreeMap<String, PoolFacts>) -> BTreeMap<String, Decision> {
     let mut order: Vec<(&String, &PoolFacts)> = pools.iter().collect();
@@ -74,7 +74,7 @@ pub(crate) fn decide(pools: &BTreeMap<String, PoolFacts>) -> BTreeMap<String, De
         };
         let finalizer = match (pool.is_deleting, pool.has_finalizer, status) {
             (true, true, _) => Finalizer::RemoveWithLastBlock(cidr),
-            // Blocks in this range belong to the pool that is open, so they must not hold up this one.
+            // Blocks in this range belong to the open pool, so they must not delay this one.
             (false, true, false) => Finalizer::Remove,
             (false, false, true) => Finalizer::Add,
             _ => Finalizer::Keep,
@@ -85,7 +85,7 @@ pub(crate) fn decide(pools: &BTreeMap<String, PoolFacts>) -> BTreeMap<String, De
     decisions
 }
 
-/// Who comes first: open pools, leaving ones, closed ones, new ones.
+/// The order of precedence: open pools, pools being deleted, closed pools, new pools.
 fn rank(pool: &PoolFacts) -> u8 {
     match (pool.is_deleting, pool.allocatable) {
         (false, Some(true)) => 0,
@@ -123,12 +123,12 @@ mod tests {
     #[test]
     fn of_overlapping_pools_one_is_open() {
         let (old, new) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");
-        // Nobody was open: the older one wins, whatever the names.
+        // None was open: the older one wins, regardless of the names.
         check(
             &[("a", pool("10.0.0.0/16", new, None)), ("b", pool("10.0.1.0/24", old, None))],
             &[("a", "CIDROverlap", Finalizer::Keep), ("b", "OK", Finalizer::Add)],
         );
-        // One was: it stays.
+        // One was open: it stays open.
         check(
             &[("a", pool("10.0.0.0/16", new, Some(true))), ("b", pool("10.0.1.0/24", old, Some(false)))],
             &[("a", "OK", Finalizer::Keep), ("b", "CIDROverlap", Finalizer::Keep)],
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn disabled_pools_do_not_stand_in_the_way_and_leaving_ones_do() {
+    fn disabled_pools_do_not_block_others_but_pools_being_deleted_do() {
         let old = "2026-01-01T00:00:00Z";
         let disabled = PoolFacts { disabled: true, ..pool("10.0.0.0/16", old, Some(true)) };
         check(

@@ -1,4 +1,4 @@
-//! The controller of tiers: a tier that is being deleted stays until the last policy in it is gone, and says so.
+//! The controller of tiers: a tier that is being deleted is kept, with a condition, until its last policy is gone.
 
 use super::PREFIX;
 use super::objects::{Wanted, write_condition, write_finalizer};
@@ -13,19 +13,19 @@ use kube_access::cluster::{Cluster, ClusterError, Collection, Page};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// The finalizer that holds a tier until its last policy is gone.
+/// The finalizer that keeps a tier until its last policy is gone.
 pub(crate) const FINALIZER: &str = api::TIER_FINALIZER;
 
 const TIERS: Collection = Collection { prefix: PREFIX, plural: "tiers" };
 
-/// What is kept of a tier.
+/// The parts of a tier that are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tier {
     is_deleting: bool,
     has_finalizer: bool,
 }
 
-/// What is decoded of a tier.
+/// The fields of a tier that are decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireTier {
@@ -56,7 +56,7 @@ impl Slim for Tier {
     }
 }
 
-/// What is decoded of a policy: in which tier it is.
+/// The fields of a policy that are decoded: its tier.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct WireTiered {
@@ -105,7 +105,7 @@ macro_rules! tiered_kinds {
             }
         )*
 
-        /// Calls `news` with each tier that loses a policy.
+        /// Queues each tier that loses a policy.
         fn follow_policies(context: &Context, queue: &WorkQueue<String>) {
             $({
                 let news = queue.clone();
@@ -118,7 +118,7 @@ macro_rules! tiered_kinds {
             })*
         }
 
-        /// The kinds, in the order in which they are counted.
+        /// The kinds of policies, in the order in which they are counted.
         const KINDS: &[Collection] = &[$(<$name as Slim>::COLLECTION,)*];
     };
 }
@@ -130,7 +130,7 @@ tiered_kinds! {
     StagedPolicyTier = "stagednetworkpolicies",
 }
 
-/// How a kind is called when there is one of it, and when there are several.
+/// The singular and plural name of each kind.
 const NAMES: [(&str, &str); 4] = [
     ("GlobalNetworkPolicy", "GlobalNetworkPolicies"),
     ("NetworkPolicy", "NetworkPolicies"),
@@ -138,26 +138,26 @@ const NAMES: [(&str, &str); 4] = [
     ("StagedNetworkPolicy", "StagedNetworkPolicies"),
 ];
 
-/// What is to be done about a tier.
+/// What to do about a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing.
     Nothing,
-    /// It gets the finalizer.
+    /// Add the finalizer.
     AddFinalizer,
-    /// It may go.
+    /// Remove the finalizer, so that the tier is deleted.
     RemoveFinalizer,
-    /// It has to wait, and says for what.
+    /// Keep waiting, and write this condition.
     Wait(Wanted),
 }
 
-/// Whether the policies of a tier have to be counted.
+/// Whether the policies of a tier must be counted.
 #[must_use]
 pub(crate) fn has_to_count(tier: &Tier) -> bool {
     tier.is_deleting && tier.has_finalizer
 }
 
-/// What to do, given how many policies of each kind are in the tier.
+/// Decides about a tier, given the number of its policies of each kind.
 #[must_use]
 pub(crate) fn decide(tier: &Tier, counts: [usize; 4]) -> Step {
     match (tier.is_deleting, tier.has_finalizer) {
@@ -206,7 +206,8 @@ impl TierController {
         }
     }
 
-    /// Counts policies of a tier, asked of the API: a tier that goes too early takes the order of its policies with it.
+    /// Counts the policies of a tier in the API itself: if a tier is deleted too early, the order of its policies is
+    /// lost.
     async fn count(&self, tier: &str) -> Result<[usize; 4], ClusterError> {
         let mut counts = [0; 4];
         for (count, collection) in counts.iter_mut().zip(KINDS) {

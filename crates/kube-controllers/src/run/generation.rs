@@ -1,4 +1,4 @@
-//! All controllers of one configuration: made, started, watched, ended.
+//! All controllers of one configuration: creates, starts, watches and ends them.
 
 use super::{Base, health, listen};
 use crate::compaction;
@@ -29,15 +29,15 @@ use tokio::task::JoinSet;
 /// How long controllers may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long after the first lists their memory is given back: until then the first comparisons use it.
+/// How long after the first lists unused memory is returned: until then the first comparisons need it.
 const FIRST_WORK: Duration = Duration::from_secs(5);
 
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// There is another configuration.
+    /// The configuration changed.
     Changed,
-    /// The end was asked for.
+    /// The shutdown was requested.
     Shutdown,
 }
 
@@ -45,19 +45,19 @@ pub(super) enum Ended {
 pub(super) struct Generation {
     end: ShutdownHandle,
     controllers: JoinSet<(&'static str, Result<()>)>,
-    /// Informers, health, compaction and metrics: they end with the generation and have no say.
+    /// Informers, health, compaction and metrics: they end with the generation, and their end has no effect on it.
     helpers: JoinSet<()>,
-    /// Dropped at the end, which ends them.
+    /// Dropped at the end, which stops them.
     feeds: Vec<Follower>,
 }
 
 impl Generation {
-    /// Makes and starts what the configuration asks for.
+    /// Creates and starts the controllers that the configuration enables.
     pub(super) async fn start(base: &Arc<Base>, config: &RunConfig) -> Self {
         let (end, shutdown) = ShutdownHandle::new();
         let (informers, metrics) = (Informers::default(), Metrics::default());
-        // Policies are of interest to the migration of their names alone, which must hold back nobody else: older roles do
-        // not let us read them.
+        // Only the migration of policy names needs policies, and it must not hold back other controllers: older roles
+        // forbid reading policies.
         let (feed, policy_feed) = (DataFeed::default(), DataFeed::default());
         let context = base.context(&informers, &feed, &metrics);
         let policy_context = base.context(&informers, &policy_feed, &metrics);
@@ -70,7 +70,7 @@ impl Generation {
                     tracing::info!(port, "serving metrics");
                     helpers.spawn(serve(listener, Pages { health: None, metrics: Some(metrics.clone()) }));
                 }
-                // Figures are not worth the work that they are about.
+                // Failing to serve figures is not a reason to stop the controllers.
                 Err(error) => tracing::error!(%error, port, "metrics are not served"),
             }
         }
@@ -80,7 +80,7 @@ impl Generation {
         }
         for informer in informers.start(&base.cluster, &shutdown) {
             helpers.spawn(async move {
-                // It ends with its generation; it logs its own failures.
+                // It ends with its generation, and logs its own failures.
                 let _ = informer.await;
             });
         }
@@ -89,7 +89,7 @@ impl Generation {
             async move {
                 informers.synced().await;
                 tokio::time::sleep(FIRST_WORK).await;
-                // The pages of the first lists were the most that there will ever be at once.
+                // The pages of the first lists are the peak of memory use.
                 telemetry::memory::give_back();
                 telemetry::memory::let_go_of_code();
             }
@@ -112,7 +112,7 @@ impl Generation {
         Self { end, controllers, helpers, feeds: feed.into_iter().chain(policy_feed).collect() }
     }
 
-    /// Lets everything run until the configuration changes or the end is asked for; then ends it.
+    /// Runs until the configuration changes or the shutdown is requested; then ends the controllers.
     pub(super) async fn until_change(
         mut self,
         config: &mut watch::Receiver<Option<RunConfig>>,
@@ -157,7 +157,7 @@ impl Generation {
     }
 }
 
-/// The controllers that the configuration asks for.
+/// Creates the controllers that the configuration enables.
 fn controllers(
     base: &Base,
     context: &Context,
@@ -167,7 +167,7 @@ fn controllers(
     let mut made: Vec<Box<dyn Controller>> = Vec::new();
     let asked = &config.controllers;
     if base.datastore == DatastoreType::Kubernetes {
-        // Calico reads these objects in place; there is nothing to copy them to.
+        // With this datastore Calico reads the originals, so there is nothing to copy.
         tracing::debug!("namespaces, service accounts, policies and pods are where Calico's data are");
     } else {
         if let Some(config) = asked.namespace {

@@ -1,8 +1,9 @@
-//! Whether both sides can be reached and everything that is needed may be read: asked every few seconds, and reported in the
+//! Checks every few seconds whether both sides can be reached and everything needed may be read, and reports it in the
 //! status file and on the health pages.
 //!
-//! A permission without which a controller cannot work makes the process unready. One that only the migration of policy names,
-//! virtual machines or load balancers need is named, and the process is ready: roles of older releases lack it.
+//! A missing permission that a controller cannot work without makes the process unready. One that only the migration of
+//! policy names, virtual machines or load balancers need is reported, but the process is ready: roles of older releases
+//! lack it.
 
 use super::Base;
 use crate::informer::Informers;
@@ -12,15 +13,15 @@ use follow::Refusals;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long an answer may take; longer when it did not come before.
+/// How long an answer may take; longer if the last one was late.
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(4);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(16);
 
-/// How often is asked, when all is well and when it is not.
+/// The pauses between checks, when both sides are well and when not.
 const PAUSE: Duration = Duration::from_secs(10);
 const SHORT_PAUSE: Duration = Duration::from_secs(2);
 
-/// Asks until the end is asked for.
+/// Checks until the shutdown.
 pub(super) async fn run(base: Arc<Base>, followed: Followed, shutdown: Shutdown) {
     for part in ["CalicoDatastore", "KubeAPIServer"] {
         base.status.set(part, false, "initialized to false");
@@ -46,18 +47,18 @@ pub(super) async fn run(base: Arc<Base>, followed: Followed, shutdown: Shutdown)
     }
 }
 
-/// What is followed, of Kubernetes and of Calico.
+/// The informers and feeds whose permissions are checked.
 #[derive(Clone, Default)]
 pub(super) struct Followed {
     pub(super) informers: Informers,
-    /// Calico's data without which controllers cannot work.
+    /// The feed of Calico's data that controllers cannot work without.
     pub(super) needed: Option<Refusals>,
-    /// Calico's data that only the migration of policy names needs.
+    /// The feed of Calico's data that only the migration of policy names needs.
     pub(super) lesser: Option<Refusals>,
 }
 
 impl Followed {
-    /// The permissions that are missing, and whether a controller cannot work without.
+    /// The missing permissions, and for each whether a controller cannot work without it.
     fn refusals(&self) -> Vec<(String, bool)> {
         let of = |feed: &Option<Refusals>| feed.as_ref().map(Refusals::list).unwrap_or_default();
         let mut all = self.informers.refusals();
@@ -67,10 +68,10 @@ impl Followed {
     }
 }
 
-/// Whether work is possible with these permissions missing, and which ones are.
+/// Whether the controllers can work without the missing permissions, and the list of these.
 fn verdict(refusals: &[(String, bool)]) -> (bool, String) {
     let is_ready = refusals.iter().all(|(_, is_needed)| !is_needed);
-    // What stops the work comes first.
+    // Permissions that stop the work come first.
     let mut ordered: Vec<&(String, bool)> = refusals.iter().collect();
     ordered.sort_by_key(|(_, is_needed)| !is_needed);
     (is_ready, ordered.into_iter().map(|(message, _)| message.as_str()).collect::<Vec<_>>().join("; "))
@@ -80,7 +81,7 @@ async fn ask_datastore(base: &Base, patience: Duration) {
     let informations = base.client.resource::<ClusterInformationSpec>();
     let error = match tokio::time::timeout(patience, informations.get("", api::words::GLOBAL_NAME)).await {
         Ok(Ok(_)) => None,
-        // It was removed: make it again, as at the start.
+        // It was removed: create it again, as at the start.
         Ok(Err(error)) if error.is_does_not_exist() => base
             .client
             .ensure_initialized("", api::words::KUBERNETES)

@@ -1,4 +1,4 @@
-//! Pools and tiers of `projectcalico.org/v3`, and policies with names of old.
+//! Pools and tiers of `projectcalico.org/v3`, and policies with old names.
 
 use crate::stage::{Stage, Store, eventually};
 use crate::world::World;
@@ -29,7 +29,7 @@ fn pool(name: &str, cidr: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
+async fn pools_and_tiers_wait_for_their_contents() -> Result<()> {
     let stage = Stage::start(Store::V3).await?;
     let context = stage.context();
     let (pools, tiers) = (PoolController::new(&context), TierController::new(&context));
@@ -37,7 +37,7 @@ async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
     let path = format!("{PREFIX}/ippools");
     stage.create(&path, &pool("first", "10.70.0.0/24")).await?;
     until(&stage, "first", "OK", true).await?;
-    // As written by kubectl, which asks nobody: one that overlaps stays closed.
+    // Written by kubectl, without our checks: an overlapping pool stays closed.
     stage.create(&path, &pool("second", "10.70.0.0/16")).await?;
     until(&stage, "second", "CIDROverlap", false).await?;
     until(&stage, "first", "OK", true).await?;
@@ -48,7 +48,7 @@ async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
     stage.delete(&format!("{path}/first")).await?;
     until(&stage, "first", "Terminating", true).await?;
     until(&stage, "second", "CIDROverlap", false).await?;
-    // The last address goes, with it the block, with it the pool; then the other one opens.
+    // After the last address its block and then the pool are deleted; then the other pool opens.
     stage.ipam.release_by_handle(&"net.web".into()).await?;
     eventually("the pool is gone", || async { Ok(stage.get(&format!("{path}/first")).await?.is_none()) })
         .await?;
@@ -81,8 +81,8 @@ async fn pools_and_tiers_wait_for_what_is_in_them() -> Result<()> {
     Ok(())
 }
 
-/// The whole program on a cluster that has only resources of `projectcalico.org/v3`: it finds that out by itself, and keeps
-/// their books whatever else it was asked to do.
+/// The whole program on a cluster that has only resources of `projectcalico.org/v3`: it detects that by itself, and
+/// does their bookkeeping whatever controllers are enabled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_finds_pools_and_tiers_of_the_newer_group() -> Result<()> {
     let stage = Stage::start(Store::V3).await?;
@@ -93,7 +93,7 @@ async fn the_program_finds_pools_and_tiers_of_the_newer_group() -> Result<()> {
     until(&stage, "first", "OK", true).await?;
     stage.create(&path, &pool("second", "10.71.0.0/16")).await?;
     until(&stage, "second", "CIDROverlap", false).await?;
-    // Every tier that is there gets the finalizer; the default one came before the program.
+    // Every existing tier gets the finalizer; the default one existed before the program started.
     let tier = json!({"apiVersion": "projectcalico.org/v3", "kind": "Tier", "metadata": {"name": "edge"}, "spec": {"order": 10}});
     stage.create(&format!("{PREFIX}/tiers"), &tier).await?;
     for name in ["default", "edge"] {
@@ -103,7 +103,7 @@ async fn the_program_finds_pools_and_tiers_of_the_newer_group() -> Result<()> {
         })
         .await?;
     }
-    // Nothing is in them: both go as soon as they are asked to.
+    // They are empty: both are deleted as soon as this is requested.
     for object in ["ippools/first", "tiers/edge"] {
         let path = format!("{PREFIX}/{object}");
         stage.delete(&path).await?;

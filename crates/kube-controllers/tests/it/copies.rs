@@ -25,7 +25,7 @@ async fn is_there(client: &Client, profile: &str) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn namespaces_come_change_and_go() -> Result<()> {
+async fn namespaces_are_copied_updated_and_removed() -> Result<()> {
     let servers = servers()?;
     let world = World::etcd(&servers.api_server, &servers.etcd).await?;
     let client = &world.client;
@@ -52,7 +52,7 @@ async fn namespaces_come_change_and_go() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_happened_while_nobody_looked_is_made_good() -> Result<()> {
+async fn changes_missed_while_stopped_are_corrected() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let client = &world.client;
@@ -71,7 +71,8 @@ async fn what_happened_while_nobody_looked_is_made_good() -> Result<()> {
     .await?;
     running.stop().await?;
 
-    // Nobody looks: objects go, copies are changed and deleted, and somebody else's profile is there.
+    // While the controllers are stopped, objects are deleted, copies changed and deleted, and someone else adds a
+    // profile.
     world.delete("/api/v1/namespaces/drift-gone/serviceaccounts/robot.one").await?;
     world.delete_namespace("drift-gone").await?;
     let profiles = client.resource::<ProfileSpec>();
@@ -92,14 +93,18 @@ async fn what_happened_while_nobody_looked_is_made_good() -> Result<()> {
             && handed_down(client, "kns.drift-changed", "pcns.team").await?.as_deref() == Some("a"))
     })
     .await?;
-    assert!(is_there(client, "somebody").await?, "what is not a copy stays");
+    assert!(is_there(client, "somebody").await?, "a profile that is not a copy is kept");
     let changed = profiles.get("", "kns.drift-changed").await?;
-    assert_eq!(changed.metadata.labels.get("mine").map(String::as_str), Some("1"), "labels of others stay");
+    assert_eq!(
+        changed.metadata.labels.get("mine").map(String::as_str),
+        Some("1"),
+        "labels of others are kept"
+    );
     running.stop().await
 }
 
 #[tokio::test]
-async fn drift_is_found_by_the_period() -> Result<()> {
+async fn drift_is_found_periodically() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let client = &world.client;
@@ -112,7 +117,7 @@ async fn drift_is_found_by_the_period() -> Result<()> {
 }
 
 #[tokio::test]
-async fn somebody_who_writes_at_the_same_time_is_no_trouble() -> Result<()> {
+async fn concurrent_writers_do_no_harm() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let client = world.client.clone();
@@ -144,7 +149,7 @@ async fn somebody_who_writes_at_the_same_time_is_no_trouble() -> Result<()> {
 }
 
 #[tokio::test]
-async fn policies_come_change_and_go() -> Result<()> {
+async fn policies_are_copied_updated_and_removed() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let policies = world.client.resource::<NetworkPolicySpec>();
@@ -172,7 +177,7 @@ async fn policies_come_change_and_go() -> Result<()> {
     assert!(copy.spec.selector.as_str().contains("app == 'web'"), "{}", copy.spec.selector.as_str());
     let before = copy.metadata.resource_version;
 
-    // More rules than people may write: Kubernetes took it, so it must be enforced.
+    // More rules than users may write: Kubernetes accepted the policy, so it must be enforced.
     let rule =
         json!({"from": [{"podSelector": {"matchLabels": {"app": "client"}}}], "ports": [{"port": 80}]});
     let rules: Vec<_> = std::iter::repeat_n(rule, 1100).collect();

@@ -1,4 +1,4 @@
-//! Labels of pods brought to their endpoints in the etcd datastore.
+//! Labels of pods are copied to their endpoints in the etcd datastore.
 
 use crate::world::{World, eventually, servers};
 use anyhow::Result;
@@ -48,7 +48,7 @@ async fn endpoints_follow_their_pods() -> Result<()> {
             json!({"status": {"phase": "Running", "podIP": "10.65.0.1", "podIPs": [{"ip": "10.65.0.1"}]}});
         world.patch(&format!("{pods}/{name}/status"), &status).await?;
     }
-    // One node has another name in Calico than in Kubernetes; one pod has no endpoint.
+    // One node has different names in Calico and Kubernetes; one pod has no endpoint.
     for (node, pod) in [("node-1", "here"), ("node-1", "drifted"), ("other", "elsewhere")] {
         endpoints.create(endpoint(node, pod)).await?;
     }
@@ -57,10 +57,8 @@ async fn endpoints_follow_their_pods() -> Result<()> {
         Ok(endpoint.metadata.labels.get("app").cloned().unwrap_or_default())
     };
     let running = world.start(&[("ENABLED_CONTROLLERS", "workloadendpoint")]);
-    eventually("what changed before is brought after", async || {
-        Ok(app("node--1-k8s-drifted-eth0").await? == "new")
-    })
-    .await?;
+    eventually("earlier changes are applied", async || Ok(app("node--1-k8s-drifted-eth0").await? == "new"))
+        .await?;
     for name in ["here", "elsewhere", "none"] {
         let patch = json!({"metadata": {"labels": {"app": "new", "more": "1"}}});
         world.patch(&format!("{pods}/{name}"), &patch).await?;
@@ -73,7 +71,7 @@ async fn endpoints_follow_their_pods() -> Result<()> {
     assert_eq!(here.metadata.labels.len(), 5);
     assert_eq!(here.spec.ip_networks.len(), 1, "the rest is as the plugin wrote it");
     let all = endpoints.list(&client::ListQuery::in_namespace("labelled")).await?;
-    assert_eq!(all.items.len(), 3, "none is made");
+    assert_eq!(all.items.len(), 3, "none is created");
     world.delete(&format!("{pods}/here")).await?;
     running.stop().await?;
     assert!(endpoints.get("labelled", "node--1-k8s-here-eth0").await.is_ok(), "none is deleted");

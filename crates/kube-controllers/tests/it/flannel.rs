@@ -18,7 +18,7 @@ const PROGRESS: &str = "projectcalico.org/node-flannel-migration-in-progress";
 const SUBNET: &str =
     "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
 
-/// What a kubelet on every node and Kubernetes' controllers would do.
+/// Plays the role of a kubelet on every node and of Kubernetes' controllers.
 struct Attendant {
     cluster: Cluster,
     /// Whether errands are carried out; otherwise they hang.
@@ -61,7 +61,7 @@ impl Attendant {
                 self.patch(&format!("{path}/status"), &json!({"status": status})).await;
             }
         }
-        // calico-node comes to nodes with its label.
+        // calico-node runs on nodes with its label.
         for node in self.list("/api/v1/nodes").await {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             if node["metadata"]["labels"][NETWORK] != "calico" {
@@ -81,7 +81,7 @@ impl Attendant {
                 self.patch(&format!("{pods}/calico-node-{name}/status"), &json!({"status": status})).await;
             }
         }
-        // A DaemonSet that is deleted goes when its pods are gone.
+        // A DaemonSet that is being deleted is removed when its pods are gone.
         for set in self.list("/apis/apps/v1/namespaces/kube-flannel/daemonsets").await {
             if !set["metadata"]["deletionTimestamp"].is_null() {
                 let name = set["metadata"]["name"].as_str().unwrap_or_default();
@@ -123,7 +123,7 @@ async fn flannel_node(stage: &Stage, name: &str, number: u8) -> Result<()> {
 const FLANNEL_SETS: &str = "/apis/apps/v1/namespaces/kube-flannel/daemonsets";
 const CALICO_SETS: &str = "/apis/apps/v1/namespaces/kube-system/daemonsets";
 
-/// These nodes with flannel on them, and Calico's DaemonSet that waits for its turn.
+/// Creates these nodes with flannel on them, and Calico's DaemonSet, which selects none of them yet.
 async fn flannel_cluster(stage: &Stage, nodes: &[&str]) -> Result<()> {
     for (number, name) in nodes.iter().enumerate() {
         flannel_node(stage, name, u8::try_from(number + 1)?).await?;
@@ -144,7 +144,7 @@ async fn flannel_cluster(stage: &Stage, nodes: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Starts an attendant: whether it works, how often flannel was removed, and its task.
+/// Starts an attendant. Returns its switch, the count of flannel's removals, and its task.
 fn attend(stage: &Stage) -> (Arc<AtomicBool>, Arc<AtomicUsize>, JoinHandle<()>) {
     let attendant = Attendant {
         cluster: stage.cluster.clone(),
@@ -175,9 +175,9 @@ async fn label(stage: &Stage, node: &str, label: &str) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
+async fn a_cluster_is_migrated_node_by_node_and_resumed_after_a_stop() -> Result<()> {
     let stage = Stage::start(Store::Kubernetes).await?;
-    // Nothing to do without flannel.
+    // Without flannel there is nothing to do.
     let (_end, shutdown) = ShutdownHandle::new();
     stage.namespace("kube-flannel").await?;
     migration(&stage)?.run(shutdown).await?;
@@ -211,9 +211,9 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
     ensure!(label(&stage, "f-own", NETWORK).await? == "flannel", "the next node was not touched");
     works.store(true, Ordering::SeqCst);
 
-    // Going on from the labels.
+    // Resumed according to the labels.
     let (_end, shutdown) = ShutdownHandle::new();
-    migration(&stage)?.run(shutdown).await.with_context(|| format!("going on from {stopped_at}"))?;
+    migration(&stage)?.run(shutdown).await.with_context(|| format!("resuming from {stopped_at}"))?;
     ensure!(removals.load(Ordering::SeqCst) >= 3);
     for node in ["f-1", "f-2", "f-own"] {
         ensure!(
@@ -254,17 +254,18 @@ async fn a_cluster_moves_node_by_node_and_goes_on_after_a_stop() -> Result<()> {
     Ok(())
 }
 
-/// The same by the whole program: its variables say what it is for, it opens everything itself, and stays when it is done.
+/// The same migration by the whole program: its variables select it, it opens everything itself, and keeps running
+/// afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_program_migrates_when_its_variables_say_so() -> Result<()> {
+async fn the_program_migrates_if_its_variables_select_it() -> Result<()> {
     let stage = Stage::start(Store::Kubernetes).await?;
     stage.namespace("kube-flannel").await?;
     let world = World::as_it_is(&stage.api).await?;
     let variables = [("ENABLED_CONTROLLERS", "flannelmigration"), ("POD_NODE_NAME", "f-own")];
-    // Without the node's name it does not begin, and says so.
+    // Without the node's name it does not start, and reports that.
     let refused = world.start(&variables[..1]).outcome().await.err().map(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_some_and(|words| words.contains("POD_NODE_NAME")), "{refused:?}");
-    // With a flannel that Calico is not ready to follow it ends with the reason, so that it is started again.
+    // If Calico is not ready to replace flannel, it ends with the reason, so that it is restarted.
     flannel_cluster(&stage, &["f-own"]).await?;
     let calico = stage.get(&format!("{CALICO_SETS}/calico-node")).await?.context("calico-node")?;
     stage.delete(&format!("{CALICO_SETS}/calico-node")).await?;
@@ -295,7 +296,7 @@ async fn the_program_migrates_when_its_variables_say_so() -> Result<()> {
         Ok(kube_controllers::for_tests::check(&world.status_file()).1)
     })
     .await?;
-    ensure!(running.is_running(), "it stays, or it would be started again");
+    ensure!(running.is_running(), "it keeps running, or it would be restarted");
     running.stop().await?;
     attending.abort();
     Ok(())

@@ -44,7 +44,7 @@ async fn leaks_blocks_and_nodes_are_collected_from_kubernetes() -> Result<()> {
     let old = stage.take("gc-1", "k8s-pod-network.old", "shop", "old").await?;
     let early = stage.take("gc-1", "k8s-pod-network.early", "shop", "early").await?;
     stage.pod("shop", "web", "gc-1", &[web]).await?;
-    // A pod that has not told its address yet.
+    // A pod that has not reported its address yet.
     stage.pod("shop", "early", "gc-1", &[]).await?;
 
     let running = collector(&stage).await;
@@ -61,32 +61,32 @@ async fn leaks_blocks_and_nodes_are_collected_from_kubernetes() -> Result<()> {
         eventually(figure, || std::future::ready(Ok(metrics.page().contains(figure)))).await?;
     }
 
-    // A pod that starts again with another address leaves the old one behind.
+    // A pod that restarts with another address leaves the old one behind.
     let again = stage.take("gc-1", "k8s-pod-network.web2", "shop", "web").await?;
     stage.report("shop", "web", &[again]).await?;
     until_free(&stage, "the address of an earlier start", web).await?;
 
-    // While nobody works, a pod goes without giving its address back. Its deletion is never seen.
+    // While the controllers are stopped, a pod is deleted without releasing its address. Its deletion is never seen.
     running.stop().await;
     stage.delete("/api/v1/namespaces/shop/pods/web").await?;
     let running = collector(&stage).await;
     until_free(&stage, "the address of a pod that went unseen", again).await?;
 
-    // An idle block goes, and the last one stays.
+    // An idle block is released, but not the last one.
     let owner = Owner { affinity_type: AffinityType::Host, host: "gc-1".to_owned() };
     stage.ipam.claim_affinity("10.65.200.0/28".parse()?, &owner).await?;
     ensure!(blocks_of(&stage, "gc-1").await? == 2);
     eventually("an idle block is given up", || async { Ok(blocks_of(&stage, "gc-1").await? == 1) }).await?;
     ensure!(stage.is_taken(early).await?);
 
-    // The API server goes away and comes back; what happened in between is found.
+    // The API server goes away and comes back; changes in the meantime are found.
     let lost = stage.take("gc-1", "k8s-pod-network.lost", "shop", "lost").await?;
     stage.api.kill();
     stage.api.restart()?;
     until_free(&stage, "a leak during an outage", lost).await?;
 
-    // A node goes, with a pod that stays in the API for a while, leaked addresses and its tunnel address.
-    // That pod is there before its address: a busy machine may take longer for all of them than a leak is given.
+    // A node is deleted; a pod of it stays in the API for a while, and it has leaked addresses and a tunnel address.
+    // That pod is created before its address: a busy machine may need longer for all of them than the grace period.
     stage.pod("shop", "p0", "gc-2", &[]).await?;
     let mut addresses = Vec::new();
     for number in 0..20 {
@@ -112,7 +112,7 @@ async fn leaks_blocks_and_nodes_are_collected_from_kubernetes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_of_other_names_and_of_nobody_are_told_apart_in_etcd() -> Result<()> {
+async fn renamed_and_foreign_nodes_are_distinguished_in_etcd() -> Result<()> {
     let stage = Stage::start(Store::Etcd).await?;
     stage.namespace("shop").await?;
     stage.pool("pods", json!({"cidr": "10.66.0.0/16", "blockSize": 28})).await?;

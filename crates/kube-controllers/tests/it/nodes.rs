@@ -55,7 +55,7 @@ async fn calico_nodes_follow_kubernetes_nodes() -> Result<()> {
         let node = json!({"metadata": {"name": name, "labels": {"zone": "a"}}});
         world.create("/api/v1/nodes", &node).await?;
     }
-    // Calico's name may be another; a node of no orchestrator is nobody's business.
+    // Calico's name may differ; a node without an orchestrator is left alone.
     calico_node(client, "calico-here", "etcd-here").await?;
     calico_node(client, "etcd-gone", "etcd-gone").await?;
     calico_node(client, "etcd-later", "etcd-later").await?;
@@ -78,34 +78,30 @@ async fn calico_nodes_follow_kubernetes_nodes() -> Result<()> {
     .await?;
     let patch = json!({"metadata": {"labels": {"zone": null, "disk": "ssd"}}});
     world.patch("/api/v1/nodes/etcd-here", &patch).await?;
-    eventually("labels change and go", async || {
+    eventually("labels are changed and removed", async || {
         Ok(label(client, "calico-here", "zone").await?.is_none()
             && label(client, "calico-here", "disk").await?.as_deref() == Some("ssd")
             && label(client, "calico-here", "mine").await?.as_deref() == Some("1"))
     })
     .await?;
     world.delete("/api/v1/nodes/etcd-gone").await?;
-    eventually("a node goes, with what is its", async || {
+    eventually("a node is deleted with everything that belongs to it", async || {
         let left = workloads.list(&ListQuery::in_namespace("default")).await?.items.len();
         Ok(!has_node(client, "etcd-gone").await? && left == 0)
     })
     .await?;
     running.stop().await?;
 
-    // Deleted while nobody looked.
+    // Deleted while the controllers are stopped.
     world.delete("/api/v1/nodes/etcd-later").await?;
     let running = world.start(NODES);
-    eventually(
-        "a deletion that was missed is made good",
-        async || Ok(!has_node(client, "etcd-later").await?),
-    )
-    .await?;
+    eventually("a missed deletion is handled", async || Ok(!has_node(client, "etcd-later").await?)).await?;
     assert!(has_node(client, "calico-here").await? && has_node(client, "bare-metal").await?);
     running.stop().await
 }
 
 #[tokio::test]
-async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()> {
+async fn host_endpoints_follow_the_configuration() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let client = &world.client;
@@ -120,7 +116,7 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
     };
     hosts.create(Object::new("", "mine", mine)).await?;
 
-    // The configuration is made by the controllers, and changed under them.
+    // The configuration is created by the controllers, and changed while they run.
     let running = world.start(NODES);
     let configurations = client.resource::<KubeControllersConfigurationSpec>();
     eventually("a configuration is there, with its status", async || {
@@ -154,7 +150,7 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
     );
     assert_eq!(made.metadata.labels.get("mine").map(String::as_str), Some("1"));
 
-    // Somebody changes it, somebody deletes it, the node changes.
+    // The endpoint is changed and deleted by others, and the node changes.
     let spoil = |endpoint: &mut Object<HostEndpointSpec>| {
         endpoint.spec.expected_ips.clear();
         true
@@ -191,7 +187,7 @@ async fn host_endpoints_come_change_and_go_with_the_configuration() -> Result<()
 }
 
 #[tokio::test]
-async fn host_endpoints_in_the_kubernetes_datastore() -> Result<()> {
+async fn host_endpoints_follow_nodes_in_the_kubernetes_datastore() -> Result<()> {
     let servers = servers()?;
     let world = World::kubernetes(&servers.api_server).await?;
     let client = &world.client;

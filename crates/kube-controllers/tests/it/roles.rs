@@ -1,5 +1,5 @@
-//! kube-controllers with the role of every release: the image is swapped, the manifest stays. What the role does not allow is
-//! named in the status file, and holds back nothing that the role does allow.
+//! kube-controllers with the role of every release, because upgrades swap images but keep manifests. Anything that the
+//! role forbids is reported in the status file, and does not affect what the role permits.
 
 use crate::world::{Servers, World, eventually};
 use anyhow::{Context as _, Result};
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use testkit::roles::{RELEASES, rules};
 
-/// What the status file names with the role of each release.
+/// The permissions that the status file reports as missing with the role of each release.
 const REFUSED: [(&str, &[&str]); 8] = [
     ("3.26", &["networkpolicies", "virtualmachines", "services", "namespaces", "ipreservations"]),
     ("3.27", &["networkpolicies", "virtualmachines", "services", "namespaces", "ipreservations"]),
@@ -24,7 +24,7 @@ const REFUSED: [(&str, &[&str]); 8] = [
     ("3.33", &[]),
 ];
 
-/// Takes an address for a pod that never was, on a node that goes.
+/// Takes an address for a pod that never existed, on a node that is being deleted.
 async fn leak(world: &World, ipam: &Ipam, release: &str) -> Result<IpAddr> {
     world.create("/api/v1/nodes", &json!({"metadata": {"name": "gone"}})).await?;
     let attributes = [("node", "gone"), ("namespace", "shop"), ("pod", "lost")];
@@ -54,7 +54,7 @@ async fn older_roles_hold_back_only_what_they_forbid() -> Result<()> {
         let rules = rules("calico", "calico-kube-controllers", release)?;
         let kubeconfig = servers.api_server.account(&name, &rules)?;
         let kubeconfig = kubeconfig.to_str().context("a path that is text")?;
-        // As the first start: the settings have to be made.
+        // Like the first start: the settings have to be created.
         match configurations.delete("", "default", &DeleteOptions::default()).await {
             Err(error) if !error.is_does_not_exist() => return Err(error.into()),
             _ => {}
@@ -65,7 +65,7 @@ async fn older_roles_hold_back_only_what_they_forbid() -> Result<()> {
             Ok(ipam.allocation(leaked).await?.is_none())
         })
         .await?;
-        eventually(&format!("{release}: what is refused is named: {refused:?}"), async || {
+        eventually(&format!("{release}: missing permissions are reported: {refused:?}"), async || {
             let file = Readiness::read(&world.status_file())?;
             let reason = file.parts.get("Informers").map(|part| part.reason.clone()).unwrap_or_default();
             anyhow::ensure!(refused.iter().all(|kind| reason.contains(&format!("\"{kind}\""))), "{reason:?}");

@@ -37,7 +37,7 @@ async fn until_in(stage: &Stage, name: &str, prefix: &str) -> Result<IpAddr> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn services_get_addresses_and_give_them_back() -> Result<()> {
+async fn services_get_addresses_and_release_them() -> Result<()> {
     let stage = Stage::start(Store::Kubernetes).await?;
     stage.namespace("shop").await?;
     create(&stage, "early", &json!({}), &json!({})).await?;
@@ -45,7 +45,7 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     let controller = LoadBalancer::new(&context, AssignIPs::AllServices);
     let running = stage.run(&context, vec![Box::new(controller)]);
 
-    // A service that waited gets its address when there is a pool.
+    // A waiting service gets its address when a pool is created.
     let uses = json!(["LoadBalancer"]);
     stage.pool("auto", json!({"cidr": "10.90.0.0/28", "blockSize": 28, "allowedUses": uses})).await?;
     let early = until_in(&stage, "early", "10.90.0.").await?;
@@ -55,7 +55,7 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     ensure!(owner.get("service").is_some_and(|name| name == "early"), "{attribute:?}");
     ensure!(owner.get("type").is_some_and(|kind| kind == "LoadBalancer"), "{attribute:?}");
 
-    // A pool that waits to be asked, a service that asks for it, and one that asks for an address.
+    // A pool that is only used on request, a service that requests it, and one that requests an address.
     stage
         .pool(
             "manual",
@@ -69,7 +69,7 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     until_in(&stage, "names", "10.91.0.9").await?;
     create(&stage, "other", &json!({}), &json!({"loadBalancerClass": "other.example/class"})).await?;
 
-    // A wish that changes.
+    // The request changes.
     let path = format!("{SERVICES}/names");
     let wish =
         json!({"metadata": {"annotations": {"projectcalico.org/loadBalancerIPs": "[\"10.91.0.10\"]"}}});
@@ -77,13 +77,13 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     until_in(&stage, "names", "10.91.0.10").await?;
     ensure!(!stage.is_taken("10.91.0.9".parse()?).await?);
 
-    // Somebody overwrites the status; it is put right.
+    // The status is overwritten by someone else, and corrected.
     let wrong = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
     stage.patch(&format!("{SERVICES}/early/status"), &wrong).await?;
     until_in(&stage, "early", "10.90.0.").await?;
     ensure!(ingress(&stage, "other").await?.is_empty());
 
-    // Gone, and gone while nobody works; the name is taken again at once.
+    // Deleted, also while the controllers are stopped; the name is used again at once.
     stage.delete(&path).await?;
     eventually("the address of a deleted service", || async {
         Ok(!stage.is_taken("10.91.0.10".parse()?).await?)
@@ -103,7 +103,7 @@ async fn services_get_addresses_and_give_them_back() -> Result<()> {
     .await?;
     running.stop().await;
 
-    // Only those that ask: the others lose theirs.
+    // Only services that request an address: the others lose theirs.
     let context = stage.context();
     let controller = LoadBalancer::new(&context, AssignIPs::RequestedServicesOnly);
     let running = stage.run(&context, vec![Box::new(controller)]);

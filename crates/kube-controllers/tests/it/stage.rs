@@ -1,4 +1,4 @@
-//! A cluster for controllers to work in: a real kube-apiserver on a real etcd, and Calico's data in either of them.
+//! A cluster for controllers: a real kube-apiserver on a real etcd, with Calico's data in either of them.
 
 use anyhow::{Context as _, Result};
 use api::{IPPoolSpec, Object};
@@ -22,14 +22,14 @@ use tokio::task::JoinSet;
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Where Calico's data are.
+/// The store of Calico's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// In custom resources of the classic group.
     Kubernetes,
     /// In custom resources of `projectcalico.org/v3`.
     V3,
-    /// In etcd, beside the API server's data.
+    /// In etcd, alongside the API server's data.
     Etcd,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Ends them and waits for that.
+    /// Ends the controllers and waits for that.
     pub(crate) async fn stop(mut self) {
         self.end.request();
         drop(self.feed.take());
@@ -98,7 +98,7 @@ impl Stage {
         Ok(Self { api, etcd, cluster: Cluster::new(&access), client, ipam, datastore })
     }
 
-    /// What controllers are made with.
+    /// The context that controllers are created with.
     pub(crate) fn context(&self) -> Context {
         Context {
             client: self.client.clone(),
@@ -110,7 +110,7 @@ impl Stage {
         }
     }
 
-    /// Runs controllers that were made with this context.
+    /// Runs controllers that were created with this context.
     pub(crate) fn run(&self, context: &Context, controllers: Vec<Box<dyn Controller>>) -> Running {
         let (end, shutdown) = ShutdownHandle::new();
         let mut tasks = JoinSet::new();
@@ -142,7 +142,7 @@ impl Stage {
         Ok(self.cluster.send(&what, http::Method::PATCH, path, patch, MERGE_PATCH).await?)
     }
 
-    /// Deletes at once, whatever the object would like to wait for.
+    /// Deletes an object at once, without a grace period.
     pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         let body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
         let outcome: Result<Value, ClusterError> = self
@@ -163,7 +163,7 @@ impl Stage {
         self.create("/api/v1/nodes", &json!({"metadata": {"name": name}})).await.map(drop)
     }
 
-    /// A pod on a node that reports these addresses.
+    /// Creates a pod on a node that reports these addresses.
     pub(crate) async fn pod(
         &self,
         namespace: &str,
@@ -180,7 +180,7 @@ impl Stage {
         self.report(namespace, name, addresses).await
     }
 
-    /// What kubelet tells about a pod.
+    /// Reports a pod's addresses like the kubelet.
     pub(crate) async fn report(&self, namespace: &str, name: &str, addresses: &[IpAddr]) -> Result<()> {
         let list: Vec<Value> = addresses.iter().map(|address| json!({"ip": address})).collect();
         let mut status = json!({"phase": "Running", "podIPs": list});
@@ -197,7 +197,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes an address as the CNI plugin does.
+    /// Takes an address like the CNI plugin.
     pub(crate) async fn take(&self, node: &str, handle: &str, namespace: &str, pod: &str) -> Result<IpAddr> {
         let attributes = [("node", node), ("namespace", namespace), ("pod", pod)];
         let request = AutoAssign {

@@ -1,5 +1,5 @@
-//! Servers that go away, revisions that expire, permissions that are missing, two of us at once, and the process around
-//! the controllers.
+//! Servers that go away, expired revisions, missing permissions, two instances at once, and the process around the
+//! controllers.
 
 use crate::world::{Servers, World, eventually, servers};
 use anyhow::Result;
@@ -27,10 +27,10 @@ async fn is_there(client: &Client, profile: &str) -> Result<bool> {
     }
 }
 
-/// The API server dies in the middle of everything, a namespace vanishes meanwhile without a trace in any watch, and the
-/// history that the watch would go on from is gone.
+/// The API server dies in the middle of everything, a namespace vanishes in the meantime without appearing in any
+/// watch, and the history from which the watch would resume is gone.
 #[tokio::test]
-async fn an_api_server_that_comes_back_with_another_past() -> Result<()> {
+async fn an_api_server_may_return_with_a_compacted_history() -> Result<()> {
     let mut servers = Servers::start()?;
     let world = World::embedded(&servers.api_server).await?;
     let client = &world.client;
@@ -67,7 +67,7 @@ async fn an_api_server_that_comes_back_with_another_past() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named() -> Result<()> {
+async fn a_missing_permission_is_reported() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let role = json!({
@@ -86,12 +86,12 @@ async fn a_missing_permission_is_named() -> Result<()> {
     let cluster = Cluster::new(&KubeAccess::open(&variables, Path::new("/nowhere")).await?);
     let informers = Informers::default();
     let (allowed, refused) = (informers.of::<Namespace>(), informers.of::<ServiceAccount>());
-    // Another asks for it who could do without: what counts is that one cannot.
+    // It is also requested by a caller that could do without it: what counts is that one cannot.
     assert!(!informers.if_allowed::<ServiceAccount>().is_synced());
     let (end, shutdown) = ShutdownHandle::new();
     let tasks = informers.start(&cluster, &shutdown);
     eventually("what is allowed works", async || Ok(allowed.is_synced() && !allowed.is_empty())).await?;
-    eventually("what is not is told", async || {
+    eventually("what is forbidden is reported", async || {
         let refusals = informers.refusals();
         Ok(refusals.iter().any(|(trouble, is_needed)| {
             *is_needed
@@ -101,7 +101,7 @@ async fn a_missing_permission_is_named() -> Result<()> {
     })
     .await?;
     assert!(!refused.is_synced());
-    // The permission comes, and nobody has to restart anything.
+    // When the permission is granted, no restart is needed.
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["namespaces", "serviceaccounts"], "verbs": ["list", "watch"]}]});
     world.patch("/apis/rbac.authorization.k8s.io/v1/clusterroles/only-namespaces", &rules).await?;
     eventually("it works as soon as it may", async || Ok(refused.is_synced())).await?;
@@ -113,7 +113,7 @@ async fn a_missing_permission_is_named() -> Result<()> {
     Ok(())
 }
 
-/// One list and one watch serve everybody, and what is not looked at wakes nobody.
+/// One list and one watch serve all subscribers, and changes of unused fields do not wake any.
 #[tokio::test]
 async fn informers_are_shared_and_quiet() -> Result<()> {
     let servers = servers()?;
@@ -132,7 +132,7 @@ async fn informers_are_shared_and_quiet() -> Result<()> {
     let _tasks = informers.start(&world.cluster, &shutdown);
     informers.synced().await;
     assert_eq!(heard.load(Ordering::SeqCst), 1);
-    // Somebody who comes late hears of everything that is there.
+    // A late subscriber gets everything that exists.
     let late = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&late);
     informers.of::<Namespace>().subscribe(move |_| {
@@ -146,12 +146,12 @@ async fn informers_are_shared_and_quiet() -> Result<()> {
         Ok(informer.get(&key).is_some_and(|namespace| namespace.labels.contains_key("a")))
     })
     .await?;
-    assert_eq!(heard.load(Ordering::SeqCst), 2, "an annotation wakes nobody");
+    assert_eq!(heard.load(Ordering::SeqCst), 2, "an annotation wakes no subscriber");
     Ok(())
 }
 
 #[tokio::test]
-async fn one_leads_and_another_takes_over() -> Result<()> {
+async fn one_instance_leads_and_another_takes_over() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let candidate = |identity: &str| {
@@ -167,19 +167,19 @@ async fn one_leads_and_another_takes_over() -> Result<()> {
     assert!(first.wait(&shutdown).await);
     let waiting = tokio::time::timeout(Duration::from_secs(3), second.wait(&shutdown)).await;
     assert!(waiting.is_err(), "there is one leader");
-    // It renews: the loss that `keep` would tell does not come.
+    // It renews: `keep` does not report a loss.
     assert!(tokio::time::timeout(Duration::from_secs(3), first.keep()).await.is_err());
     first.release().await;
     assert!(second.wait(&shutdown).await);
     assert!(
         tokio::time::timeout(Duration::from_secs(10), first.keep()).await.is_ok(),
-        "who lost the lease is told"
+        "the old holder notices the loss"
     );
     Ok(())
 }
 
 #[tokio::test]
-async fn old_revisions_of_etcd_are_forgotten() -> Result<()> {
+async fn old_revisions_of_etcd_are_compacted() -> Result<()> {
     let etcd = Etcd::start()?;
     let variables = Variables::new([("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", &etcd.endpoint())]);
     let client = Client::open(&client::ClientConfig::load(None, &variables)?).await?;
@@ -202,7 +202,7 @@ async fn old_revisions_of_etcd_are_forgotten() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_configuration_is_made_told_and_made_again() -> Result<()> {
+async fn the_configuration_is_created_reported_and_created_again() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let port = testkit::free_port()?;
@@ -227,7 +227,7 @@ async fn the_configuration_is_made_told_and_made_again() -> Result<()> {
     configurations.delete("", "default", &DeleteOptions::default()).await?;
     eventually("it is made again", async || is_told().await).await?;
 
-    // A port for metrics that changes: the pages move, the process stays.
+    // A changed port for metrics: the pages move, the process keeps running.
     let metrics = testkit::free_port()?;
     let set = |found: &mut api::KubeControllersConfiguration| {
         found.spec.prometheus_metrics_port = Some(metrics.into());
@@ -244,7 +244,7 @@ async fn the_configuration_is_made_told_and_made_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_cannot_work_says_so_at_once() -> Result<()> {
+async fn invalid_settings_are_reported_at_once() -> Result<()> {
     let servers = servers()?;
     let world = World::embedded(&servers.api_server).await?;
     let running = world.start(&[("ENABLED_CONTROLLERS", "node,robot")]);

@@ -1,7 +1,7 @@
-//! A kube-apiserver that most tests share, a datastore of its own for each, and controllers that run in this process.
+//! A kube-apiserver that most tests share, a separate datastore for each, and controllers that run in this process.
 //!
-//! Controllers look at the whole cluster, so tests keep apart by names; what one test leaves in the cluster does not
-//! disturb another's datastore.
+//! Controllers see the whole cluster, so tests use distinct names; objects that one test leaves in the cluster do not
+//! affect another's datastore.
 
 use anyhow::{Context as _, Result};
 use client::Client;
@@ -19,10 +19,10 @@ use std::time::Duration;
 use testkit::{ApiServer, Etcd};
 use tokio::task::JoinHandle;
 
-/// How long anything may take to come true.
+/// How long any condition may take to hold.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The servers that tests share; they end with the last test that holds them.
+/// The servers that tests share; they end with the last test that uses them.
 pub(crate) struct Servers {
     pub(crate) api_server: ApiServer,
     pub(crate) etcd: Etcd,
@@ -30,7 +30,7 @@ pub(crate) struct Servers {
 
 static SHARED: Mutex<Weak<Servers>> = Mutex::new(Weak::new());
 
-/// The shared servers.
+/// Returns the shared servers.
 pub(crate) fn servers() -> Result<Arc<Servers>> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(servers) = shared.upgrade() {
@@ -42,7 +42,7 @@ pub(crate) fn servers() -> Result<Arc<Servers>> {
 }
 
 impl Servers {
-    /// Servers of one's own.
+    /// Starts separate servers.
     pub(crate) fn start() -> Result<Self> {
         let etcd = Etcd::start()?;
         let api_server = ApiServer::start(&etcd.endpoint())?;
@@ -59,7 +59,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Calico's data in an embedded store of its own.
+    /// Uses a separate embedded store for Calico's data.
     pub(crate) async fn embedded(api_server: &ApiServer) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let store = folder.path().join("store");
@@ -67,21 +67,21 @@ impl World {
             .await
     }
 
-    /// Calico's data in this etcd.
+    /// Uses this etcd for Calico's data.
     pub(crate) async fn etcd(api_server: &ApiServer, etcd: &Etcd) -> Result<Self> {
         let endpoint = etcd.endpoint();
         let pairs = [("DATASTORE_TYPE", "etcdv3"), ("ETCD_ENDPOINTS", endpoint.as_str())];
         Self::open(api_server, tempfile::tempdir()?, &pairs).await
     }
 
-    /// Calico's data in the Kubernetes API.
+    /// Uses the Kubernetes API for Calico's data.
     pub(crate) async fn kubernetes(api_server: &ApiServer) -> Result<Self> {
         let world = Self::open(api_server, tempfile::tempdir()?, &[("DATASTORE_TYPE", "kubernetes")]).await?;
         world.client.backend().install().await?;
         Ok(world)
     }
 
-    /// The same with whatever resources there are.
+    /// Uses the Kubernetes API with whatever resources it has.
     pub(crate) async fn as_it_is(api_server: &ApiServer) -> Result<Self> {
         Self::open(api_server, tempfile::tempdir()?, &[("DATASTORE_TYPE", "kubernetes")]).await
     }
@@ -94,12 +94,12 @@ impl World {
         Ok(Self { cluster: Cluster::new(&access), client, variables, folder })
     }
 
-    /// Starts controllers with these variables besides.
+    /// Starts controllers with these additional variables.
     pub(crate) fn start(&self, pairs: &[(&str, &str)]) -> Running {
         self.start_with(pairs, 0)
     }
 
-    /// The same with a port for health.
+    /// Starts controllers with these additional variables and a port for health.
     pub(crate) fn start_with(&self, pairs: &[(&str, &str)], health_port: u16) -> Running {
         let variables = self.variables.clone().with(pairs.iter().copied());
         let options = Options { status_file: self.status_file(), health_port, leader: None };
@@ -113,7 +113,7 @@ impl World {
         self.folder.path().join("status.json")
     }
 
-    /// Creates an object of Kubernetes.
+    /// Creates a Kubernetes object.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
         let _: Value = self.cluster.create(&format!("create at {path}"), path, object).await?;
         Ok(())
@@ -124,14 +124,14 @@ impl World {
         self.create("/api/v1/namespaces", &object).await
     }
 
-    /// Changes an object of Kubernetes.
+    /// Changes a Kubernetes object.
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<()> {
         let what = format!("patch {path}");
         let _: Value = self.cluster.send(&what, http::Method::PATCH, path, patch, MERGE_PATCH).await?;
         Ok(())
     }
 
-    /// Deletes an object of Kubernetes at once.
+    /// Deletes a Kubernetes object at once.
     pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         let what = format!("delete {path}");
         let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
@@ -140,7 +140,7 @@ impl World {
         Ok(())
     }
 
-    /// Deletes a namespace: nobody else is there to finish that, so its finalizer is taken off.
+    /// Deletes a namespace. There is no controller to finish that, so its finalizer is removed here.
     pub(crate) async fn delete_namespace(&self, name: &str) -> Result<()> {
         self.delete(&format!("/api/v1/namespaces/{name}")).await?;
         let finalize = format!("/api/v1/namespaces/{name}/finalize");
@@ -154,14 +154,14 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a path that is text")
 }
 
-/// Controllers that run.
+/// Running controllers.
 pub(crate) struct Running {
     end: ShutdownHandle,
     task: JoinHandle<Result<()>>,
 }
 
 impl Running {
-    /// Ends them, in order.
+    /// Shuts the controllers down.
     pub(crate) async fn stop(self) -> Result<()> {
         self.end.request();
         tokio::time::timeout(PATIENCE, self.task).await.context("the controllers do not end")??
@@ -172,7 +172,7 @@ impl Running {
         !self.task.is_finished()
     }
 
-    /// What became of controllers that ended by themselves.
+    /// The outcome of controllers that end by themselves.
     pub(crate) async fn outcome(self) -> Result<()> {
         tokio::time::timeout(PATIENCE, self.task).await.context("the controllers do not end")??
     }

@@ -1,4 +1,4 @@
-//! What each command does, once its flags are understood.
+//! Carries out the commands, once their flags are parsed.
 
 use super::{Arguments, Command, Format, Internal, PodCommand};
 use crate::lab::{self, Lab};
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Carries out a command.
 ///
 /// # Errors
-/// One sentence about what failed.
+/// A one-sentence explanation of the failure.
 pub(super) fn carry_out(arguments: Arguments, screen: &mut Screen) -> Result<ExitCode> {
     let name = arguments.lab.as_deref().unwrap_or(called::USUAL_LAB);
     match arguments.command {
@@ -109,7 +109,7 @@ pub(super) fn carry_out(arguments: Arguments, screen: &mut Screen) -> Result<Exi
 }
 
 fn internal(command: Internal) -> Result<()> {
-    // Where the file's own name could not be used, the kernel knows this process as `exe`.
+    // If the file's own name could not be used, the kernel shows this process as `exe`.
     let _ = rustix::thread::set_name(c"tortie");
     match command {
         Internal::Keeper { folder } => keeper::run(&folder),
@@ -188,7 +188,7 @@ fn show_status(name: &str, output: Format, screen: &mut Screen) -> Result<ExitCo
     Ok(code)
 }
 
-/// Runs tcpdump in a place. It gives up root's rights for those of another user, and in a lab that was made without root
+/// Runs tcpdump in a place. tcpdump switches from root to another user, and in a lab that was created without root
 /// there is no other user.
 fn tcpdump(name: &str, place: &str, words: &[String]) -> Result<ExitCode> {
     let program = servers::find_program("tcpdump", "install it (Debian: tcpdump)")?.display().to_string();
@@ -259,17 +259,17 @@ fn matrix(
     Ok(if matrix.agrees() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs a program in a place with this process's own streams, and ends as it ends. Also says whether the lab was made
-/// without root.
+/// Runs a program in a place with this process's own streams, and ends with its exit status. Also returns whether the
+/// lab was created without root.
 fn become_child(name: &str, place: &str, words: &[&str], more: &Variables) -> Result<(ExitCode, bool)> {
     let lab = Lab::open(name)?;
     let mut environment = lab.environment();
     environment.extend(more.clone());
     let mut command = lab.place(place)?.command(&environment, words);
     let rootless = lab.folder.keeper().is_some_and(|keeper| keeper.rootless);
-    // Others may use the lab meanwhile.
+    // Other commands may use the lab in the meantime.
     drop(lab);
-    // The program must not end with this process before it has said its last word.
+    // This process must not end before the program has printed its last words.
     interrupt::leave_to_child()?;
     let status =
         command.status().with_context(|| format!("starting {}", words.first().unwrap_or(&"nothing")))?;

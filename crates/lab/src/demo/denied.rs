@@ -1,6 +1,7 @@
-//! After the matrix: the flows that were denied, each with the policy that denied it, and how soon one is seen.
+//! After the matrix: the denied flows, each with the policy that denied it, and how soon a flow is visible.
 //!
-//! Flows come by `calicoctl flows`, as a user would ask for them. It refuses to judge: what is denied is the matrix's business.
+//! Flows are read with `calicoctl flows`, as a user would. This module does not judge whether a flow should be denied:
+//! the matrix does.
 
 use crate::interrupt;
 use crate::lab::Lab;
@@ -13,12 +14,12 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// How long a flow may take to be seen before something is wrong. It takes about a second.
+/// How long a flow may take to appear before this counts as a failure. It takes about a second.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the one connection is tried: its first packet is dropped at once.
+/// How long the one connection is attempted: its first packet is dropped at once.
 const TRY: Duration = Duration::from_millis(200);
 
-/// What of a flow's line is read here.
+/// The fields of a flow's line that are used here.
 #[derive(Debug, Deserialize)]
 struct Denied {
     source_namespace: String,
@@ -44,7 +45,7 @@ struct Hit {
     #[serde(default)]
     namespace: String,
     tier: String,
-    /// A policy at the end of a tier has none.
+    /// The end of a tier has no policy.
     #[serde(default)]
     rule_index: i64,
     #[serde(default)]
@@ -59,7 +60,7 @@ impl Hit {
         }
     }
 
-    /// Which policy and which rule decided.
+    /// The policy and rule that decided.
     fn reason(&self) -> String {
         match (self.kind.as_str(), &self.trigger) {
             ("EndOfTier", Some(policy)) => {
@@ -87,10 +88,10 @@ impl Denied {
     }
 }
 
-/// Shows them.
+/// Shows the denied flows.
 ///
 /// # Errors
-/// When flows cannot be read, or a denied packet never shows.
+/// When flows cannot be read, or a denied packet never appears.
 pub(super) fn show(lab: &Lab, matrix: &Matrix, screen: &mut Screen) -> Result<()> {
     screen.heading("The flows that were denied, and by which policy");
     let (from, target) = refused(lab, matrix).context("nothing was refused")?;
@@ -110,10 +111,10 @@ pub(super) fn show(lab: &Lab, matrix: &Matrix, screen: &mut Screen) -> Result<()
     };
     let flows: Vec<Denied> = denied(lab, &[])?.into_iter().filter(refused).collect();
     if flows.is_empty() {
-        bail!("the matrix has cells that are refused, and Goldmane knows no denied flow of them");
+        bail!("the matrix has refused cells, but Goldmane has no denied flows for them");
     }
     screen.print(&format!("\n{}\n", indented(&text(&flows))));
-    screen.say("The same as they come: `calicoctl flows -f --denied`; in the browser: `tortie lab ui`.");
+    screen.say("Live: `calicoctl flows -f --denied`; in the browser: `tortie lab ui`.");
     Ok(())
 }
 
@@ -121,7 +122,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
 }
 
-/// One line for each pair and reason, with the ports that were tried.
+/// One line for each pair and reason, with the attempted ports.
 fn text(flows: &[Denied]) -> String {
     let mut lines: BTreeMap<(String, String, String), (BTreeSet<u16>, u64)> = BTreeMap::new();
     for flow in flows {
@@ -139,7 +140,7 @@ fn text(flows: &[Denied]) -> String {
     table(&["FROM", "TO", "PORTS", "PACKETS", "DENIED BY"], &rows)
 }
 
-/// The first cell that is refused.
+/// The first refused cell.
 fn refused(lab: &Lab, matrix: &Matrix) -> Option<(String, Target)> {
     let cells = matrix.senders.iter().zip(&matrix.cells);
     let mut all = cells.flat_map(|(sender, row)| {
@@ -157,7 +158,7 @@ fn refused(lab: &Lab, matrix: &Matrix) -> Option<(String, Target)> {
     Some((sender.pod.clone(), target))
 }
 
-/// Tries a connection that is refused; how long until its flow has one packet more.
+/// Attempts a refused connection; returns how long it takes until its flow counts one more packet.
 fn seen_after(lab: &Lab, from: &str, target: &Target) -> Result<Duration> {
     let filters = ["--from-pod", from, "--to-pod", &target.name];
     let packets = || -> Result<u64> {
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn each_with_the_policy_and_the_rule() {
+    fn flows_are_shown_with_policy_and_rule() {
         let rule =
             r#"{"kind":"NetworkPolicy","name":"db","namespace":"shop","tier":"default","rule_index":1}"#;
         let end = r#"{"kind":"EndOfTier","name":"","namespace":"","tier":"default","rule_index":-1,"trigger":{"kind":"GlobalNetworkPolicy","name":"deny","namespace":"","tier":"default"}}"#;

@@ -1,4 +1,4 @@
-//! A small matrix by hand: expectations from manifests, measurements made up.
+//! A small hand-made matrix: expectations from manifests, invented measurements.
 
 use super::*;
 use explain::Cluster;
@@ -46,7 +46,7 @@ fn expectations_come_with_reasons() {
 }
 
 #[test]
-fn what_was_measured_is_compared_and_shown() {
+fn measurements_are_compared_and_shown() {
     let mut matrix = matrix();
     matrix.cells[0][1].reached = Some(true);
     matrix.cells[1][0].reached = Some(false);
@@ -63,7 +63,7 @@ fn what_was_measured_is_compared_and_shown() {
     assert!(html.contains("shop/web") && html.contains("class=\"odd\""), "{html}");
 }
 
-/// A matrix of made-up pods, everything reached.
+/// A matrix of invented pods, everything reached.
 fn wide(names: &[&str], ports: &[u16], versions: usize) -> Matrix {
     let mut receivers = Vec::new();
     for name in names {
@@ -104,7 +104,7 @@ fn a_wide_matrix_is_folded_to_the_terminal() {
     // A pod's columns stay together.
     let text = matrix.to_text_within(false, Some(100));
     assert_eq!(text.lines().next().unwrap().matches(" A").count(), 8, "{text}");
-    // Nobody cuts what goes into a file.
+    // Output to a file is not folded.
     assert_eq!(matrix.to_text(false).lines().filter(|line| line.contains("from")).count(), 1);
     let plain = wide(&names, &[80], 1);
     let text = plain.to_text(false);
@@ -121,7 +121,7 @@ fn bands_end_with_a_namespace_where_that_wastes_little() {
 }
 
 #[test]
-fn a_responder_that_ended_is_named_and_counted_apart() {
+fn a_responder_that_ended_is_named_and_counted_separately() {
     let mut matrix = matrix();
     matrix.cells[0][1].reached = Some(false);
     matrix.cells[1][0].reached = Some(false);
@@ -135,6 +135,6 @@ fn a_responder_that_ended_is_named_and_counted_apart() {
 }
 
 #[test]
-fn letters_go_on_after_z() {
+fn letters_continue_after_z() {
     assert_eq!([0, 25, 26, 27, 701, 702].map(letter), ["A", "Z", "AA", "AB", "ZZ", "AAA"]);
 }

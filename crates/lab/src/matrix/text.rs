@@ -1,7 +1,8 @@
-//! The matrix as a grid for a terminal: `+` reached, a number refused (and below it, by what), `!` not as expected.
+//! The matrix as a grid for a terminal: `+` reached, a number refused (and the reason below the grid), `!` not as
+//! expected.
 //!
-//! A grid that is wider than the terminal is folded: the receivers go into several bands, one below the other, that end with
-//! a namespace where that wastes little, and otherwise with a pod.
+//! A grid that is wider than the terminal is folded: the receivers are split into several bands, one below the other,
+//! that end with a namespace if that wastes little, and otherwise with a pod.
 
 use super::{Cell, Matrix, Receiver, letter};
 use crate::called::count;
@@ -10,9 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// In front of a sender's name.
+/// The width before a sender's name.
 const MARGIN: usize = 5;
-/// Between the last cell and the node's name.
+/// The width between the last cell and the node's name.
 const GAP: usize = 3;
 
 impl Matrix {
@@ -22,7 +23,7 @@ impl Matrix {
         self.to_text_within(colours, None)
     }
 
-    /// The grid, in lines of at most this many characters where cells fit at all.
+    /// The grid, in lines of at most this many characters if cells fit at all.
     #[must_use]
     pub(crate) fn to_text_within(&self, colours: bool, width: Option<usize>) -> String {
         if self.receivers.is_empty() {
@@ -64,7 +65,7 @@ impl Matrix {
             let verb = if wrong == 1 { "is" } else { "are" };
             let _ = writeln!(out, "\n     {} {verb} not as expected (!):", count(wrong, "cell"));
             for pod in &self.ended {
-                let _ = writeln!(out, "     the responder of {pod} ended: nobody can reach it");
+                let _ = writeln!(out, "     the responder of {pod} ended: it cannot be reached");
             }
             for line in self.disagreements() {
                 let _ = writeln!(out, "     {line}");
@@ -80,7 +81,7 @@ impl Matrix {
         self.receivers.iter().any(|other| other.address.is_ipv4() != self.receivers[0].address.is_ipv4())
     }
 
-    /// What stands over a column.
+    /// The heading of a column.
     fn head(&self, receiver: &Receiver) -> String {
         let protocol = if self.has_both_protocols() && receiver.protocol == Protocol::Udp { "u" } else { "" };
         let version = match (self.has_both_versions(), receiver.address.is_ipv4()) {
@@ -92,7 +93,7 @@ impl Matrix {
     }
 }
 
-/// Everything that the lines are made of.
+/// The parts of the lines.
 struct Grid<'a> {
     matrix: &'a Matrix,
     heads: Vec<String>,
@@ -135,14 +136,14 @@ impl<'a> Grid<'a> {
                 bands.push(start..receivers.len());
                 break;
             }
-            // Where this band can end: before a column of another pod, better before one of another namespace.
+            // The possible ends of this band: before a column of another pod, preferably of another namespace.
             let last = |fits: &dyn Fn(usize) -> bool| (start + 1..=most).rev().find(|end| fits(*end));
             let pod = last(&|end| receivers[end].pod != receivers[end - 1].pod);
             let other = last(&|end| namespace(end) != namespace(end - 1));
             let end = match (other, pod) {
                 (Some(other), _) if (other - start) * 2 >= room => other,
                 (_, Some(pod)) => pod,
-                // One pod has more columns than a line has room for.
+                // A single pod has more columns than fit into a line.
                 _ => most,
             };
             bands.push(start..end);

@@ -1,4 +1,4 @@
-//! Where everything of a picture is. Whole pixels; the same lab always gives the same picture.
+//! The positions of everything in a picture, in whole pixels; the same lab always gives the same picture.
 
 use crate::called::count;
 use crate::state::{PodState, State};
@@ -6,19 +6,19 @@ use crate::status::word;
 use crate::topology::{Encap, Node, Topology};
 use std::net::IpAddr;
 
-/// Around everything.
+/// The margin around everything.
 const MARGIN: usize = 20;
-/// Between boxes.
+/// The gap between boxes.
 const GAP: usize = 14;
-/// Between a box and what is in it.
+/// The distance between a box and its contents.
 const INSET: usize = 10;
-/// From one line of text to the next.
+/// The distance between lines of text.
 const LINE: usize = 18;
-/// A character of the font, rounded up.
+/// The width of a character, rounded up.
 const CHARACTER: usize = 8;
-/// Room for a wire or a tunnel and its stubs.
+/// The space for a wire or a tunnel and its stubs.
 const WIRE: usize = 26;
-/// Nodes side by side.
+/// The maximum number of nodes side by side.
 const MOST_BESIDE: usize = 4;
 
 /// A rectangle.
@@ -30,7 +30,6 @@ pub(super) struct Box {
     pub(super) height: usize,
 }
 
-/// A line.
 pub(super) struct Line {
     pub(super) class: &'static str,
     pub(super) from: (usize, usize),
@@ -45,7 +44,7 @@ pub(super) struct Text {
     pub(super) text: String,
 }
 
-/// Everything.
+/// The whole picture.
 #[derive(Default)]
 pub(super) struct Drawing {
     pub(super) title: String,
@@ -56,7 +55,7 @@ pub(super) struct Drawing {
     pub(super) texts: Vec<Text>,
 }
 
-/// How wide a text is.
+/// The width of a text.
 pub(super) fn width_of(text: &str) -> usize {
     text.chars().count() * CHARACTER
 }
@@ -129,7 +128,7 @@ pub(super) fn of(state: &State) -> Drawing {
         drawing.text("quiet", bands_x + INSET, band + LINE, &subnet_name(topology, subnet));
         y += LINE + INSET / 2;
         let first_wire = y + WIRE / 2;
-        // The router's wire reaches the band; rows after the first hang on a wire down its left side.
+        // The router's wire reaches the first row of a band; later rows are connected by a wire down its left side.
         drawing.line("wire", (MARGIN + router_width, first_wire), (bands_x + INSET / 2, first_wire));
         let mut last_wire = first_wire;
         for row in own.chunks(MOST_BESIDE) {
@@ -173,7 +172,7 @@ pub(super) fn of(state: &State) -> Drawing {
         drawing.line("tunnel", (spine, *first), (spine, *last));
     }
     drawing.height = bottom + MARGIN;
-    // What is around comes before what is inside.
+    // Outer shapes are drawn before inner ones.
     drawing
         .boxes
         .sort_by_key(|it| ["router", "subnet", "node", "pod"].iter().position(|class| *class == it.class));
@@ -227,7 +226,7 @@ fn title(state: &State) -> String {
     )
 }
 
-/// What packets travel in, where they travel in anything.
+/// The kind of tunnel between nodes, if there is one.
 fn tunnel_name(topology: &Topology) -> Option<&'static str> {
     match topology.encap {
         _ if topology.nodes.len() < 2 => None,

@@ -1,4 +1,4 @@
-//! One picture to the last character, and many sizes in which nothing overlaps or sticks out.
+//! One picture compared exactly, and many sizes in which nothing overlaps or sticks out.
 
 use super::layout::{Box, of, width_of};
 use super::svg;
@@ -50,7 +50,7 @@ fn the_usual_lab() {
     ] {
         assert!(drawn.contains(word), "{word}");
     }
-    // The name of the format is the only address: nothing is fetched.
+    // The name of the format is the only URL: nothing is fetched.
     assert_eq!(drawn.matches("://").count(), 1);
 }
 

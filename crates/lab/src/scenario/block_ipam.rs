@@ -9,7 +9,7 @@ use crate::settings::Variables;
 use crate::topology::{Dataplane, Datastore, Encap, NodeWish, Wish, plan};
 use anyhow::Result;
 
-/// The definitions that every cluster with this datastore has.
+/// The definitions that exist in every cluster with this datastore.
 const DEFINITIONS: [&str; 18] = [
     "bgpconfigurations",
     "bgpfilters",
@@ -33,12 +33,12 @@ const DEFINITIONS: [&str; 18] = [
 
 /// The control plane and the workers.
 const NODES: [&str; 4] = ["master", "worker1", "worker2", "worker3"];
-/// The node whose pods are looked at.
+/// The node whose pods are inspected.
 const NODE: &str = "worker1";
 
 pub(super) fn play(lines: Lines, screen: &mut Screen) -> Result<()> {
     let everything = lines == Lines::All;
-    // Tunnels need another end; the other workers only need time.
+    // Tunnels need two ends; the other workers only take time.
     let names = if everything { &NODES[..] } else { &NODES[..2] };
     let wish = Wish {
         nodes: names
@@ -54,10 +54,10 @@ pub(super) fn play(lines: Lines, screen: &mut Screen) -> Result<()> {
         pod_count: Some(0),
         encap: Some(if has_ipip() { Encap::Ipip } else { Encap::Vxlan }),
         dataplane: Some(if everything { Dataplane::Iptables } else { Dataplane::Nftables }),
-        // Tunnels are the same on any; where their lines are played alone, the processor may be an emulated one.
+        // Tunnels are the same with any datastore; where only their lines are played, the processor may be emulated.
         datastore: Some(if everything { Datastore::Kubernetes } else { Datastore::Embedded }),
         block_size: Some(24),
-        // The installer puts the network's configuration there, and the node keeps it fresh.
+        // The installer writes the network configuration there, and the node keeps it up to date.
         node_environment: [("CALICO_MANAGE_CNI".to_owned(), everything.to_string())].into(),
         ..Wish::default()
     };
@@ -104,7 +104,7 @@ fn definitions(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The lines that need IP in IP.
+/// Plays the lines that need IP in IP.
 fn tunnels(play: &mut Play<'_>) -> Result<()> {
     play.step("1 and 2. Tunnels of IP in IP");
     let pool = play.calicoctl(&["get", "ippools", "-o", "yaml"], "")?;
@@ -170,7 +170,7 @@ fn configuration(play: &mut Play<'_>) -> Result<()> {
     play.check("the node has a podCIDR", range == "10.244.1.0/24", &range);
     let address = play.address("default/one")?;
     play.check("and its pod an address of the pool", address.starts_with("172.16."), &address);
-    // The folder has another name here than on a real host: no container stands between.
+    // The folder has a different name than on a real host: no container is in between.
     let variables = [
         ("SLEEP", "false"),
         ("UPDATE_CNI_BINARIES", "false"),
@@ -184,7 +184,7 @@ fn configuration(play: &mut Play<'_>) -> Result<()> {
     let text = std::fs::read_to_string(play.lab.node_file(NODE, CONFLIST)).unwrap_or_default();
     let list: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let holds = list["plugins"][0]["ipam"] == serde_json::json!({"type": "calico-ipam"});
-    play.check("10-calico.conflist says \"ipam\": {\"type\": \"calico-ipam\"}", holds, &text);
+    play.check("10-calico.conflist contains \"ipam\": {\"type\": \"calico-ipam\"}", holds, &text);
     play.pod("default", "four", NODE, &[])?;
     let address = play.address("default/four")?;
     play.check(
@@ -225,7 +225,7 @@ fn chains(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-/// In an etcd, the data are key-values.
+/// Plays the lines about etcd, where the data is stored as key-value pairs.
 fn in_etcd(play: &mut Play<'_>) -> Result<()> {
     play.step("5. The same in etcd");
     let wish =

@@ -1,5 +1,5 @@
-//! Scenario B: a managed cluster where Calico enforces policy only: addresses come from the nodes' own ranges through
-//! `host-local`, and there is no BGP. Then a pool is added beside them.
+//! Scenario B: a managed cluster where Calico only enforces policy: addresses come from the nodes' own ranges through
+//! `host-local`, and there is no BGP. Then a pool is added.
 
 mod policy;
 mod pool;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 const NODE: &str = "gke-node-1";
 
-/// The variables of the managed cluster's nodes, besides the datastore's and their names.
+/// The variables of the managed cluster's nodes, in addition to the datastore's and their names.
 const ENVIRONMENT: [(&str, &str); 19] = [
     ("CALICO_MANAGE_CNI", "true"),
     ("CALICO_DISABLE_FILE_LOGGING", "true"),
@@ -40,7 +40,7 @@ const ENVIRONMENT: [(&str, &str); 19] = [
     ("WAIT_FOR_DATASTORE", "true"),
 ];
 
-/// Variables that a lab otherwise gives its nodes, and this cluster does not.
+/// Variables that a lab otherwise sets for its nodes, but not in this cluster.
 const NOT_SET: [&str; 9] = [
     "IP6",
     "CLUSTER_TYPE",
@@ -53,10 +53,10 @@ const NOT_SET: [&str; 9] = [
     "FELIX_PROGRAMCLUSTERROUTES",
 ];
 
-/// The cluster's own version and type: that of its nodes, which are older than this program.
+/// The cluster's version and type as recorded by its nodes, which are older than this program.
 const CLUSTER: (&str, &str) = ("v3.26.3-gke.16", "kdd,typha");
 
-/// Pods whose interfaces are known by name.
+/// Pods whose interface names are known.
 const KNOWN: [(&str, &str, &str); 3] = [
     ("gmp-system", "collector-4895p", "cali2aa1a9aa779"),
     ("kube-system", "kube-dns-5879b6df8f-7mpgp", "cali6430a18f7ba"),
@@ -121,7 +121,7 @@ fn only_the_tunnel(play: &mut Play<'_>) -> Result<()> {
     pool::another_encapsulation(play)
 }
 
-/// The network configuration of the node, with addresses from where it says.
+/// Writes the node's network configuration, with this `ipam` part.
 fn write_conflist(play: &Play<'_>, ipam: &Value) -> Result<()> {
     let file = play.lab.node_file(NODE, CONFLIST);
     let (login, _, _) = accounts::login(accounts::PLUGIN);
@@ -143,7 +143,7 @@ fn the_nodes(play: &mut Play<'_>) -> Result<()> {
     let device = play.at(NODE, &["ip", "-4", "addr", "show", "dev", "eth0"])?;
     let holds = device.contains("inet 10.0.0.2/32 ") && device.contains("mtu 1460 ");
     play.check("a node's address is a /32 of 10.0.0.0/24 on eth0, with MTU 1460", holds, &device);
-    // Without networking of its own, Calico registers no address; it has what Kubernetes knows.
+    // Without networking of its own, Calico registers no address; it uses what Kubernetes knows.
     let stored = play.lab.calicoctl(&["get", "node", NODE, "-o", "yaml"], "")?;
     let holds = stored.contains("address: 10.0.0.2\n") && stored.contains("type: InternalIP");
     play.check("and the node is known by it", holds, &stored);
@@ -194,7 +194,7 @@ fn environment_of(play: &Play<'_>) -> Result<BTreeMap<String, String>> {
     Ok(bytes.split(|byte| *byte == 0).filter_map(pair).collect())
 }
 
-/// How many lines the lists of the filter and nat tables have.
+/// The number of lines of the filter and nat tables.
 fn lines_of_tables(play: &Play<'_>) -> Result<(usize, usize)> {
     let count = |table: &str| {
         Ok::<_, anyhow::Error>(play.iptables(NODE, &["-n", "-t", table, "-L"])?.lines().count())
@@ -233,7 +233,7 @@ fn pods_of_the_nodes_range(play: &mut Play<'_>) -> Result<()> {
 
 fn version(play: &mut Play<'_>) -> Result<()> {
     play.step("2. calicoctl version, on a cluster of another version");
-    // What nodes of that version would have written.
+    // The record that nodes of that version would have written.
     let patch = json!({"spec": {"calicoVersion": CLUSTER.0, "clusterType": CLUSTER.1}}).to_string();
     let resource = "clusterinformations.crd.projectcalico.org";
     play.lab.kubectl(&["patch", resource, "default", "--type=merge", "-p", &patch], None)?;
@@ -260,7 +260,7 @@ fn version(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A pod without a network of its own, as Kubernetes has it.
+/// A pod without a network of its own, as in Kubernetes.
 fn host_networked() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

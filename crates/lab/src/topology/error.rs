@@ -1,26 +1,26 @@
-//! What is impossible about a lab, one sentence each.
+//! The reasons why a lab is impossible, one sentence each.
 
 use crate::called::count;
 
-/// What is impossible.
+/// The reason why a lab is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TopologyError {
-    /// A name that nothing can have.
+    /// An invalid name.
     #[error(
         "'{name}' cannot be the name of a {what}: use 1 to {longest} lower-case letters, digits and dashes"
     )]
     Name {
-        /// Of what.
+        /// The kind of object.
         what: &'static str,
         /// The name.
         name: String,
-        /// How long it may be.
+        /// The maximum length.
         longest: usize,
     },
-    /// Something twice.
+    /// A duplicate name.
     #[error("there are two {what}s named '{name}'")]
     Twice {
-        /// Of what.
+        /// The kind of object.
         what: &'static str,
         /// The name.
         name: String,
@@ -28,53 +28,53 @@ pub(crate) enum TopologyError {
     /// A number out of range.
     #[error("{count} {what}: a lab has {least} to {most}")]
     Count {
-        /// Of what.
+        /// The kind of object.
         what: &'static str,
-        /// How many were asked for.
+        /// The requested number.
         count: usize,
-        /// The least.
+        /// The minimum.
         least: usize,
-        /// The most.
+        /// The maximum.
         most: usize,
     },
     /// More subnets than nodes.
     #[error("{subnets} subnets for {}: each subnet needs a node", count(*nodes, "node"))]
     EmptySubnet {
-        /// Subnets.
+        /// The number of subnets.
         subnets: usize,
-        /// Nodes.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// A subnet that is not there.
-    #[error("node '{node}' is to be in subnet {subnet}, and the lab has subnets 0 to {last}")]
+    /// A subnet that does not exist.
+    #[error("node '{node}' should be in subnet {subnet}, but the lab has subnets 0 to {last}")]
     NoSubnet {
         /// The node.
         node: String,
-        /// The subnet.
+        /// The requested subnet.
         subnet: usize,
-        /// The last one.
+        /// The number of the last subnet.
         last: usize,
     },
-    /// A node that is not there.
-    #[error("pod '{pod}' is to be on node '{node}', and the lab has {nodes}")]
+    /// A node that does not exist.
+    #[error("pod '{pod}' should be on node '{node}', but the lab has {nodes}")]
     NoNode {
         /// The pod.
         pod: String,
-        /// The node.
+        /// The requested node.
         node: String,
-        /// The nodes.
+        /// The existing nodes.
         nodes: String,
     },
     /// IP in IP carries IPv4 only.
     #[error("IP in IP carries IPv4 only: choose --encap vxlan for IPv6")]
     IpipWithV6,
-    /// A pool that is none.
+    /// An invalid pool.
     #[error("'{0}' is not an IPv4 range for pods, such as 172.16.0.0/16")]
     PodCidr(String),
-    /// A node's range that is none.
+    /// An invalid range for a node's pods.
     #[error("'{1}' is not a range for the pods of node '{0}'")]
     NodePodCidr(String, String),
-    /// A pool in the way of the nodes.
+    /// A pool that overlaps the nodes' addresses.
     #[error("the range {pods} for pods overlaps the nodes' own addresses in {nodes}")]
     PodCidrInUse {
         /// The pool.
@@ -82,7 +82,7 @@ pub(crate) enum TopologyError {
         /// The range of nodes.
         nodes: String,
     },
-    /// A range for nodes that is none.
+    /// An invalid range for nodes.
     #[error(
         "'{range}' is not an IPv4 range for nodes in {}: each takes a /24, as in 10.65.0.0/16",
         count(*subnets, "subnet")
@@ -90,16 +90,16 @@ pub(crate) enum TopologyError {
     NodeCidr {
         /// The range.
         range: String,
-        /// How many subnets it must hold.
+        /// How many subnets it must contain.
         subnets: usize,
     },
     /// A prefix that a node's address cannot have.
     #[error("a node's address cannot be a /{0}: its subnet is a /24, and alone it is a /32")]
     NodePrefix(u8),
-    /// An MTU that does not work.
+    /// An unusable MTU.
     #[error("an MTU of {0} does not work: choose one from 1280 to 9216")]
     Mtu(u32),
-    /// A range for services that is none.
+    /// An invalid range for services.
     #[error("'{0}' is not a range for services, such as 10.96.0.0/16 (with 12 to 30 bits for IPv4)")]
     ServiceCidr(String),
     /// Blocks that do not fit.
@@ -109,7 +109,7 @@ pub(crate) enum TopologyError {
         block: u8,
         /// The pool.
         pool: String,
-        /// The least one.
+        /// The minimum size.
         least: u8,
     },
     /// BGP where the lab cannot set it up.
@@ -118,19 +118,19 @@ pub(crate) enum TopologyError {
     /// Too many Typhas.
     #[error("{0} Typhas are too many: a lab has at most 20")]
     Typhas(usize),
-    /// Goldmane beside Typha would need certificates of Typha's authority.
-    #[error("flows and Typhas cannot be in one lab yet: leave --flows or --typha out")]
+    /// Goldmane together with Typha would need certificates of Typha's authority.
+    #[error("flows and Typhas cannot be combined yet: leave --flows or --typha out")]
     FlowsWithTypha,
-    /// A name that the lab needs.
-    #[error("a node cannot be called '{0}': the router of a rack is")]
+    /// A name that the lab itself needs.
+    #[error("a node cannot be called '{0}': this is the name of a rack's router")]
     RouterName(String),
-    /// A port that is none.
+    /// An invalid port.
     #[error("pod '{0}' cannot answer on port 0")]
     Port(String),
-    /// A label that is none.
+    /// A text that is not a label.
     #[error("'{0}' is not a label: write NAME=VALUE")]
     Label(String),
-    /// A label that Kubernetes would not take.
+    /// A label that Kubernetes would not accept.
     #[error("'{label}' is not a label: {reason}")]
     BadLabel {
         /// The label.
@@ -138,7 +138,7 @@ pub(crate) enum TopologyError {
         /// The reason, in one sentence.
         reason: String,
     },
-    /// A file that cannot be understood.
+    /// A file with mistakes.
     #[error("{0}")]
     File(String),
 }

@@ -1,6 +1,6 @@
-//! Networks in JSON.
+//! Networks as text in JSON.
 
-/// Networks in JSON are text.
+/// A network as text.
 pub(super) mod net {
     use ipnet::IpNet;
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -19,7 +19,7 @@ pub(super) mod net {
     }
 }
 
-/// A network that may be missing, as text.
+/// An optional network as text.
 pub(super) mod optional_net {
     use ipnet::IpNet;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};

@@ -1,9 +1,9 @@
-//! Plans from wishes, and what is impossible.
+//! Plans from wishes, and impossible wishes.
 
 use super::*;
 
 #[test]
-fn nothing_said_gives_three_nodes_in_two_subnets() {
+fn the_default_is_three_nodes_in_two_subnets() {
     let topology = plan("lab", &Wish::default()).unwrap();
     let nodes: Vec<_> = topology.nodes.iter().map(|node| (node.name.as_str(), node.subnet)).collect();
     assert_eq!(nodes, [("node1", 0), ("node2", 0), ("node3", 1)]);
@@ -17,7 +17,7 @@ fn nothing_said_gives_three_nodes_in_two_subnets() {
 }
 
 #[test]
-fn nodes_where_somebody_wants_them() {
+fn nodes_with_requested_subnets() {
     let wish = Wish {
         node_cidr: Some("10.0.0.0/24".into()),
         node_prefix: Some(32),
@@ -49,7 +49,7 @@ fn one_node_has_one_subnet() {
 }
 
 #[test]
-fn what_is_impossible_is_said_in_one_sentence() {
+fn impossible_wishes_get_a_one_sentence_error() {
     let node = |name: &str, subnet| NodeWish { name: name.to_owned(), subnet, ..NodeWish::default() };
     let pod = |name: &str, node: Option<&str>| PodWish {
         name: name.to_owned(),

@@ -1,14 +1,14 @@
-//! What can be asked for: the choices, and a whole lab as flags or a file name it.
+//! The wish for a lab: its choices, and a whole lab as described by flags or a file.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How packets of pods travel between nodes.
+/// How packets of pods are sent between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Encap {
-    /// As they are; the router between the subnets knows the pods.
+    /// Unencapsulated; the router between the subnets has routes to pods.
     None,
     /// In VXLAN, always.
     #[default]
@@ -19,11 +19,11 @@ pub(crate) enum Encap {
     CrossSubnet,
 }
 
-/// Who carries routes between nodes.
+/// How routes get from node to node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Bgp {
-    /// Nobody speaks BGP: Felix, or the router.
+    /// Without BGP: Felix, or the router.
     #[default]
     None,
     /// This program's own speaker, on every node and on every rack's router.
@@ -33,7 +33,7 @@ pub(crate) enum Bgp {
 }
 
 impl Bgp {
-    /// Whether anybody speaks BGP; each subnet is a rack with a router of its own then.
+    /// Whether there are BGP speakers; then each subnet is a rack with a router of its own.
     #[must_use]
     pub(crate) fn is_spoken(self) -> bool {
         self != Self::None
@@ -44,16 +44,16 @@ impl Bgp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Dataplane {
-    /// Through `iptables-restore`.
+    /// iptables, through `iptables-restore`.
     Iptables,
-    /// Through netlink.
+    /// nftables, through netlink.
     #[default]
     Nftables,
-    /// eBPF programs on interfaces, with nftables beside them.
+    /// eBPF programs on interfaces, together with nftables.
     Ebpf,
 }
 
-/// Where the data live.
+/// Where the data is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Datastore {
@@ -98,7 +98,7 @@ impl Families {
     }
 }
 
-/// What was asked for: flags, or a topology file. Everything that is left out has a default.
+/// The wish, from flags or a topology file. Everything has a default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Wish {
@@ -112,17 +112,17 @@ pub(crate) struct Wish {
     pub pod_count: Option<usize>,
     /// How many subnets the nodes are in.
     pub subnets: Option<usize>,
-    /// How packets travel between nodes.
+    /// How packets are sent between nodes.
     pub encap: Option<Encap>,
-    /// Who carries routes between nodes.
+    /// How routes get from node to node.
     pub bgp: Option<Bgp>,
-    /// How many Typhas stand between the datastore and the nodes.
+    /// How many Typhas to put between the datastore and the nodes.
     pub typhas: Option<usize>,
     /// Whether nodes log flows, to a Goldmane at the router.
     pub flows: Option<bool>,
     /// The packet filter.
     pub dataplane: Option<Dataplane>,
-    /// Where the data live.
+    /// Where the data is stored.
     pub datastore: Option<Datastore>,
     /// The versions of IP.
     pub family: Option<Families>,
@@ -132,13 +132,14 @@ pub(crate) struct Wish {
     pub block_size: Option<u8>,
     /// The range of nodes' IPv4 addresses: each subnet is a /24 of it.
     pub node_cidr: Option<String>,
-    /// The prefix length of a node's IPv4 address on its device: 24, or 32 where even neighbours are reached by the router.
+    /// The prefix length of a node's IPv4 address on its device: 24, or 32 if even neighbours are reached through the
+    /// router.
     pub node_prefix: Option<u8>,
     /// The MTU of the network between nodes.
     pub mtu: Option<u32>,
     /// The range of Kubernetes' services.
     pub service_cidr: Option<String>,
-    /// Variables of every node, on top of the lab's own.
+    /// Variables of all nodes, in addition to the lab's own.
     pub node_environment: BTreeMap<String, String>,
 }
 
@@ -151,10 +152,10 @@ pub(crate) struct NodeWish {
     /// The number of its subnet, from 0.
     #[serde(default)]
     pub subnet: Option<usize>,
-    /// The range that Kubernetes gives the node for its pods.
+    /// The range that Kubernetes assigns to the node for its pods.
     #[serde(default)]
     pub pod_cidr: Option<String>,
-    /// Variables of this node, on top of every node's.
+    /// Variables of this node, in addition to those of all nodes.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
 }
@@ -168,7 +169,7 @@ pub(crate) struct PodWish {
     /// Its namespace.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Its node; the next one in turn if none.
+    /// Its node; nodes in turn if empty.
     #[serde(default)]
     pub node: Option<String>,
     /// Its labels.

@@ -1,4 +1,4 @@
-//! Who is in the cluster of `tortie lab ui`, and who talks to whom: what policies allow, what they deny, and what staged
+//! The pods in the cluster of `tortie lab ui`, and their traffic: what policies allow, what they deny, and what staged
 //! ones would deny. Pure.
 
 use crate::probe::Protocol;
@@ -20,18 +20,18 @@ const PODS: [(&str, &str, &[u16]); 9] = [
     ("guest", "laptop", &[80]),
 ];
 
-/// A connection that comes again and again.
+/// A repeated connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
-    /// Who connects.
+    /// The sender.
     pub(super) from: &'static str,
-    /// To whom.
+    /// The receiver.
     pub(super) to: &'static str,
-    /// To which port.
+    /// The receiver's port.
     pub(super) port: u16,
     /// The protocol that the probe speaks.
     pub(super) protocol: Protocol,
-    /// In every n-th round.
+    /// The connection is made in every n-th round.
     pub(super) every: u32,
 }
 
@@ -58,14 +58,14 @@ pub(super) const LINES: &[Line] = &[
     tcp("ops/monitor", "shop/database", 9100, 5),
     tcp("ops/monitor", "payments/api", 9100, 5),
     tcp("ops/monitor", "payments/ledger", 9100, 5),
-    // Allowed, and the staged policy of the api would deny it.
+    // Allowed, but the staged policy of the api would deny it.
     tcp("shop/frontend", "payments/api", 8443, 2),
     // Denied: no rule of the ledger's policy matches.
     tcp("shop/frontend", "payments/ledger", 5432, 2),
     // Denied by a rule of the guard.
     tcp("guest/laptop", "shop/database", 5432, 2),
     tcp("guest/laptop", "ops/dns", 53, 3),
-    // Denied on the way out.
+    // Denied by egress policy.
     tcp("payments/api", "shop/database", 5432, 4),
 ];
 
@@ -81,7 +81,7 @@ pub(super) fn pods() -> Vec<PodWish> {
     .into()
 }
 
-/// Whether an address is of the version that traffic uses: IPv4 where there is any.
+/// Whether an address is of the IP version of the traffic: IPv4 if the lab has it.
 pub(super) fn is_usual(families: Families, address: std::net::IpAddr) -> bool {
     address.is_ipv4() == families.has_v4()
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::{LINES, POLICIES, pods};
 
     #[test]
-    fn everybody_in_the_traffic_is_there_and_answers_on_the_port() {
+    fn all_senders_and_receivers_of_traffic_exist_and_answer_on_the_port() {
         let pods = pods();
         let named = |name: &str| {
             pods.iter()
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_can_be_read() {
+    fn policies_are_valid() {
         let documents =
             api::document::read("cluster.yaml", POLICIES.as_bytes(), api::document::Checks::Everything);
         assert_eq!(documents.unwrap().len(), 8);

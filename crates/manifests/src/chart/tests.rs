@@ -1,5 +1,5 @@
-//! The templates as Go's template language reads them, with the functions of Helm that they use; what comes out is compared
-//! with the objects that were not made by way of templates.
+//! Renders the templates with Go's template language and the functions of Helm that they use; the output is compared
+//! with the objects that are generated without templates.
 
 use super::*;
 use crate::options::REGISTRY;
@@ -56,7 +56,7 @@ fn plain(datum: &Datum) -> Value {
     }
 }
 
-/// Helm's view of a template: the functions that it adds to Go's.
+/// Renders a template like Helm: with the functions that it adds to Go's.
 fn rendered(text: &str, values: &Value) -> Result<String, TemplateError> {
     let string = |text: String| Ok(Datum::String(text.into()));
     Template::new("chart")
@@ -99,7 +99,7 @@ fn chart(changes: &[(&str, Value)]) -> Result<Vec<Value>, TemplateError> {
     Ok(objects)
 }
 
-/// What a chart always says, and manifests only when asked.
+/// The objects, with what a chart always contains but manifests contain only on request.
 fn expected(options: &Options) -> Vec<Value> {
     let mut objects: Vec<Value> = without_crds(options).into_iter().map(|object| object.value).collect();
     for object in &mut objects {
@@ -146,11 +146,11 @@ fn values_give_the_objects_of_each_manifest() {
         options.set("etcd.endpoints", "http://10.0.0.5:2379").unwrap();
         let mut found = chart(&changes).unwrap();
         for object in &mut found {
-            // An empty text is not a certificate.
+            // An empty string is not a certificate.
             if object["kind"] == "Secret" {
                 object["data"] = json!({});
             }
-            // The service of no Typha is named "none".
+            // Without Typha, its service is named "none".
             if object["kind"] == "DaemonSet" && !options.typha {
                 let variables = object
                     .pointer_mut("/spec/template/spec/containers/0/env")
@@ -169,7 +169,7 @@ fn values_give_the_objects_of_each_manifest() {
 }
 
 #[test]
-fn values_fill_in_what_they_name() {
+fn values_are_inserted_where_they_belong() {
     let objects = chart(&[
         ("vxlan", json!(true)),
         ("registry", json!("registry.example.org/net")),
@@ -223,7 +223,7 @@ fn values_fill_in_what_they_name() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused() {
+fn invalid_values_are_refused() {
     for (path, value, reason) in [
         ("network", "weave", "network: weave is unknown"),
         ("datastore", "files", "datastore: files is unknown"),
@@ -245,9 +245,9 @@ fn values_that_mean_nothing_are_refused() {
     assert!(error.to_string().contains("ipv4: without"), "{error}");
 }
 
-/// The same objects as by `--set`, whatever their order.
+/// The same objects as with `--set`, in any order.
 #[test]
-fn what_is_optional_is_there_when_values_ask_for_it() {
+fn optional_parts_are_present_on_request() {
     for settings in [
         &[("apiServer.enabled", "true"), ("apiServer.caBundle", "Y2E=")][..],
         &[("useV3CRDs", "true"), ("webhooks.caBundle", "Y2E=")],
@@ -261,7 +261,7 @@ fn what_is_optional_is_there_when_values_ask_for_it() {
             changes.push((key, value.parse::<bool>().map_or(json!(value), Value::from)));
         }
         options.check().unwrap();
-        // Variables are compared by name: they stand in another order where values add some.
+        // Variables are compared by name: their order differs if values add some.
         let described = |mut object: Value| {
             if let Some(list) =
                 object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut)

@@ -1,6 +1,6 @@
-//! The values of the chart with their defaults, and what each is for. It refuses to know the templates.
+//! The values of the chart with their defaults, and a description of each. The templates are not known here.
 
-/// Where something runs that control plane nodes may have.
+/// Scheduling of components that may run on control plane nodes.
 const CONTROL_PLANE: &str = "  resources: {}
   nodeSelector:
     kubernetes.io/os: linux

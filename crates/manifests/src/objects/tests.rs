@@ -1,10 +1,10 @@
-//! The objects beside Calico's own manifests: kinds, names, containers, volumes and variables as they stand there.
+//! Compares the objects with Calico's own manifests: kinds, names, containers, volumes and variables.
 
 use super::*;
 use crate::options::REGISTRY;
 
-/// What Calico's manifests of v3.33 have: `KIND NAME`, and below a workload its containers with their variables. Facts,
-/// written down by hand.
+/// The contents of Calico's manifests of v3.33: `KIND NAME`, and below a workload its containers with their variables.
+/// Facts, written down by hand.
 const CALICOS: &str = include_str!("../../data/calico-manifests.txt");
 
 fn options(like: Like) -> Options {
@@ -31,7 +31,7 @@ fn kinds_and_names_are_calicos() {
     }
 }
 
-/// Lines of the same form as the table's.
+/// The objects as lines in the form of the table.
 fn described(objects: &[Object]) -> Vec<String> {
     let mut lines = Vec::new();
     for object in objects {
@@ -128,7 +128,7 @@ fn a_cluster_without_ipv4() {
 }
 
 #[test]
-fn the_configuration_of_the_plugin_is_json_once_the_installer_filled_it_in() {
+fn the_plugin_configuration_is_json_after_installation() {
     for like in Like::ALL {
         let object = config::config_map(&options(like));
         let text = object.value["data"]["cni_network_config"].as_str().unwrap();
@@ -139,7 +139,7 @@ fn the_configuration_of_the_plugin_is_json_once_the_installer_filled_it_in() {
 }
 
 #[test]
-fn images_are_of_the_registry() {
+fn images_come_from_the_registry() {
     let mut options = Options::new(Like::CalicoTypha, "registry.example.org:5000/net/", "v2");
     options.typha = true;
     let images: Vec<String> = images(&without_crds(&options)).into_iter().collect();

@@ -1,14 +1,14 @@
-//! Every setting of manifests: a row with its key, its meaning and its reader.
+//! Every setting of manifests: a row with its key, its meaning and its parser.
 //!
-//! It refuses a value that cannot be used, with what would be right.
+//! Refuses unusable values; the message names what is expected.
 
 use super::{Encapsulation, Options};
 use ipnet::IpNet;
 use std::fmt::Write as _;
 
-/// A row of the table of settings.
+/// A row in the table of settings.
 pub struct Setting {
-    /// The key, as Helm would write it.
+    /// The key, in Helm's notation.
     pub key: &'static str,
     /// What it means.
     pub doc: &'static str,
@@ -19,7 +19,7 @@ pub struct Setting {
 pub static SETTINGS: &[Setting] = &[
     Setting {
         key: "apiServer.caBundle",
-        doc: "Who signed the API server's certificate, in base64.",
+        doc: "The authority that signed the API server's certificate, in base64.",
         set: |options, value| {
             options.apiserver_authority = Some(value.to_owned());
             Ok(())
@@ -42,12 +42,12 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "encapsulation",
-        doc: "Of the IPv4 default pool: `IPIP`, `IPIPCrossSubnet`, `VXLAN`, `VXLANCrossSubnet` or `None`.",
+        doc: "The encapsulation of the IPv4 default pool: `IPIP`, `IPIPCrossSubnet`, `VXLAN`, `VXLANCrossSubnet` or `None`.",
         set: |options, value| encapsulation(value).map(|found| options.encapsulation = Some(found)),
     },
     Setting {
         key: "etcd.endpoints",
-        doc: "Where the etcd of `calico-etcd` is.",
+        doc: "The endpoints of the etcd, for `calico-etcd`.",
         set: |options, value| {
             value.clone_into(&mut options.etcd.endpoints);
             Ok(())
@@ -63,7 +63,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "etcd.tls.crt",
-        doc: "Our certificate for it, in base64.",
+        doc: "The client certificate for it, in base64.",
         set: |options, value| {
             value.clone_into(&mut options.etcd.cert);
             Ok(())
@@ -71,7 +71,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "etcd.tls.key",
-        doc: "Our key for it, in base64.",
+        doc: "The client key for it, in base64.",
         set: |options, value| {
             value.clone_into(&mut options.etcd.key);
             Ok(())
@@ -92,7 +92,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "goldmane.clusterIP",
-        doc: "An address of the service range for Goldmane, by which nodes find it.",
+        doc: "An address in the service range for Goldmane, where nodes reach it.",
         set: |options, value| address(value).map(|found| options.goldmane_address = Some(found)),
     },
     Setting {
@@ -124,7 +124,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "ipAutodetectionMethod",
-        doc: "How the node's address is found, as `IP_AUTODETECTION_METHOD`.",
+        doc: "How the node's address is detected, as `IP_AUTODETECTION_METHOD`.",
         set: |options, value| {
             options.autodetection = Some(value.to_owned());
             Ok(())
@@ -132,7 +132,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "ipv4",
-        doc: "Whether pods have IPv4 addresses; `false` with `ipv6=true` for a cluster of IPv6 alone.",
+        doc: "Whether pods have IPv4 addresses; `false` with `ipv6=true` for an IPv6-only cluster.",
         set: |options, value| truth(value).map(|answer| options.ipv4 = answer),
     },
     Setting {
@@ -152,7 +152,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "kubernetesServiceEndpoint.host",
-        doc: "The API's address where its service cannot be used.",
+        doc: "The API's address, if its service cannot be used.",
         set: |options, value| {
             options.api_host = Some(value.to_owned());
             Ok(())
@@ -175,7 +175,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "node.cpu",
-        doc: "What each node's pod asks for (`250m`).",
+        doc: "The CPU request of each node's pod (`250m`).",
         set: |options, value| {
             value.clone_into(&mut options.node_cpu);
             Ok(())
@@ -188,7 +188,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "typha.replicas",
-        doc: "How many Typhas.",
+        doc: "The number of Typha's replicas.",
         set: |options, value| number(value).map(|count| options.typha_replicas = count),
     },
     Setting {
@@ -214,7 +214,7 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "webhooks.caBundle",
-        doc: "Who signed the certificate of the webhooks, in base64.",
+        doc: "The authority that signed the webhooks' certificate, in base64.",
         set: |options, value| {
             options.webhooks_authority = Some(value.to_owned());
             Ok(())
@@ -227,7 +227,7 @@ pub static SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The settings as a table for people.
+/// The settings as a reference table.
 #[must_use]
 pub fn reference_page() -> String {
     let mut page = String::from("| Key | Meaning |\n| --- | --- |\n");
@@ -253,34 +253,34 @@ fn truth(value: &str) -> Result<bool, String> {
     match value {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err("true or false is wanted".to_owned()),
+        _ => Err("expected true or false".to_owned()),
     }
 }
 
 fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| "a number is wanted".to_owned())
+    value.parse().map_err(|_| "expected a number".to_owned())
 }
 
 fn one_of(value: &str, known: &[&str]) -> Result<String, String> {
     match known.contains(&value) {
         true => Ok(value.to_owned()),
-        false => Err(format!("known are {}", known.join(", "))),
+        false => Err(format!("expected one of {}", known.join(", "))),
     }
 }
 
 fn address(value: &str) -> Result<String, String> {
-    let found: std::net::IpAddr = value.parse().map_err(|_| "an address is wanted".to_owned())?;
+    let found: std::net::IpAddr = value.parse().map_err(|_| "expected an address".to_owned())?;
     Ok(found.to_string())
 }
 
 fn range(value: &str, is_ipv4: bool) -> Result<String, String> {
     let version = if is_ipv4 { "IPv4" } else { "IPv6" };
-    let net: IpNet = value.parse().map_err(|_| format!("an {version} range is wanted"))?;
+    let net: IpNet = value.parse().map_err(|_| format!("expected an {version} range"))?;
     if net.addr().is_ipv4() != is_ipv4 {
-        return Err(format!("an {version} range is wanted"));
+        return Err(format!("expected an {version} range"));
     }
     if net.trunc() != net {
-        return Err(format!("it has bits outside its prefix; {} is meant?", net.trunc()));
+        return Err(format!("it has bits outside its prefix; did you mean {}?", net.trunc()));
     }
     Ok(net.to_string())
 }
@@ -292,7 +292,7 @@ fn encapsulation(value: &str) -> Result<Encapsulation, String> {
         "VXLAN" => ("Never", "Always"),
         "VXLANCrossSubnet" => ("Never", "CrossSubnet"),
         "None" => ("Never", "Never"),
-        _ => return Err("known are IPIP, IPIPCrossSubnet, VXLAN, VXLANCrossSubnet, None".to_owned()),
+        _ => return Err("expected one of IPIP, IPIPCrossSubnet, VXLAN, VXLANCrossSubnet, None".to_owned()),
     };
     Ok(Encapsulation { ipip, vxlan })
 }

@@ -1,4 +1,4 @@
-//! Kernels and programs of plain maps of which some calls fail.
+//! Kernels and programs built from maps, in which some calls fail.
 
 use crate::ipsets::tests::{Ranges, Sets};
 use crate::ipsets::{NftSetKernel, SetKernel};
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) enum Way {
     /// No memory, no lock.
     Passing,
-    /// For a reason that does not name a part.
+    /// The error names no part.
     Odd,
-    /// As if something in it were at fault.
+    /// The error blames a part of the request.
     Blaming,
-    /// It is carried out, and the answer is lost.
+    /// The call is carried out, and the answer is lost.
     AnswerLost,
 }
 
@@ -31,18 +31,18 @@ pub(super) struct Plan {
     pub(super) calls: usize,
     pub(super) failing: std::ops::Range<usize>,
     pub(super) way: Option<Way>,
-    /// Whether only rules fail, and sets do not.
+    /// Whether only calls about rules fail, and not those about sets.
     pub(super) rules_only: bool,
 }
 
-/// A kernel of plain maps that fails on request.
+/// A kernel built from maps that fails on request.
 #[derive(Debug)]
 pub(super) struct Faulty<T> {
     pub(super) kernel: Arc<Mutex<T>>,
     pub(super) plan: Arc<Mutex<Plan>>,
-    /// Whether it is of rules, and not of sets.
+    /// Whether it holds rules rather than sets.
     pub(super) is_rules: bool,
-    /// The sets that rules may name.
+    /// The sets that rules may refer to.
     pub(super) sets: Arc<Mutex<Sets>>,
 }
 
@@ -163,7 +163,7 @@ impl NftSetKernel for Faulty<Ranges> {
     }
 }
 
-/// What is said about one member.
+/// The refusal of one member.
 fn refusal(way: Way) -> Refusal {
     Refusal::new(if way == Way::Passing { 12 } else { Refusal::INVALID })
 }

@@ -1,4 +1,4 @@
-//! What policy asks for, moment by moment, and who gets through.
+//! The desired policy, moment by moment, and the packets that it lets through.
 
 use ipnet::IpNet;
 use messages::IpSetMember;
@@ -8,19 +8,19 @@ use rules::simulate::{self, Packet, Simulation};
 use rules::tree::{Action, Chain, End, IpVersion, KernelChain, Match, Rule, Side, VerdictMap};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The mark by which a policy lets pass.
+/// The mark by which a policy lets packets pass.
 pub(super) const ACCEPT: u32 = 0x8;
 /// The dispatch map.
 pub(super) const MAP: &str = "cali-from";
-/// What a packet's last byte may be; it comes in by the interface of that number.
+/// The last bytes of the packets' sources; each arrives on the interface of that number.
 const SOURCES: std::ops::Range<u8> = 1..12;
 
-/// What is wanted at one moment.
+/// The desired state at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Policy {
     pub(super) chains: BTreeMap<&'static str, Vec<Rule>>,
     pub(super) sets: BTreeMap<&'static str, BTreeSet<u8>>,
-    /// The chain of each interface in the dispatch map, where there is one.
+    /// The chain of each interface in the dispatch map, if there is a map.
     pub(super) map: Option<BTreeMap<&'static str, &'static str>>,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn deny(matches: Vec<Match>) -> Vec<Rule> {
     vec![when(matches, Action::Drop)]
 }
 
-/// An endpoint's chain: policy after policy, and what none of them accepts is dropped.
+/// An endpoint's chain: policy after policy; packets that none of them accepts are dropped.
 pub(super) fn endpoint(policies: &[&'static str]) -> Vec<Rule> {
     let mut rules = vec![when(vec![], Action::ClearMark(ACCEPT))];
     for policy in policies {
@@ -63,7 +63,7 @@ pub(super) fn endpoint(policies: &[&'static str]) -> Vec<Rule> {
     rules
 }
 
-/// The scenario: what is wanted, moment by moment.
+/// The scenario: the desired state, moment by moment.
 pub(super) fn scenario(backend: Backend) -> Vec<Policy> {
     let mut all = Vec::new();
     let mut now = Policy::default();
@@ -76,35 +76,35 @@ pub(super) fn scenario(backend: Backend) -> Vec<Policy> {
         now.chains.insert("cali-pi-a", deny(from(9)));
         now.chains.insert("cali-pi-b", allow(vec![]));
     });
-    // A policy gets a rule.
+    // A policy gets another rule.
     moment(&mut |now| _ = now.chains.insert("cali-pi-a", [deny(from(8)), deny(from(9))].concat()));
-    // One with a set, whose members come and go.
+    // A policy with a set, whose members change.
     moment(&mut |now| {
         now.sets.insert("s:d", [7].into());
         now.chains.insert("cali-pi-a", [deny(from(9)), deny(from_set("s:d", false))].concat());
     });
     moment(&mut |now| _ = now.sets.insert("s:d", [7, 6].into()));
     moment(&mut |now| _ = now.sets.insert("s:d", [6, 3].into()));
-    // Another policy lets only some pass.
+    // Another policy lets only some sources pass.
     moment(&mut |now| {
         now.sets.insert("s:a", [1, 2, 3].into());
         now.chains.insert("cali-pi-b", allow(from_set("s:a", false)));
     });
-    // An endpoint with a policy of its own comes.
+    // An endpoint with a policy of its own is added.
     moment(&mut |now| {
         now.chains.insert("cali-pi-c", [deny(from(2)), allow(from(4))].concat());
         now.chains.insert("cali-tw-x", endpoint(&["cali-pi-c"]));
         let first = when(from(4), Action::Goto("cali-tw-x".into()));
         now.chains.insert("cali-fw", [vec![first], endpoint(&["cali-pi-a", "cali-pi-b"])].concat());
     });
-    // A set gets more members than there is room for, and then fewer.
+    // A set gets more members than fit, and then fewer.
     moment(&mut |now| _ = now.sets.insert("s:d", [1, 5, 6, 7, 10].into()));
     moment(&mut |now| _ = now.sets.insert("s:d", [1, 5].into()));
-    // The set is used the other way round.
+    // The use of the set is inverted.
     moment(&mut |now| _ = now.chains.insert("cali-pi-b", allow(from_set("s:d", true))));
     moment(&mut |now| _ = now.sets.insert("s:d", [1, 2, 3, 4, 5, 11].into()));
     moment(&mut |now| _ = now.sets.insert("s:d", [1].into()));
-    // A policy is deleted, and another with it whose chain everybody shared.
+    // A policy is deleted, together with another whose chain all endpoints shared.
     moment(&mut |now| {
         now.chains.remove("cali-pi-a");
         now.chains.insert("cali-fw", endpoint(&["cali-pi-b"]));
@@ -121,43 +121,43 @@ pub(super) fn scenario(backend: Backend) -> Vec<Policy> {
     all
 }
 
-/// A packet goes to the chain that the map has for its interface; one of an unknown interface is dropped.
+/// A packet goes to the chain that the map has for its interface; packets of unknown interfaces are dropped.
 fn lookup() -> Vec<Rule> {
     let lookup = Match::InterfaceMap { side: Side::In, map: MAP.into() };
     vec![Rule { matches: vec![lookup], action: None, comments: vec![] }, when(vec![], Action::Drop)]
 }
 
-/// Changes what is wanted, for the next moment.
+/// Changes the desired state, for the next moment.
 type Step<'a> = &'a mut dyn FnMut(&mut Policy);
 
 /// Moments with a dispatch map, which only nftables has.
 fn dispatched(moment: &mut dyn FnMut(Step<'_>)) {
-    // The first endpoint comes, and with it the map.
+    // The first endpoint is added, and with it the map.
     moment(&mut |now| {
         now.chains.insert("cali-pi-c", allow(from(4)));
         now.chains.insert("cali-tw-x", endpoint(&["cali-pi-c"]));
         now.map = Some([("cali4", "cali-tw-x")].into());
         now.chains.insert("cali-fw", lookup());
     });
-    // Another one, which lets everybody pass, has two interfaces.
+    // A second endpoint, which lets every packet pass, has two interfaces.
     moment(&mut |now| {
         now.chains.insert("cali-tw-y", endpoint(&["cali-pi-all"]));
         now.chains.insert("cali-pi-all", allow(vec![]));
         now.map = Some([("cali4", "cali-tw-x"), ("cali5", "cali-tw-y"), ("cali6", "cali-tw-y")].into());
     });
-    // Interfaces get each other's chains: neither may keep what only the other has.
+    // Interfaces swap their chains: neither may keep what only the other one has.
     moment(&mut |now| {
         now.chains.insert("cali-tw-z", deny(vec![]));
         now.map = Some([("cali4", "cali-tw-y"), ("cali5", "cali-tw-x"), ("cali6", "cali-tw-z")].into());
     });
-    // An endpoint goes with its chain, and its interface's name is taken by another one.
+    // An endpoint is removed with its chain, and another one gets the name of its interface.
     moment(&mut |now| {
         now.chains.remove("cali-tw-y");
         now.chains.remove("cali-pi-all");
         now.map = Some([("cali4", "cali-tw-z"), ("cali5", "cali-tw-x")].into());
     });
     moment(&mut |now| now.map = Some(BTreeMap::new()));
-    // The map goes.
+    // The map is removed.
     moment(&mut |now| {
         now.chains.insert("cali-fw", endpoint(&["cali-pi-b"]));
         now.map = None;
@@ -173,7 +173,7 @@ pub(super) fn verdicts<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>
     VerdictMap { name: MAP.into(), entries }
 }
 
-/// Who gets through.
+/// The sources that get through.
 pub(super) fn passing(simulation: &mut Simulation) -> BTreeSet<u8> {
     let passes = |last: &u8| {
         let mut packet = Packet::new([10, 0, 0, *last].into(), [10, 1, 0, 1].into(), 6);

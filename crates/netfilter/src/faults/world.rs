@@ -1,4 +1,4 @@
-//! A packet filter over kernels of plain maps, told and carried out as the runner does, and what is in the kernel.
+//! A packet filter over kernels built from maps, driven as by the runner, and the resulting state of the kernel.
 
 use super::kernels::{Faulty, Plan, lock};
 use super::scenario::{ACCEPT, MAP, Policy, hook, net, passing, scenario, verdicts, when};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// So many members fit into a set.
+/// How many members fit into a set.
 const ROOM: u32 = 3;
 
 /// A packet filter and its kernel.
@@ -48,7 +48,7 @@ impl World {
             insert_mode: api::ChainInsert::Insert,
             refresh: None,
             post_write_check: Duration::from_secs(5),
-            // Few chains fill a transaction, and there are no other programs to wait for.
+            // A transaction holds only a few chains, and there are no other programs to wait for.
             portions: Portions { lines: 4, pause: Duration::ZERO },
         };
         macro_rules! faulty {
@@ -73,7 +73,7 @@ impl World {
         };
         let filter = PacketFilter::new(rules, set_driver);
         let now = Instant::now();
-        // Sets of nftables have no limit; there the kernel does not like one of the members.
+        // Sets of nftables have no limit; instead the kernel refuses one of the members.
         lock(&ranges).bad_member = Some(Element::Range(
             nft::Key::address([10, 0, 0, 5].into()),
             nft::Key::address([10, 0, 0, 5].into()),
@@ -81,7 +81,7 @@ impl World {
         Self { backend, filter, plan, sets, ranges, programs, nft, has_refused: false, now }
     }
 
-    /// Tells the drivers what changed, in the order in which the calculation does.
+    /// Reports the changes to the drivers, in the order in which the calculation does.
     pub(super) fn tell(&mut self, before: &Policy, next: &Policy) {
         let members = |lasts: &mut dyn Iterator<Item = &u8>| -> Vec<IpSetMember> {
             lasts.map(|last| IpSetMember::Net(net(*last))).collect()
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// A map comes and goes whole; its entries change one by one.
+    /// A map is added and removed as a whole; its entries change one by one.
     fn tell_map(&mut self, before: &Policy, next: &Policy) {
         match (&before.map, &next.map) {
             (None, None) => {}
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// One round as the runner goes through it; whether everything came through, and when to come again.
+    /// One round as the runner performs it; returns whether everything succeeded, and when to call again.
     pub(super) fn round(&mut self) -> (bool, Option<Duration>) {
         let sets = match self.filter.fill_sets(ACCEPT, self.has_refused, self.now) {
             Ok(applied) => applied,
@@ -150,7 +150,7 @@ impl World {
         (!self.has_refused, again.into_iter().flatten().min())
     }
 
-    /// Who gets through what is in the kernel.
+    /// The sources that get through the rules in the kernel.
     pub(super) fn passing(&self, known: &Known) -> BTreeSet<u8> {
         let mut simulation = Simulation::new(self.backend);
         let member = |last: u8| IpSetMember::Net(net(last));
@@ -203,12 +203,12 @@ impl World {
     }
 }
 
-/// A rule's words behind its hash.
+/// A rule's text after its hash.
 pub(super) fn words(text: &str) -> String {
     text.split_once("\" ").map_or(text, |(_, rest)| rest).to_owned()
 }
 
-/// All rules of the scenario, by what the kernel holds of them.
+/// All rules of the scenario, by their form in the kernel.
 pub(super) struct Known(BTreeMap<String, Rule>);
 
 impl Known {
@@ -224,7 +224,7 @@ impl Known {
         Self(rules.chain(hook().inserted).map(|rule| (text(&rule), rule)).collect())
     }
 
-    /// The rule; what is not of the scenario may only drop.
+    /// The rule with this text; a rule that is not of the scenario may only drop.
     pub(super) fn rule(&self, text: &str, drops: bool) -> Rule {
         match self.0.get(text) {
             Some(rule) => rule.clone(),

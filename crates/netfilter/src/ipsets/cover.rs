@@ -1,6 +1,6 @@
-//! Networks, and which of them are not inside another: a set of ranges holds no overlapping ones.
+//! Networks, without those inside another one: a set of ranges holds no overlapping ranges.
 //!
-//! A network that is inside another adds nothing to what the set matches; it waits until the other one is gone.
+//! A network inside another one adds nothing to what the set matches; it is held back until the other is removed.
 
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -9,9 +9,9 @@ use std::net::IpAddr;
 /// Networks of one IP version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cover {
-    /// By first address, then by length: what is inside a network follows it.
+    /// By first address, then by length: the networks inside a network follow it.
     nets: BTreeSet<(IpAddr, u8)>,
-    /// How many networks there are of each length.
+    /// The number of networks of each length.
     lengths: Vec<usize>,
 }
 
@@ -63,7 +63,7 @@ impl Cover {
             })
     }
 
-    /// The networks inside this one that are inside no other of those.
+    /// The networks inside this one that are in no other network inside it.
     fn outermost_inside(&self, net: IpNet) -> Vec<IpNet> {
         let mut found: Vec<IpNet> = Vec::new();
         let from = (net.network(), net.prefix_len() + 1);
@@ -92,13 +92,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// In whatever order networks come and go, what is reported adds up to the outermost ones.
+        /// In whatever order networks are added and removed, the reported changes add up to the outermost ones.
         #[test]
-        fn like_looking_at_all_of_them(steps in prop::collection::vec((any::<bool>(), 0..16_u8, 0..5_u8), 0..40)) {
+        fn changes_match_a_full_computation(steps in prop::collection::vec((any::<bool>(), 0..16_u8, 0..5_u8), 0..40)) {
             let mut cover = Cover::default();
             let (mut all, mut outermost) = (BTreeSet::new(), BTreeSet::new());
             for (add, bits, length) in steps {
-                // Sixteen addresses below 10.0.0.0/28, and the lengths above them.
+                // Sixteen addresses below 10.0.0.0/28, with all lengths from 28 to 32.
                 let net = IpNet::new([10, 0, 0, bits].into(), 28 + length.min(4)).expect("net").trunc();
                 let change = if add { all.insert(net); cover.add(net) } else { all.remove(&net); cover.remove(net) };
                 for net in change.removed { prop_assert!(outermost.remove(&net)); }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_of_both_versions() {
+    fn the_default_networks_of_both_versions() {
         for text in ["0.0.0.0/0", "::/0"] {
             let mut cover = Cover::default();
             let whole: IpNet = text.parse().expect("net");

@@ -1,7 +1,7 @@
-//! Sets of the `ip_set` subsystem, which iptables rules name.
+//! Sets of the `ip_set` subsystem, which iptables rules refer to.
 //!
-//! A set whose type and size are right is changed member by member; one that has to be made again is filled under another
-//! name and swapped in, so that rules never see it half full. What is ours is known by its name.
+//! A set of the right type and size is changed member by member. A set that has to be recreated is filled under another
+//! name and swapped in, so that rules never see it half full. Our sets are recognised by their names.
 
 use super::{IpSetDriver, Metrics};
 use crate::driver::{Applied, ApplyError};
@@ -17,24 +17,24 @@ use rules::tree::SetName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How soon a set that was in use is tried again.
+/// How soon a set that was in use is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the driver needs of the kernel.
+/// The kernel operations that the driver needs.
 pub trait SetKernel {
-    /// The names of all sets.
+    /// Returns the names of all sets.
     ///
     /// # Errors
     /// When the kernel cannot be read.
     fn names(&mut self) -> Result<Vec<String>>;
 
-    /// One set with its members; `None` when there is none of the name.
+    /// Reads one set with its members; `None` when no set has this name.
     ///
     /// # Errors
     /// When the kernel cannot be read.
     fn read(&mut self, name: &str) -> Result<Option<SetFound>>;
 
-    /// Makes a set.
+    /// Creates a set.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -52,13 +52,13 @@ pub trait SetKernel {
     /// The kernel's refusal.
     fn swap(&mut self, first: &str, second: &str) -> Result<()>;
 
-    /// Adds members; returns those that were refused.
+    /// Adds members; returns the refused ones.
     ///
     /// # Errors
     /// When the socket fails.
     fn add(&mut self, name: &str, members: &[Member]) -> Result<Vec<(Member, Refusal)>>;
 
-    /// Removes members; returns those that were refused.
+    /// Removes members; returns the refused ones.
     ///
     /// # Errors
     /// When the socket fails.
@@ -95,16 +95,16 @@ impl SetKernel for ipset::Client {
     }
 }
 
-/// One set: what it should be, what it is, and the members of both.
+/// One set: its desired and actual properties, and the desired and actual members.
 #[derive(Debug, Default)]
 struct State {
     wanted: Option<SetHeader>,
-    /// Whether it exists, and with which header; `Some(None)` for one of a type that we never make.
+    /// Whether it exists, and with which header; `Some(None)` for a type that we never create.
     actual: Option<Option<SetHeader>>,
     members: SetDelta<Member>,
-    /// Networks that were asked for and that no set can hold as they are.
+    /// Whether a network of length 0 is wanted, which no set can hold as it is.
     whole: bool,
-    /// The halves of the whole that were asked for by themselves.
+    /// The halves of that network that are wanted by themselves.
     halves: BTreeSet<Member>,
 }
 
@@ -124,7 +124,7 @@ pub struct KernelSets<K> {
 }
 
 impl<K: SetKernel> KernelSets<K> {
-    /// A driver that wants no sets. `max_elements` is how many members a set may have.
+    /// A driver that wants no sets. `max_elements` is the maximum number of members of a set.
     pub fn new(kernel: K, version: IpVersion, max_elements: u32) -> Self {
         Self {
             kernel,
@@ -140,7 +140,7 @@ impl<K: SetKernel> KernelSets<K> {
         }
     }
 
-    /// The kernel's side.
+    /// The underlying kernel.
     pub fn kernel(&mut self) -> &mut K {
         &mut self.kernel
     }
@@ -149,7 +149,7 @@ impl<K: SetKernel> KernelSets<K> {
         self.version == IpVersion::V6
     }
 
-    /// Whether a set of this name is ours, of this version, by today's or a former naming.
+    /// Whether a set of this name is ours and of this version, by the current or a former naming.
     fn owns(&self, name: &str) -> bool {
         let prefixes: &[&str] = match self.version {
             IpVersion::V4 => &["cali4", "felix-4", "felix-masq-ipam-pools", "felix-all-ipam-pools"],
@@ -158,7 +158,7 @@ impl<K: SetKernel> KernelSets<K> {
         prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// The members as the kernel can hold them: a network of length 0 is its two halves.
+    /// Records a desired member in the form that the kernel can hold: a network of length 0 becomes its two halves.
     fn desire(&mut self, name: &SetName, member: &IpSetMember, present: bool) {
         if member.is_ipv6() != self.is_v6() {
             return;
@@ -226,7 +226,7 @@ impl<K: SetKernel> KernelSets<K> {
         Ok(())
     }
 
-    /// Brings one set to its desired state; true when anything was written.
+    /// Brings one set to its desired state; returns whether anything was written.
     fn write(&mut self, name: &SetName) -> Result<bool> {
         self.refused.retain(|(set, _), _| set != name);
         let Some(state) = self.sets.get(name) else { return Ok(false) };
@@ -238,9 +238,9 @@ impl<K: SetKernel> KernelSets<K> {
                 let temporary = self.temporary_name();
                 self.create_filled(name, &temporary, &header)?;
                 let swapped = self.kernel.swap(name, &temporary);
-                // After a swap this is the old set, otherwise the new one that nobody uses.
+                // After a swap this is the old set, otherwise the unused new one.
                 if let Err(error) = self.kernel.destroy(&temporary) {
-                    tracing::warn!(set = %temporary, %error, "a set that is no longer used stays for now");
+                    tracing::warn!(set = %temporary, %error, "a set that is no longer used remains for now");
                     let state = self.sets.entry(temporary.as_str().into()).or_default();
                     state.actual = Some(Some(header));
                 }
@@ -262,7 +262,7 @@ impl<K: SetKernel> KernelSets<K> {
         Ok(true)
     }
 
-    /// Makes a set under `as_name` with all members that `name` should have.
+    /// Creates a set under `as_name` with all desired members of `name`.
     fn create_filled(&mut self, name: &SetName, as_name: &str, header: &SetHeader) -> Result<()> {
         self.kernel.create(as_name, header)?;
         self.metrics.operations += 1;
@@ -280,7 +280,7 @@ impl<K: SetKernel> KernelSets<K> {
         Ok(())
     }
 
-    /// Changes the members of a set that is otherwise right.
+    /// Changes the members of a set whose type and size are right.
     fn update(&mut self, name: &SetName) -> Result<bool> {
         let Some(state) = self.sets.get(name) else { return Ok(false) };
         let (mut added, mut removed) = (Vec::new(), Vec::new());
@@ -295,7 +295,7 @@ impl<K: SetKernel> KernelSets<K> {
             return Ok(false);
         }
         self.metrics.operations += u64::try_from(added.len() + removed.len()).unwrap_or(0);
-        // First what comes: a member that is replaced by a wider one is matched all the time.
+        // Additions come first: a member that is replaced by a wider one is matched all the time.
         let mut refused = if added.is_empty() { Vec::new() } else { self.kernel.add(name, &added)? };
         no_passing(name, &refused)?;
         let not_removed = if removed.is_empty() { Vec::new() } else { self.kernel.delete(name, &removed)? };
@@ -306,7 +306,7 @@ impl<K: SetKernel> KernelSets<K> {
             .map(|(member, _)| *member)
             .collect();
         if !again.is_empty() {
-            // There was no room before others were gone.
+            // There was no room before others were removed.
             refused.retain(|(member, _)| !again.contains(member));
             refused.extend(self.kernel.add(name, &again)?);
             no_passing(name, &refused)?;
@@ -367,7 +367,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
     fn update_members(&mut self, id: &str, added: &[IpSetMember], removed: &[IpSetMember]) {
         let name = ip_set(self.version, id);
         if self.sets.get(&name).is_none_or(|state| state.wanted.is_none()) {
-            tracing::error!(set = %name, "members of a set that was never defined");
+            tracing::error!(set = %name, "changed members of a set that was never defined");
             return;
         }
         removed.iter().for_each(|member| self.desire(&name, member, false));
@@ -419,7 +419,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
                     }
                 }
                 Err(Error::Refused { what, refusal }) if !refusal.is_passing() => {
-                    // One set does not stop the others; what is there is read again before the next attempt.
+                    // One set does not stop the others; it is read again before the next attempt.
                     tracing::warn!(set = %name, what, %refusal, "the kernel refused a set");
                     self.metrics.errors += 1;
                     self.refused.insert((name.clone(), None), refusal.to_string());
@@ -480,7 +480,7 @@ impl<K: SetKernel> IpSetDriver for KernelSets<K> {
     }
 }
 
-/// A refusal that passes is not a fault of a member: the set is read and written again.
+/// A transient refusal is not the fault of a member: the set is read and written again.
 fn no_passing(name: &str, refused: &[(Member, Refusal)]) -> Result<()> {
     match refused.iter().find(|(_, refusal)| refusal.is_passing()) {
         None => Ok(()),
@@ -491,7 +491,7 @@ fn no_passing(name: &str, refused: &[(Member, Refusal)]) -> Result<()> {
     }
 }
 
-/// The two networks that a network of length 0 is made of.
+/// The two halves of a network of length 0.
 fn halves(v6: bool) -> [Member; 2] {
     if v6 {
         let half = |first: u16| Ipv6Net::new_assert([first, 0, 0, 0, 0, 0, 0, 0].into(), 1);
@@ -500,7 +500,7 @@ fn halves(v6: bool) -> [Member; 2] {
     [0, 128].map(|first| Member::Net(IpNet::V4(Ipv4Net::new_assert([first, 0, 0, 0].into(), 1))))
 }
 
-/// A member in the form of the set's type; `None` when it has none.
+/// A member in the form of the set's type; `None` if it does not fit.
 fn convert(set_type: SetType, member: &IpSetMember) -> Option<Member> {
     Some(match (set_type, member) {
         (SetType::HashIp, IpSetMember::Ip(address)) => Member::Address(*address),

@@ -1,7 +1,7 @@
 //! Sets of our nftables table.
 //!
-//! Each apply is one transaction: sets are made, members come and go, all at once. Networks become ranges; one that is
-//! inside another is left out, because the kernel takes no overlapping ranges.
+//! Each apply is one transaction: sets are created, and members added and removed, all at once. Networks become ranges;
+//! a network inside another one is left out, because the kernel accepts no overlapping ranges.
 
 use super::cover::Cover;
 use super::{IpSetDriver, Metrics};
@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// How soon a set that was in use is tried again.
+/// How soon a set that was in use is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the driver needs of the kernel.
+/// The kernel operations that the driver needs.
 pub trait NftSetKernel {
-    /// The sets of a table, without its maps, and their members.
+    /// Returns the sets of a table, without its maps, and their members.
     ///
     /// # Errors
     /// When the kernel cannot be read.
@@ -37,7 +37,7 @@ pub trait NftSetKernel {
     /// Carries out all changes or none.
     ///
     /// # Errors
-    /// The outer error when the kernel cannot be reached; the inner one names the changes at fault.
+    /// The outer error when the kernel cannot be reached; the inner one names the refused changes.
     fn commit(&mut self, table: &Table, changes: &[Change])
     -> Result<std::result::Result<(), CommitRefused>>;
 }
@@ -58,7 +58,7 @@ impl NftSetKernel for Client {
     }
 }
 
-/// What a set is beside its members.
+/// The properties of a set other than its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
     key: KeyType,
@@ -68,13 +68,13 @@ struct Kind {
 #[derive(Debug, Default)]
 struct State {
     wanted: Option<(Kind, IpSetType)>,
-    /// Whether it exists, and as what; `Some(None)` for a kind that we never make.
+    /// Whether it exists, and with which properties; `Some(None)` for a kind that we never create.
     actual: Option<Option<Kind>>,
     members: SetDelta<Element>,
     cover: Cover,
 }
 
-/// What a change is for.
+/// What a change belongs to.
 #[derive(Clone, Debug)]
 enum Origin {
     Table,
@@ -93,10 +93,10 @@ pub struct NftSets<K> {
     in_sync: bool,
     held: bool,
     refused: super::RefusedMembers<Element>,
-    /// Sets that are emptied and filled in the same transaction: kernels before 6.x confuse ranges that go and ranges that
-    /// come in their place.
+    /// Sets that are emptied and filled in the same transaction: kernels before 6.x confuse removed ranges with new
+    /// ones in their place.
     rebuilt: BTreeSet<SetName>,
-    /// Sets of which each member is a change of its own, because one of them was refused.
+    /// Sets of which each member is a separate change, because one of them was refused.
     separate: BTreeSet<SetName>,
     metrics: Metrics,
 }
@@ -123,7 +123,7 @@ impl<K: NftSetKernel> NftSets<K> {
         }
     }
 
-    /// The kernel's side.
+    /// The underlying kernel.
     pub fn kernel(&mut self) -> &mut K {
         &mut self.kernel
     }
@@ -214,7 +214,7 @@ impl<K: NftSetKernel> NftSets<K> {
         Ok(())
     }
 
-    /// The transaction that makes and fills the sets that are wanted.
+    /// The transaction that creates and fills the wanted sets.
     fn plan(&self) -> (Vec<Change>, Vec<Origin>) {
         let (mut changes, mut origins) = (vec![Change::AddTable], vec![Origin::Table]);
         for name in &self.dirty {
@@ -294,10 +294,10 @@ impl<K: NftSetKernel> NftSets<K> {
         }
     }
 
-    /// Finds out what is at fault; false when that leads no further.
+    /// Finds the refused parts; returns false when there is nothing more to find.
     fn blame(&mut self, origins: &[Origin], refused: &CommitRefused) -> bool {
         let mut progress = false;
-        // One step for each set: what is refused beside it may only follow from it.
+        // One step for each set: further refusals may only be consequences of the first.
         let mut stepped = BTreeSet::new();
         for (index, refusal) in &refused.refused {
             match origins.get(*index) {
@@ -306,7 +306,7 @@ impl<K: NftSetKernel> NftSets<K> {
                     tracing::warn!(set = %name, %refusal, "the kernel refused a set");
                     progress |= self.refused.insert((name.clone(), None), refusal.to_string()).is_none();
                 }
-                // Its set is at fault, not the member.
+                // The set itself is at fault, not the member.
                 Some(Origin::Members(name, _)) if self.refused.contains_key(&(name.clone(), None)) => {}
                 Some(Origin::Members(name, elements)) => {
                     if self.rebuilt.insert(name.clone()) {
@@ -352,7 +352,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
     fn update_members(&mut self, id: &str, added: &[IpSetMember], removed: &[IpSetMember]) {
         let name = self.name(id);
         if self.sets.get(&name).is_none_or(|state| state.wanted.is_none()) {
-            tracing::error!(set = %name, "members of a set that was never defined");
+            tracing::error!(set = %name, "changed members of a set that was never defined");
             return;
         }
         removed.iter().for_each(|member| self.desire(&name, member, false));
@@ -379,7 +379,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
     }
 
     fn retry_refused(&mut self) {
-        // It may be possible by now.
+        // Refused changes may be possible by now.
         for ((name, _), _) in std::mem::take(&mut self.refused) {
             self.dirty.insert(name);
         }
@@ -397,11 +397,11 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
         self.separate.clear();
         self.rebuilt.clear();
         for (name, state) in &self.sets {
-            // A set cannot change its kind, and rules name it: it stays as it is, and is reported.
+            // A set cannot change its type, and rules refer to it: it stays as it is, and is reported.
             if let (Some((kind, _)), Some(actual)) = (state.wanted, state.actual)
                 && actual != Some(kind)
             {
-                let reason = "a set of another type has this name, and rules may name it".to_owned();
+                let reason = "a set of another type has this name, and rules may refer to it".to_owned();
                 self.refused.insert((name.clone(), None), reason);
             }
         }
@@ -412,7 +412,7 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
                 return Ok(Applied::default());
             }
             self.metrics.calls += 1;
-            // A transaction may have come through though its answer did not.
+            // The transaction may have been carried out even if its answer was lost.
             let outcome = self.kernel.commit(&self.table, &changes).inspect_err(|_| self.in_sync = false);
             let refused = match outcome? {
                 Ok(()) => {
@@ -460,7 +460,8 @@ impl<K: NftSetKernel> IpSetDriver for NftSets<K> {
                 }
                 Err(refused) if refused.refused.is_empty() => return Err(self.give_up(&refused)),
                 Err(refused) => {
-                    // Those that rules still name are tried again later; those that are gone already are done.
+                    // Sets that rules still refer to are retried later; for those that are gone already, nothing is
+                    // left to do.
                     let at_fault: BTreeMap<usize, bool> = refused
                         .refused
                         .iter()

@@ -1,4 +1,5 @@
-//! Both drivers against kernels of plain maps: whatever is reported in whatever order, the sets hold what is wanted now.
+//! Both drivers against kernels built from maps: whatever is reported in whatever order, the sets reach the desired
+//! state.
 
 use super::{IpSetDriver, KernelSets, NftSetKernel, NftSets, SetKernel};
 use ipnet::IpNet;
@@ -20,7 +21,7 @@ fn refused<T>(what: &str, code: i32) -> Result<T> {
 pub(crate) struct Sets {
     pub(crate) sets: BTreeMap<String, (Option<SetHeader>, BTreeSet<Member>)>,
     in_use: BTreeSet<String>,
-    /// Members that are refused, and sets that cannot be made.
+    /// A member and a set that the kernel refuses.
     bad_member: Option<Member>,
     bad_set: Option<String>,
 }
@@ -158,7 +159,7 @@ impl NftSetKernel for Ranges {
                         None
                     }
                 },
-                // Of some kernels: what goes is in the way of what comes.
+                // As on some kernels: removed ranges block new ones.
                 Change::DeleteElements { .. } if self.confused && changes.len() > 2 => Some(Refusal::EXISTS),
                 Change::DeleteElements { set, elements } => match sets.get_mut(&**set) {
                     None => Some(Refusal::NOT_FOUND),
@@ -166,7 +167,7 @@ impl NftSetKernel for Ranges {
                         elements.iter().any(|one| !held.remove(one)).then_some(Refusal::NOT_FOUND)
                     }
                 },
-                other => panic!("no such change is needed: {other:?}"),
+                other => panic!("unexpected change: {other:?}"),
             };
             at_fault.extend(code.map(|code| (index, Refusal::new(code))));
         }
@@ -209,7 +210,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The addresses that matter here, and whether each is in one of the networks.
+/// For the relevant addresses, whether each is in one of the networks.
 fn probes(nets: impl Fn(IpAddr) -> bool) -> Vec<bool> {
     [10_u8, 200]
         .into_iter()
@@ -246,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn kernel_sets_hold_what_is_wanted(steps in prop::collection::vec(step(), 1..25)) {
+    fn kernel_sets_reach_the_desired_state(steps in prop::collection::vec(step(), 1..25)) {
         let mut driver = KernelSets::new(Sets::default(), IpVersion::V4, 1000);
         let mut wanted = BTreeMap::new();
         for step in steps.iter().chain([&Step::Apply]) {
@@ -281,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn nft_sets_hold_what_is_wanted(steps in prop::collection::vec(step(), 1..25)) {
+    fn nft_sets_reach_the_desired_state(steps in prop::collection::vec(step(), 1..25)) {
         let mut driver = NftSets::new(Ranges::default(), IpVersion::V4);
         let mut wanted = BTreeMap::new();
         for step in steps.iter().chain([&Step::Apply]) {
@@ -325,7 +326,7 @@ fn addresses(list: &[&str]) -> Vec<IpSetMember> {
 }
 
 #[test]
-fn one_refused_set_or_member_stops_no_other() {
+fn a_refused_set_or_member_does_not_stop_others() {
     let mut driver = KernelSets::new(Sets::default(), IpVersion::V4, 1000);
     driver.kernel().bad_member = Some(Member::Address([10, 0, 0, 2].into()));
     driver.kernel().bad_set = Some("cali40bad".into());
@@ -343,7 +344,7 @@ fn one_refused_set_or_member_stops_no_other() {
         (driver.kernel().sets["cali40one"].1.len(), driver.kernel().sets["cali40two"].1.len()),
         (2, 1)
     );
-    // The reason goes away.
+    // The reason for the refusal disappears.
     (driver.kernel().bad_member, driver.kernel().bad_set) = (None, None);
     driver.apply_updates().expect("applied");
     assert_eq!(driver.refused(), []);
@@ -368,7 +369,7 @@ fn one_refused_set_or_member_stops_no_other() {
     );
     let commits = driver.kernel().commits;
     driver.apply_updates().expect("applied");
-    assert_eq!(driver.kernel().commits, commits, "nothing is tried again without a reason");
+    assert_eq!(driver.kernel().commits, commits, "nothing is retried without a reason");
     (driver.kernel().bad_member, driver.kernel().bad_set) = (None, None);
     driver.invalidate();
     driver.apply_updates().expect("applied");
@@ -378,7 +379,7 @@ fn one_refused_set_or_member_stops_no_other() {
 
 /// Networks that are replaced by others in the same place, on a kernel that confuses them.
 #[test]
-fn a_set_is_filled_anew_where_the_kernel_takes_no_small_change() {
+fn a_set_is_refilled_where_the_kernel_refuses_a_small_change() {
     let mut driver = NftSets::new(Ranges { confused: true, ..Ranges::default() }, IpVersion::V4);
     let nets = |list: &[&str]| {
         list.iter().map(|net| IpSetMember::Net(net.parse().expect("a network"))).collect::<Vec<_>>()
@@ -391,7 +392,7 @@ fn a_set_is_filled_anew_where_the_kernel_takes_no_small_change() {
 }
 
 #[test]
-fn what_is_too_much_for_a_full_set_comes_in_when_others_go() {
+fn members_beyond_a_full_set_are_added_when_others_are_removed() {
     let mut driver = KernelSets::new(Sets::default(), IpVersion::V4, 2);
     driver.update_set("x", IpSetType::Ip, &addresses(&["10.0.0.1", "10.0.0.2"]));
     driver.apply_updates().expect("applied");

@@ -1,8 +1,8 @@
-//! Which iptables: the variant that programs nftables, or the older one with tables of its own.
+//! The variant of iptables: the one based on nftables, or the older one with tables of its own.
 //!
-//! Both may be installed, and both may hold rules; the variant that the rest of the host uses is the right one. It is found
-//! out as Calico does: by Kubernetes' marks first, then by where more rules are. The decision is a pure function of what
-//! was found; [`probe`] finds it.
+//! Both may be installed, and both may hold rules; the right variant is the one that the rest of the host uses. It is
+//! detected as in Calico: first by Kubernetes' marks, then by the number of rules. The decision is a pure function of
+//! the findings; [`probe`] collects them.
 
 use super::look;
 use api::IptablesBackend;
@@ -15,14 +15,14 @@ use std::process::Command;
 /// A variant of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
-    /// Tables of its own.
+    /// The older variant, with tables of its own.
     Legacy,
-    /// nftables beneath.
+    /// The variant based on nftables.
     Nft,
 }
 
 impl Backend {
-    /// The word in names of programs and in settings.
+    /// The name in program names and settings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Backend {
         }
     }
 
-    /// The other one, whose rules of ours are to be removed.
+    /// The other variant, from which our rules have to be removed.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -40,7 +40,7 @@ impl Backend {
         }
     }
 
-    /// The program for an action (`save`, `restore`): the variant's own, or the plain one where there is no such.
+    /// The program for an action (`save`, `restore`): the variant's own, or the plain one if there is none.
     pub(super) fn program(
         self,
         version: IpVersion,
@@ -52,7 +52,7 @@ impl Backend {
         if is_installed(&own) { own } else { format!("{family}-{action}") }
     }
 
-    /// Whether programs of exactly this variant are there; the plain ones may be either.
+    /// Whether programs of exactly this variant are installed; the plain ones may be of either.
     #[must_use]
     pub fn is_available(self, version: IpVersion) -> bool {
         let family = family(version);
@@ -67,16 +67,17 @@ fn family(version: IpVersion) -> &'static str {
     }
 }
 
-/// What was found of one variant.
+/// The findings about one variant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Chains by which Kubernetes marks the variant that it uses.
+    /// Whether there are chains by which Kubernetes marks the variant that it uses.
     pub kubernetes: bool,
-    /// How many rules of both families. Those of the nft variant are counted until there are more than of the other.
+    /// The number of rules of both families. Rules of the nft variant are counted only until there are more than of the
+    /// other.
     pub rules: usize,
 }
 
-/// Chooses the variant, by the setting `IptablesBackend` where it names one.
+/// Chooses the variant; the setting `IptablesBackend` has precedence if it names one.
 #[must_use]
 pub fn choose(setting: Option<IptablesBackend>, legacy: Found, nft: Found) -> Backend {
     let detected = match (nft.kubernetes, legacy.kubernetes) {
@@ -95,7 +96,7 @@ pub fn choose(setting: Option<IptablesBackend>, legacy: Found, nft: Found) -> Ba
             tracing::warn!(
                 chosen = chosen.as_str(),
                 detected = detected.as_str(),
-                "IptablesBackend is not what this host seems to use; the setting is followed"
+                "IptablesBackend is not the variant that this host seems to use; following the setting"
             );
             chosen
         }
@@ -107,11 +108,11 @@ pub fn choose(setting: Option<IptablesBackend>, legacy: Found, nft: Found) -> Ba
     }
 }
 
-/// Looks at what both variants hold, the older one first.
+/// Examines the rules of both variants, the older one first.
 #[must_use]
 pub fn probe() -> (Found, Found) {
     let legacy = probe_legacy();
-    // The kernel knows at once what the program takes seconds to print.
+    // The kernel answers at once, while the program takes seconds to print.
     let nft = probe_nft(legacy.rules).unwrap_or_else(|error| {
         tracing::debug!(%error, "cannot query nftables; assuming that it holds no rules");
         Found::default()
@@ -135,7 +136,7 @@ fn probe_legacy() -> Found {
     found
 }
 
-/// Rules are counted until there are more than `enough`.
+/// Counts rules until there are more than `enough`.
 fn probe_nft(enough: usize) -> netlink::netfilter::Result<Found> {
     let mut client = nft::Client::open()?;
     let mut found = Found::default();
@@ -147,7 +148,8 @@ fn probe_nft(enough: usize) -> netlink::netfilter::Result<Found> {
     Ok(found)
 }
 
-/// Asking the older variant loads its modules, which puts its hooks onto a host that may do without on purpose.
+/// Whether the variant may be queried. A query of the older variant loads its modules, which adds its hooks to a host
+/// that may avoid them on purpose.
 pub(super) fn may_be_asked(backend: Backend, version: IpVersion) -> bool {
     let file = match version {
         IpVersion::V4 => "/proc/net/ip_tables_names",
@@ -169,7 +171,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
     SystemEnvironment.find_program(program).is_some()
 }
 
-/// The version in what `iptables --version` prints.
+/// The version in the output of `iptables --version`.
 #[must_use]
 pub fn parse_version(printed: &str) -> Option<(u32, u32, u32)> {
     let rest = &printed[printed.find(" v")? + 2..];
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn where_kubernetes_is_then_where_more_rules_are() {
+    fn kubernetes_marks_decide_then_the_number_of_rules() {
         let cases = [
             (Some(IptablesBackend::Auto), found(false, 0), found(false, 0), Backend::Legacy),
             (Some(IptablesBackend::Auto), found(false, 3), found(false, 4), Backend::Nft),
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_understood() {
+    fn printed_output_is_parsed() {
         assert_eq!(parse_version("iptables v1.8.9 (nf_tables)"), Some((1, 8, 9)));
         assert_eq!(parse_version("iptables v1.4.7"), Some((1, 4, 7)));
         assert_eq!(parse_version("iptables v1.8"), Some((1, 8, 0)));
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variants_own_program_where_there_is_one() {
+    fn the_variants_own_program_is_preferred() {
         assert_eq!(Backend::Nft.program(IpVersion::V6, "save", |_| true), "ip6tables-nft-save");
         assert_eq!(Backend::Legacy.program(IpVersion::V4, "restore", |_| false), "iptables-restore");
     }

@@ -18,24 +18,24 @@ pub(super) const COMMIT: &str = "COMMIT";
 /// How long `iptables-restore` waits for the lock that all iptables programs share.
 const LOCK_SECONDS: u32 = 10;
 
-/// A program that did not do its work.
+/// The failure of a helper program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{program}: {reason}")]
 pub struct CommandFailed {
-    /// Which program.
+    /// The name of the program.
     pub program: String,
-    /// What it said, or why it could not be started.
+    /// Its error output, or why it could not be started.
     pub reason: String,
-    /// How it ended; `None` where it could not be started or was killed.
+    /// Its exit code; `None` where it could not be started or was killed.
     pub code: Option<i32>,
 }
 
-/// The exit code for what has nothing to do with the input: no lock, no memory. The nft variant uses it for refused lines, too,
-/// which it then names.
+/// The exit code for failures unrelated to the input: no lock, no memory. The nft variant uses it for refused lines,
+/// too, which its output then names.
 const RESOURCE_PROBLEM: i32 = 4;
 /// From here on, exit codes are those of shells and wrappers that could not run the program.
 const NOT_RUN: i32 = 126;
-/// Words of a failure that passes, whichever line it came up at.
+/// Texts that mark a transient failure, whichever line it occurred at.
 const PASSING: [&str; 11] = [
     "xtables lock",
     "emory allocation problem",
@@ -51,8 +51,8 @@ const PASSING: [&str; 11] = [
 ];
 
 impl CommandFailed {
-    /// Whether the failure has nothing to do with the input, so that the same input may be taken some time later. What is in
-    /// the kernel stays until then; rules are never suspected because of it.
+    /// Whether the failure has nothing to do with the input, so that the same input may be accepted later. Until then
+    /// the kernel's state remains; rules are never suspected because of such a failure.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         let Some(code) = self.code.filter(|code| *code < NOT_RUN) else { return true };
@@ -60,7 +60,7 @@ impl CommandFailed {
             || (code == RESOURCE_PROBLEM && self.line().is_none())
     }
 
-    /// The line of its input that it complained about, counted from one.
+    /// The line of its input that the program complained about, counted from one.
     pub(super) fn line(&self) -> Option<usize> {
         // "Error occurred at line: 21", "iptables-restore: line 21 failed", "line 5: RULE_APPEND failed".
         self.reason.match_indices("line").find_map(|(at, word)| {
@@ -77,7 +77,7 @@ impl From<CommandFailed> for ApplyError {
     }
 }
 
-/// What the driver needs of the helper programs.
+/// The operations that the driver needs of the helper programs.
 pub trait Commands: Send {
     /// Prints a table.
     ///
@@ -85,16 +85,16 @@ pub trait Commands: Send {
     /// When the program fails.
     fn save(&mut self, table: Table) -> Result<String, CommandFailed>;
 
-    /// What is in a table, without the words of rules and without a program; `None` where only the program can tell.
+    /// Reads the state of a table without the text of rules and without a program; `None` where only the program can.
     fn look(&mut self, _table: Table) -> Option<Saved> {
         None
     }
 
-    /// Carries out one or more transactions, which come in pieces: the program works on those that are there while the next
-    /// are made. Without any piece it is not started.
+    /// Carries out one or more transactions, which are passed in pieces: the program processes the first pieces while
+    /// the next are produced. Without any piece it is not started.
     ///
     /// # Errors
-    /// When the program fails; what was before the failed transaction is done.
+    /// When the program fails; transactions before the failed one are done.
     fn restore(&mut self, pieces: &mut dyn Iterator<Item = String>) -> Result<(), CommandFailed>;
 }
 
@@ -105,9 +105,9 @@ pub struct Programs {
     restore: String,
     lock: Option<Duration>,
     version: IpVersion,
-    /// Whether what they write can be read from the kernel's nftables.
+    /// Whether the variant's rules can be read from the kernel's nftables.
     is_nft: bool,
-    /// Opened in the network namespace in which it is needed first.
+    /// Opened at first use, in the network namespace of that time.
     client: Option<nft::Client>,
     commits: Arc<AtomicU64>,
 }
@@ -129,7 +129,7 @@ impl Programs {
         }
     }
 
-    /// How many transactions of nftables were carried out; goes on counting.
+    /// The number of nftables transactions carried out so far; keeps counting.
     #[must_use]
     pub fn commits(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.commits)
@@ -154,7 +154,7 @@ impl Commands for Programs {
         }
         String::from_utf8(output.stdout).map_err(|error| CommandFailed {
             program: self.save.clone(),
-            reason: format!("printed what is not text: {error}"),
+            reason: format!("its output is not text: {error}"),
             code: output.status.code(),
         })
     }
@@ -164,7 +164,7 @@ impl Commands for Programs {
             return None;
         }
         self.try_to_look(table).unwrap_or_else(|error| {
-            tracing::debug!(%error, "nftables cannot be read; asking the program");
+            tracing::debug!(%error, "nftables cannot be read; running the program instead");
             None
         })
     }
@@ -181,12 +181,12 @@ impl Commands for Programs {
         let mut child = command.spawn().map_err(|error| not_started(&self.restore, &error))?;
         let stdin = child.stdin.take();
         let mut commits = 0;
-        // It may complain before it has read everything, so both ends are served at once.
+        // The program may write errors before it has read everything, so both ends are served at once.
         let output = std::thread::scope(|scope| {
             let listener = scope.spawn(move || child.wait_with_output());
             if let Some(mut stdin) = stdin {
                 for piece in std::iter::once(first).chain(pieces) {
-                    // A program that ended early says why by itself.
+                    // A program that ended early reports the reason itself.
                     if stdin.write_all(piece.as_bytes()).is_err() {
                         break;
                     }
@@ -218,7 +218,7 @@ fn not_started(program: &str, error: &std::io::Error) -> CommandFailed {
 
 fn failed(program: &str, status: &std::process::ExitStatus, stderr: &[u8]) -> CommandFailed {
     let words = String::from_utf8_lossy(stderr);
-    // The last line only says where help is to be found.
+    // The last line only refers to the help.
     let words: Vec<&str> =
         words.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Try `")).collect();
     CommandFailed {
@@ -233,7 +233,7 @@ mod tests {
     use super::CommandFailed;
 
     #[test]
-    fn lines_are_found_in_complaints() {
+    fn line_numbers_are_found_in_errors() {
         let line = |reason: &str| {
             CommandFailed { program: String::new(), reason: reason.to_owned(), code: Some(1) }.line()
         };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_pass_are_told_from_refused_rules() {
+    fn transient_failures_are_distinguished_from_refused_rules() {
         let passing = |code, reason: &str| {
             CommandFailed { program: String::new(), reason: reason.to_owned(), code }.is_passing()
         };

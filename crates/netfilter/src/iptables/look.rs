@@ -1,8 +1,8 @@
-//! Reading the nft variant's tables from the kernel itself: it is nftables, and the hashes are in the rules' comments.
+//! Reads the nft variant's tables from the kernel itself: they are nftables, with our hashes in the rules' comments.
 //!
-//! `iptables-nft-save` reads every rule back into words, which takes seconds where there are thousands; here only the comments
-//! are looked at. What is missing are the words, by which rules of ours are removed from chains of others: where they are
-//! needed the program has to be asked.
+//! `iptables-nft-save` converts every rule back to text, which takes seconds where there are thousands; here only the
+//! comments are read. The text of rules is therefore missing. It is needed to remove our rules from foreign chains, and
+//! then the program has to be run.
 
 use super::save::{Mark, Saved, SavedRule, hash_at_start, is_ours};
 use netlink::netfilter::{Result, nft};
@@ -13,7 +13,7 @@ use rules::tree::{IpVersion, Table};
 /// Chains by which Kubernetes marks the variant that it uses, all in the table `mangle`.
 pub(super) const KUBERNETES_MARKS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 
-/// The nftables table that holds a table of iptables.
+/// The nftables table that implements a table of iptables.
 pub(super) fn table(version: IpVersion, layer: Table) -> nft::Table {
     let family = match version {
         IpVersion::V4 => nft::Family::Ip,
@@ -22,7 +22,7 @@ pub(super) fn table(version: IpVersion, layer: Table) -> nft::Table {
     nft::Table::new(family, layer.as_str())
 }
 
-/// The chains of a table and whose their rules are; `None` where only the words of a rule can tell.
+/// Reads the chains of a table and the marks of their rules; `None` where only the text of a rule can decide.
 pub(super) fn look(client: &mut nft::Client, version: IpVersion, layer: Table) -> Result<Option<Saved>> {
     let table = table(version, layer);
     let names = client.chains(&table)?;
@@ -30,7 +30,7 @@ pub(super) fn look(client: &mut nft::Client, version: IpVersion, layer: Table) -
         names.iter().map(|chain| (ChainName::from(chain.name.as_str()), Vec::new())).collect();
     let mut last: Option<ChainName> = None;
     let rules = client.look_at_rules(&table, None, |rule| {
-        // The rules of a chain follow each other.
+        // The rules of a chain are consecutive.
         let chain = last.take().filter(|last| **last == *rule.chain).unwrap_or_else(|| rule.chain.into());
         last = Some(chain.clone());
         Some((chain, mark_of(rule)))
@@ -46,7 +46,7 @@ pub(super) fn look(client: &mut nft::Client, version: IpVersion, layer: Table) -
     Ok(Some(saved))
 }
 
-/// Whose a rule is; `None` where it could be one of a version that wrote no hash.
+/// The mark of a rule; `None` where it could be of a version that wrote no hash.
 fn mark_of(rule: nft::RuleView<'_>) -> Option<Mark> {
     if let Some(hash) = rule.comments().find_map(hash_at_start) {
         return Some(RuleHash::parse(hash).map_or(Mark::Old, Mark::Ours));
@@ -66,7 +66,7 @@ pub(super) fn has_kubernetes_marks(client: &mut nft::Client, version: IpVersion)
     Ok(chains.iter().any(|chain| KUBERNETES_MARKS.iter().any(|mark| chain.name.contains(mark))))
 }
 
-/// How many rules there are; counting ends soon after `enough`.
+/// Counts rules; stops soon after `enough`.
 pub(super) fn count_rules(client: &mut nft::Client, version: IpVersion, enough: usize) -> Result<usize> {
     let mut count = 0;
     for layer in Table::ALL {

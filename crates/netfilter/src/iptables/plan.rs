@@ -1,11 +1,12 @@
-//! From desired and actual state of one table to the input of `iptables-restore`: a pure function.
+//! Computes the input of `iptables-restore` from the desired and actual state of one table, as a pure function.
 //!
-//! Chains are made before rules name them; rules of ours in the kernel's chains are removed by their text, because others
-//! insert rules there at any time; what is no longer wanted goes last.
+//! Chains are created before rules refer to them. Our rules in the kernel's chains are removed by their text, because
+//! other programs insert rules there at any time. Removals of unwanted chains come last.
 //!
-//! What packets see changes in one transaction. Chains that are new and that nothing leads to yet are made before it, in
-//! transactions of their own: the nft variant compares each line of a transaction with every chain that the transaction
-//! names, so one of ten thousand chains takes it seconds, and a hundred of a hundred chains do not.
+//! All changes that packets see are in one transaction. New chains that are not referenced yet are created before it,
+//! in transactions of their own: the nft variant compares each line of a transaction with every chain that the
+//! transaction names, so a transaction with ten thousand chains takes seconds, and a hundred with a hundred chains each
+//! do not.
 
 use super::backend::Backend;
 use super::commands::COMMIT;
@@ -21,22 +22,22 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a line is for.
+/// What a line belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Nothing that could be at fault by itself.
+    /// Nothing that could be refused by itself.
     Frame,
     /// The chain itself.
     Chain(ChainName),
-    /// The rule at this place of what is written to the chain.
+    /// The rule at this index of those written to the chain.
     Rule(ChainName, usize),
 }
 
-/// All that a plan depends on.
+/// The inputs of a plan.
 pub(super) struct View<'a> {
     pub(super) layer: Table,
     pub(super) backend: Backend,
-    /// How many lines a transaction of new chains has, or a few more.
+    /// The approximate number of lines in a transaction of new chains.
     pub(super) section: usize,
     pub(super) insert_mode: ChainInsert,
     pub(super) chains: &'a Chains<Arc<[Rule]>>,
@@ -47,16 +48,16 @@ pub(super) struct View<'a> {
     pub(super) faults: &'a SetFaults,
 }
 
-/// The input of `iptables-restore`, and what holds after it.
+/// The input of `iptables-restore`, and the state after it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Input that was not sent to `iptables-restore` yet.
+    /// Input that has not been sent to `iptables-restore` yet.
     input: String,
-    /// What each line is for, from the first one.
+    /// The origin of each line, from the first one.
     pub(super) origins: Vec<Origin>,
-    /// The chains afterwards; `None` for those that are gone.
+    /// The chains afterwards; `None` for removed ones.
     pub(super) chains: Vec<(ChainName, Option<Vec<SavedRule>>)>,
-    /// How many lines change something.
+    /// The number of lines that change something.
     pub(super) lines: u64,
     table: &'static str,
     open: bool,
@@ -88,7 +89,7 @@ impl Plan {
                 None => self.line(&render_append(name, rule, *hash), origin),
             }
         }
-        // Each removal moves the rest up, so it is always the same place.
+        // Each removal moves the rest up, so the index stays the same.
         for _ in rules.len()..actual.len() {
             self.line(&format!("-D {name} {}", rules.len() + 1), Origin::Chain(name.clone()));
         }
@@ -96,7 +97,7 @@ impl Plan {
         self.chains.push((name.clone(), Some(saved)));
     }
 
-    /// Makes new chains in a transaction of their own, which need not wait for the rest.
+    /// Creates new chains in a transaction of their own, which need not wait for the rest.
     fn make(&mut self, chains: &[(ChainName, Cow<'_, [Rule]>)], send: &mut dyn FnMut(String)) {
         for (name, _) in chains {
             self.line(&format!(":{name} - -"), Origin::Chain(name.clone()));
@@ -108,7 +109,7 @@ impl Plan {
         self.send(send);
     }
 
-    /// Gives away the input that there is.
+    /// Sends the pending input.
     fn send(&mut self, send: &mut dyn FnMut(String)) {
         let piece = std::mem::take(&mut self.input);
         if !piece.is_empty() {
@@ -116,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// Ends the transaction, if there is one.
+    /// Ends the current transaction, if any.
     fn commit(&mut self) {
         if std::mem::take(&mut self.open) {
             self.raw(COMMIT, Origin::Frame);
@@ -125,7 +126,7 @@ impl Plan {
 }
 
 impl<'a> View<'a> {
-    /// What should be in a chain of ours; `None` for no chain.
+    /// The desired rules of one of our chains; `None` for no chain.
     pub(super) fn target(&self, name: &ChainName) -> Option<Cow<'a, [Rule]>> {
         let rules = match self.chains.wanted(name) {
             Wanted::No => return None,
@@ -142,12 +143,12 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Whether there is so much to do that it is begun with before it is planned to the end.
+    /// Whether there is so much work that sending begins before planning is complete.
     pub(super) fn is_large(&self) -> bool {
         self.backend == Backend::Nft && self.chains.dirty().len() >= self.section / 2
     }
 
-    /// Sends the input that brings the table to its desired state, in pieces; nothing when it is there.
+    /// Sends the input that brings the table to its desired state, in pieces; nothing if it is already there.
     pub(super) fn plan(&self, send: &mut dyn FnMut(String)) -> Plan {
         let mut plan = Plan { table: self.layer.as_str(), ..Plan::default() };
         let (mut writes, mut removals) = (Vec::new(), Vec::new());
@@ -156,7 +157,7 @@ impl<'a> View<'a> {
             if early.contains(name) {
                 continue;
             }
-            // The kernel's own chains are hooks and not chains of ours.
+            // The kernel's own chains are hooks, not chains of ours.
             match (self.target(name), self.actual.get(name)) {
                 (None, None) => {}
                 (None, Some(_)) => removals.push(name),
@@ -165,7 +166,8 @@ impl<'a> View<'a> {
                     if actual.is_some_and(|actual| is_same(actual, &hashes)) {
                         continue;
                     }
-                    // The nft variant of some versions loses count of places; there a chain is always written as a whole.
+                    // The nft variant of some versions miscounts rule numbers; there a chain is always written as a
+                    // whole.
                     let whole = actual.is_none() || self.backend == Backend::Nft;
                     if whole {
                         plan.line(&format!(":{name} - -"), Origin::Chain(name.clone()));
@@ -184,7 +186,7 @@ impl<'a> View<'a> {
             self.write_hook(name, &mut plan);
         }
         if self.backend == Backend::Nft && !removals.is_empty() {
-            // That variant counts references as they were when the transaction began.
+            // The nft variant counts references as they were when the transaction began.
             plan.commit();
             for name in &removals {
                 plan.line(&format!(":{name} - -"), Origin::Chain((*name).clone()));
@@ -199,8 +201,8 @@ impl<'a> View<'a> {
         plan
     }
 
-    /// Makes chains that are new, each not before those that it leads to; returns which. What leads to a chain that is not
-    /// there yet is left for the transaction that counts, and so is everything where there is little to do.
+    /// Creates new chains, each after its targets; returns them. Chains that refer to one that does not exist yet are
+    /// left for the final transaction, and so is everything if there is little to do.
     fn write_early(&self, plan: &mut Plan, send: &mut dyn FnMut(String)) -> BTreeSet<ChainName> {
         let mut done = BTreeSet::new();
         if !self.is_large() {
@@ -228,7 +230,7 @@ impl<'a> View<'a> {
         done
     }
 
-    /// What a chain that is not ours should hold, with the rules that others have in it now.
+    /// The final content of a foreign chain, with the foreign rules that are in it now.
     pub(super) fn hook_after(&self, name: &ChainName, actual: &[SavedRule]) -> Vec<SavedRule> {
         self.with_others(name, &self.hook_rules(name), actual)
     }
@@ -251,7 +253,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Removes all rules of ours from a chain that is not, and puts in those that should be there.
+    /// Removes all our rules from a foreign chain, and inserts the desired ones.
     fn write_hook(&self, name: &ChainName, plan: &mut Plan) {
         let actual = self.actual.get(name).map_or(&[][..], Vec::as_slice);
         let hook = self.hook_rules(name);
@@ -265,7 +267,7 @@ impl<'a> View<'a> {
         }
         let numbered = inserted.iter().zip(&inserted_hashes).enumerate();
         match self.insert_mode {
-            // Each goes before all others, so the last one first.
+            // Each is inserted before all others, so the last one comes first.
             ChainInsert::Insert => numbered.rev().for_each(|(place, (rule, hash))| {
                 plan.line(&render_insert(name, rule, *hash), Origin::Rule(name.clone(), place));
             }),
@@ -280,7 +282,7 @@ impl<'a> View<'a> {
         plan.chains.push((name.clone(), Some(expected)));
     }
 
-    /// What is inserted into and appended to a chain that is not ours.
+    /// The rules that are inserted into and appended to a foreign chain.
     fn hook_rules(&self, name: &ChainName) -> HookRules<'a> {
         let (inserted, appended) = match (self.hooks.get(name), self.closed.get(name)) {
             (None, _) => (Cow::default(), Cow::default()),
@@ -297,7 +299,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The rules of ours in a chain that is not, with their hashes.
+/// Our rules in a foreign chain, with their hashes.
 struct HookRules<'a> {
     inserted: (Cow<'a, [Rule]>, Vec<RuleHash>),
     appended: (Cow<'a, [Rule]>, Vec<RuleHash>),
@@ -307,12 +309,12 @@ fn is_same(actual: &[SavedRule], hashes: &[RuleHash]) -> bool {
     actual.iter().map(|rule| rule.mark).eq(hashes.iter().map(|hash| Mark::Ours(*hash)))
 }
 
-/// Whether two chains hold the same rules of ours at the same places.
+/// Whether two chains hold the same rules of ours at the same positions.
 pub(super) fn same_marks(one: &[SavedRule], other: &[SavedRule]) -> bool {
     one.iter().map(|rule| rule.mark).eq(other.iter().map(|rule| rule.mark))
 }
 
-/// The chains that are not ours and hold rules of ours.
+/// The foreign chains that hold rules of ours.
 pub(super) fn hooked_chains(saved: &Saved) -> impl Iterator<Item = &ChainName> {
     saved
         .iter()

@@ -1,13 +1,13 @@
-//! Reading `iptables-save`: which chains there are, and which rules in them are ours.
+//! Parses the output of `iptables-save`: the chains, and which of their rules are ours.
 //!
-//! A rule is ours by the hash in its comment, or because it leads to a chain of ours, as rules of versions before hashes
-//! do. The text of foreign rules is not kept.
+//! A rule is ours by the hash in its comment, or because it refers to a chain of ours, as rules of versions before
+//! hashes do. The text of foreign rules is not kept.
 
 use rules::hash::{COMMENT_PREFIX, RuleHash};
 use rules::tree::ChainName;
 use std::collections::BTreeMap;
 
-/// The beginnings of names that our chains have or once had.
+/// The prefixes that names of our chains have or once had.
 const PREFIXES: [&str; 8] =
     ["cali-", "califw-", "calitw-", "califh-", "calith-", "calipi-", "calipo-", "felix-"];
 
@@ -17,26 +17,26 @@ const OLD_RULES: [&str; 2] = [
     "-o tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE",
 ];
 
-/// What `iptables-save` prints in the place of a table that the nft variant cannot show.
+/// The output of `iptables-save` in place of a table that the nft variant cannot show.
 const INCOMPATIBLE: &str = "is incompatible, use 'nft' tool.";
 
-/// Whose a rule is.
+/// The owner of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Ours, with this hash.
     Ours(RuleHash),
-    /// Ours, of a version that wrote no hash or another one.
+    /// Ours, of a version that wrote no hash or a different one.
     Old,
-    /// Somebody else's.
+    /// Foreign.
     Foreign,
 }
 
-/// A rule that was found.
+/// A rule in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRule {
-    /// Whose it is.
+    /// Its owner.
     pub mark: Mark,
-    /// What follows the chain's name, of a rule of ours in a chain that is not: by this it is removed.
+    /// The text after the chain's name, for our rules in foreign chains: they are removed by it.
     pub text: Option<String>,
 }
 
@@ -48,10 +48,10 @@ pub(super) fn is_ours(chain: &str) -> bool {
     PREFIXES.iter().any(|prefix| chain.starts_with(prefix))
 }
 
-/// Reads what `iptables-save -t table` printed.
+/// Parses the output of `iptables-save -t table`.
 ///
 /// # Errors
-/// When it printed that it cannot show the table.
+/// When the output says that the table cannot be shown.
 pub(super) fn parse(output: &str) -> Result<Saved, String> {
     let mut saved = Saved::new();
     for line in output.lines() {
@@ -96,7 +96,7 @@ fn comment_hash(rule: &str) -> Option<&str> {
         .find_map(|(at, flag)| hash_at_start(rule[at + flag.len()..].trim_start_matches('"')))
 }
 
-/// The hash that a comment begins with.
+/// The hash at the start of a comment.
 pub(super) fn hash_at_start(comment: &str) -> Option<&str> {
     let rest = comment.strip_prefix(COMMENT_PREFIX)?;
     let end = rest.find(|one: char| !(one.is_ascii_alphanumeric() || one == '-' || one == '_'));

@@ -1,4 +1,4 @@
-//! One table of one family: its state, when it is read again, and what happens when a batch is refused.
+//! One table of one family: its state, when it is read again, and the handling of refused batches.
 
 mod refusals;
 
@@ -29,17 +29,17 @@ const fn kernel_chains(layer: Table) -> &'static [&'static str] {
     }
 }
 
-/// After a write the table is looked at again, sooner first and then ever more seldom, up to this.
+/// After a write the table is checked at increasing intervals, up to this.
 const LONGEST_CHECK: Duration = Duration::from_secs(3600);
-/// How often a batch is tried again before its parts are suspected: another program may have got in between.
+/// How often a batch is retried before its parts are suspected: another program may have interfered.
 const ATTEMPTS: u32 = 3;
 
 /// Counters of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMetrics {
-    /// `felix_iptables_chains`: chains that are wanted.
+    /// `felix_iptables_chains`: wanted chains.
     pub chains: usize,
-    /// `felix_iptables_rules`: rules that are programmed.
+    /// `felix_iptables_rules`: programmed rules.
     pub rules: usize,
     /// `felix_iptables_lines_executed`: lines that changed something.
     pub lines: u64,
@@ -68,14 +68,14 @@ pub(super) struct TableDriver {
     actual: Saved,
     in_sync: bool,
     read_at: Option<Instant>,
-    /// When the table was written last and how long after that it is looked at.
+    /// The time of the last write, and how long after it the table is checked.
     check: Option<(Instant, Duration)>,
-    /// How long the helper programs take: where they are slow, the table is looked at less soon.
+    /// The time the helper programs take: where they are slow, the table is checked later.
     slowest: Duration,
     closed: BTreeMap<ChainName, Closed>,
-    /// Sets that are not as they should be.
+    /// Sets that differ from the desired ones.
     faults: SetFaults,
-    /// When what is closed is tried again.
+    /// When closed rules and chains are retried.
     retry: Retry,
     metrics: TableMetrics,
 }
@@ -141,7 +141,7 @@ impl TableDriver {
         self.in_sync = false;
     }
 
-    /// Nobody else wrote meanwhile, so there is nothing to look for.
+    /// No other program wrote in the meantime, so the check after the write is not needed.
     pub(super) fn undisturbed(&mut self) {
         self.check = None;
     }
@@ -178,7 +178,7 @@ impl TableDriver {
         TableMetrics { chains: self.chains.count(), rules, ..self.metrics }
     }
 
-    /// Brings the table to its desired state; true when anything was written.
+    /// Brings the table to its desired state; returns whether anything was written.
     pub(super) fn apply(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
         self.look_at_clock(now);
         if !self.in_sync {
@@ -192,7 +192,7 @@ impl TableDriver {
         Ok(wrote)
     }
 
-    /// When the table wants to be looked at again.
+    /// When the table has to be checked again.
     pub(super) fn again_in(&self, now: Instant) -> Option<Duration> {
         let refresh = self.refresh.zip(self.read_at).map(|(refresh, at)| at + refresh);
         let check = self.check.filter(|(_, after)| *after < LONGEST_CHECK).map(|(at, after)| at + after);
@@ -211,7 +211,7 @@ impl TableDriver {
             self.retry_refused();
         }
         if let Some((written, after)) = &mut self.check {
-            // Another program may have written an older copy of the table over ours.
+            // Another program may have overwritten our changes with an older copy of the table.
             while *after < LONGEST_CHECK && now >= *written + *after {
                 *after = (*after * 2).max(Duration::from_millis(1));
                 self.in_sync = false;
@@ -239,7 +239,7 @@ impl TableDriver {
                 self.chains.mark(name.clone());
             }
         }
-        // Where others insert rules, places change without any fault; they are compared when written.
+        // Where other programs insert rules, positions change legitimately; they are compared on the next write.
         self.dirty_hooks.extend(self.hooks.keys().cloned());
         self.dirty_hooks.extend(hooked_chains(&saved).cloned());
         self.actual = saved;
@@ -257,8 +257,9 @@ impl TableDriver {
         })
     }
 
-    /// Adds the text of our rules in the kernel's own chains, which a look at the kernel does not give. `None` when other rules
-    /// of ours are there than should be: their text is needed to delete them, and only `iptables-save` prints it.
+    /// Adds the text of our rules in the kernel's own chains, which reading the kernel does not provide. `None` when
+    /// these chains hold other rules of ours than they should: their text is needed to delete them, and only
+    /// `iptables-save` prints it.
     fn with_words(&self, mut seen: Saved) -> Option<Saved> {
         let view = self.view();
         let hooked: Vec<ChainName> = hooked_chains(&seen).cloned().collect();
@@ -273,7 +274,7 @@ impl TableDriver {
         Some(seen)
     }
 
-    /// Takes note of how long a program ran; what was slow once is forgotten by and by.
+    /// Records how long a program ran; a slow run is forgotten gradually.
     fn took(&mut self, started: Instant) {
         self.slowest = (self.slowest - self.slowest / 100).max(started.elapsed());
     }
@@ -293,7 +294,7 @@ impl TableDriver {
         }
     }
 
-    /// Plans and restores; a failure comes back with the plan.
+    /// Plans and restores; a failure is returned with the plan.
     fn attempt(
         &mut self,
         commands: &mut impl Commands,
@@ -327,8 +328,8 @@ impl TableDriver {
         }
     }
 
-    /// Brings the table to its desired state, or leaves it as it is: when that fails for other reasons than rules, what was
-    /// found out about rules meanwhile does not count.
+    /// Brings the table to its desired state, or leaves it as it is: when writing fails for reasons other than rules,
+    /// findings about rules in the meantime are discarded.
     fn write(&mut self, commands: &mut impl Commands, now: Instant) -> Result<bool, ApplyError> {
         let before = self.closed.clone();
         self.write_or_close(commands, now).inspect_err(|_| {
@@ -352,7 +353,7 @@ impl TableDriver {
             wrote = true;
             attempts += 1;
             self.read(commands, now)?;
-            // The same complaint twice is no accident; a different one may come of another program's work.
+            // The same error twice is no coincidence; a different one may be due to another program's work.
             sure |= failed.reason == last_reason;
             if sure && self.blame(&plan, &failed) {
                 continue;
@@ -404,7 +405,7 @@ impl TableDriver {
     }
 }
 
-/// Plans, and restores what is planned: at the same time where that is much.
+/// Plans and restores; at the same time if there is much to do.
 fn carry_out(view: &View<'_>, commands: &mut impl Commands) -> (Plan, Result<(), CommandFailed>) {
     if !view.is_large() {
         let mut pieces = Vec::new();
@@ -414,7 +415,7 @@ fn carry_out(view: &View<'_>, commands: &mut impl Commands) -> (Plan, Result<(),
     let (sender, receiver) = channel();
     std::thread::scope(|scope| {
         let restore = scope.spawn(|| commands.restore(&mut receiver.into_iter()));
-        // Nobody receives when the program ended early, which it says by itself.
+        // The receiver is gone when the program ended early, which it reports itself.
         let plan = view.plan(&mut |piece| _ = sender.send(piece));
         drop(sender);
         (plan, restore.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

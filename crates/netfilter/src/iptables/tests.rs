@@ -1,4 +1,4 @@
-//! The driver against programs of plain maps that refuse what the real ones refuse, and some things more.
+//! The driver against programs built from maps that refuse what the real ones refuse, and some things more.
 
 use super::{Backend, CommandFailed, Commands, Driver, Portions, Settings};
 use crate::driver::RuleDriver;
@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// A mark that is refused by the line.
+/// A mark that is refused, with the number of the line.
 const BAD: u32 = 0xbad;
-/// A mark that is refused with the whole transaction.
+/// A mark for which the whole transaction is refused.
 const BAD_AS_A_WHOLE: u32 = 0xbad2;
 
 pub(crate) type Chains = BTreeMap<String, Vec<String>>;
@@ -23,9 +23,9 @@ pub(crate) struct Fake {
     pub(crate) tables: BTreeMap<&'static str, Chains>,
     saves: usize,
     restores: usize,
-    /// How many chains there were of each table after each transaction.
+    /// The number of chains of each table after each transaction.
     transactions: Vec<(&'static str, usize)>,
-    /// The next restores fail with this.
+    /// Errors of the next restores.
     fail_with: Vec<&'static str>,
 }
 
@@ -154,7 +154,7 @@ fn settings(backend: Backend, insert_mode: ChainInsert) -> Settings {
         insert_mode,
         refresh: Some(Duration::from_secs(180)),
         post_write_check: Duration::from_secs(5),
-        // Few chains fill a transaction, and there are no other programs to wait for.
+        // A transaction holds only a few chains, and there are no other programs to wait for.
         portions: Portions { lines: 4, pause: Duration::ZERO },
     }
 }
@@ -177,7 +177,7 @@ fn apply(driver: &mut Driver<Fake>) -> bool {
 }
 
 #[test]
-fn the_second_time_nothing_is_read_or_written() {
+fn a_second_apply_reads_and_writes_nothing() {
     for backend in [Backend::Nft, Backend::Legacy] {
         let mut driver = driver(backend);
         driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Drop)]));
@@ -199,13 +199,13 @@ fn the_second_time_nothing_is_read_or_written() {
         assert!(apply(&mut driver));
         assert_eq!((driver.commands().saves, driver.commands().restores), (4, 2));
         let lines = driver.metrics(Table::Filter).lines;
-        // In place where that is safe, the whole chain where the helper loses count.
+        // In place where that is safe; the whole chain where the helper miscounts.
         assert_eq!(lines, if backend == Backend::Legacy { 5 } else { 7 });
     }
 }
 
 #[test]
-fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
+fn a_kept_chain_needs_no_reference() {
     for backend in [Backend::Nft, Backend::Legacy] {
         let mut driver = driver(backend);
         let kept = ChainName::from("cali-pi-kept");
@@ -219,7 +219,7 @@ fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
             chains.filter(|name| name.starts_with("cali-")).cloned().collect()
         };
         assert_eq!(ours(&mut driver), ["cali-pi-kept"]);
-        // Something comes to lead there and goes again.
+        // A reference to it is added and removed again.
         driver.set_kernel_chain(Table::Filter, hook([kept.clone()]));
         apply(&mut driver);
         driver.set_kernel_chain(Table::Filter, hook([]));
@@ -232,7 +232,7 @@ fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
 }
 
 #[test]
-fn many_new_chains_are_made_before_anything_leads_to_them() {
+fn many_new_chains_are_created_before_they_are_referenced() {
     let set_up = |driver: &mut Driver<Fake>| {
         for index in 0..8 {
             let body = vec![rule(Action::SetMark(index + 1))];
@@ -251,14 +251,14 @@ fn many_new_chains_are_made_before_anything_leads_to_them() {
     assert_eq!((one.commands().restores, there(&mut one)), (1, vec![2, 4, 6, 8, 9, 9]));
     assert_eq!(one.commands().tables["filter"]["FORWARD"].len(), 2);
 
-    // The other variant writes the table as a whole each time.
+    // The other variant rewrites the whole table each time.
     let mut other = driver(Backend::Legacy);
     set_up(&mut other);
     assert!(apply(&mut other));
     assert_eq!(there(&mut other), [9]);
     assert_eq!(one.commands().tables, other.commands().tables);
 
-    // A chain that is there already changes together with what leads to it.
+    // An existing chain changes together with the chains that refer to it.
     let body = vec![rule(Action::Drop)];
     one.update_chain(Table::Filter, Chain::new("cali-pi-1", body));
     one.update_chain(Table::Filter, Chain::new("cali-new", vec![rule(Action::Accept)]));
@@ -269,7 +269,7 @@ fn many_new_chains_are_made_before_anything_leads_to_them() {
 }
 
 #[test]
-fn whatever_is_at_fault_without_a_line_is_found_by_halving() {
+fn faults_without_a_line_number_are_found_by_bisection() {
     let mut driver = driver(Backend::Nft);
     let bad = [3_usize, 20, 37];
     for index in 0..40 {
@@ -291,7 +291,7 @@ fn whatever_is_at_fault_without_a_line_is_found_by_halving() {
 }
 
 #[test]
-fn of_a_chain_only_the_rules_at_fault_are_closed() {
+fn only_the_faulty_rules_of_a_chain_are_closed() {
     let mut driver = driver(Backend::Nft);
     let marks = |bad: &[u32]| {
         (0..20).map(|index| if bad.contains(&index) { BAD_AS_A_WHOLE } else { index + 1 }).collect::<Vec<_>>()
@@ -300,7 +300,7 @@ fn of_a_chain_only_the_rules_at_fault_are_closed() {
     driver.update_chain(Table::Filter, Chain::new("cali-pi-x", rules.collect()));
     driver.set_kernel_chain(Table::Filter, hook(["cali-pi-x".into()]));
     assert!(apply(&mut driver));
-    // Rules before the first one at fault are there, and from there on everything is dropped.
+    // Rules before the first refused one are kept, and from there on everything is dropped.
     let there = &driver.commands().tables["filter"]["cali-pi-x"];
     assert_eq!(there.len(), 8, "{there:?}");
     assert!(there[6].contains("--set-mark 0x7/") && there[7].ends_with("--jump DROP"), "{there:?}");
@@ -312,7 +312,7 @@ fn of_a_chain_only_the_rules_at_fault_are_closed() {
 }
 
 #[test]
-fn a_busy_moment_blames_nobody() {
+fn a_transient_failure_closes_nothing() {
     let mut driver = driver(Backend::Legacy);
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Drop)]));
     driver.set_kernel_chain(Table::Filter, hook(["cali-x".into()]));
@@ -322,9 +322,9 @@ fn a_busy_moment_blames_nobody() {
     assert_eq!(driver.commands().restores, 3);
 }
 
-/// A chain that other chains lead to is not touched, however long the program fails; then everything is as it should be.
+/// A referenced chain is not touched, however long the program fails; in the end everything is as desired.
 #[test]
-fn a_failure_that_passes_changes_nothing_and_closes_nothing() {
+fn a_lasting_transient_failure_changes_and_closes_nothing() {
     for backend in [Backend::Nft, Backend::Legacy] {
         for failures in [1, 2, 5, 50] {
             let mut driver = driver(backend);
@@ -348,9 +348,10 @@ fn a_failure_that_passes_changes_nothing_and_closes_nothing() {
     }
 }
 
-/// Also a failure that nobody can tell from a refused rule leaves no chain empty, and what it closed opens by itself.
+/// Nor does a failure that looks like a refused rule leave any chain empty, and the closed chains open again by
+/// themselves.
 #[test]
-fn an_odd_failure_leaves_nothing_open_and_heals() {
+fn an_odd_failure_leaves_nothing_open_and_recovers() {
     for backend in [Backend::Nft, Backend::Legacy] {
         for failures in 0..25 {
             let mut driver = driver(backend);
@@ -367,7 +368,7 @@ fn an_odd_failure_leaves_nothing_open_and_heals() {
             driver.commands().fail_with = vec!["something odd"; failures];
             let mut now = Instant::now();
             for _ in 0..20 {
-                // The runner comes again after a failure, and when it was asked to.
+                // The runner calls again after a failure, and when requested.
                 let pause = driver.apply(now).ok().and_then(|applied| applied.again_in);
                 now += pause.unwrap_or(Duration::from_millis(100));
                 for name in names {
@@ -422,10 +423,10 @@ fn random_rule(chain: u8, kind: u8) -> Rule {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
-    /// In whatever order things are requested and damaged, on either variant and in either mode: what is programmed depends on
-    /// what is wanted now, and the rules of others stay.
+    /// In whatever order changes and damage occur, on either variant and in either mode: the programmed state depends
+    /// only on what is wanted now, and foreign rules remain.
     #[test]
-    fn only_the_present_counts(
+    fn only_the_current_state_matters(
         steps in prop::collection::vec(step(), 1..25),
         legacy in any::<bool>(),
         append in any::<bool>(),

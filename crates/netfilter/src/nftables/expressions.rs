@@ -1,11 +1,11 @@
-//! Rules of the tree as the kernel's expressions, with the registers that `nft` would choose.
+//! Converts rules of the tree to the kernel's expressions, with the registers that `nft` would choose.
 //!
-//! The order of the conditions is not that of the text: what costs the kernel least is asked first ([`order`]). To `nft` and
-//! by its comment the rule stays the one that the text says.
+//! The order of the conditions is not that of the text: the cheapest ones come first ([`order`]). For `nft`, and by its
+//! comment, the rule remains the one that the text describes.
 //!
-//! Everything the tree can say has expressions; what no packet can match becomes expressions that match nothing. One text
-//! means something else to `nft` than to its readers: it takes `ct status != dnat` for "no bit but this one", which holds
-//! for almost every packet. Here the bit alone is tested.
+//! Everything in the tree has expressions; a condition that no packet can match becomes expressions that match nothing.
+//! One text means something else to `nft` than to its readers: it takes `ct status != dnat` for "no bit but this one",
+//! which holds for almost every packet. Here only that bit is tested.
 
 mod order;
 
@@ -21,18 +21,18 @@ use rules::tree::{
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The type of an address of this host, in routing tables.
+/// The type of this host's own addresses, in routing tables.
 const ADDRESS_LOCAL: u32 = 2;
 /// The syslog level "info".
 const LEVEL_INFO: u32 = 6;
-/// How many at once, where a rate does not say.
+/// The burst of a rate that does not specify one.
 const DEFAULT_BURST: u32 = 5;
-/// The longest text before a line of the kernel's log.
+/// The longest prefix of a line in the kernel's log.
 const MAX_LOG_PREFIX: usize = 127;
-/// The longest name of an interface.
+/// The longest interface name.
 const MAX_INTERFACE: usize = 15;
 const TCP: u8 = 6;
-/// Up to so many ranges of ports are compared one by one; a look into a set of its own costs a packet as much as these.
+/// Up to this many port ranges are compared one by one; a lookup in a separate set costs a packet as much as these.
 const MAX_RANGES_WITHOUT_SET: usize = 6;
 
 /// The expressions of a rule.
@@ -59,7 +59,7 @@ fn is_tcp(one: &Match) -> bool {
     matches!(one, Match::Protocol { protocol, negated: false } if protocol.number() == TCP)
 }
 
-/// The name of a set, as expressions want it.
+/// The name of a set as expressions need it.
 fn set(name: &str) -> Arc<str> {
     set_name(name).into()
 }
@@ -109,14 +109,14 @@ impl Builder {
         self.compare(operator, Data::new(&[number]));
     }
 
-    /// Matches nothing: a bit of the mark that is masked away cannot be set.
+    /// Matches nothing: a bit of the mark that is masked out cannot be set.
     fn never(&mut self) {
         self.meta(MetaKey::Mark);
         self.bits(0, 0);
         self.compare(CompareOperator::NotEqual, Data::host_u32(0));
     }
 
-    /// Where in the network header an address is, and how long it is.
+    /// The offset and length of an address in the network header.
     fn address_place(&self, end: End) -> (u32, u32) {
         match (self.is_v6(), end) {
             (false, End::Source) => (12, 4),
@@ -128,7 +128,7 @@ impl Builder {
 
     fn address(&mut self, end: End, address: IpAddr, prefix: u8, negated: bool) {
         if address.is_ipv6() != self.is_v6() {
-            // An address of the other family is nobody's in this one.
+            // No packet of this family has an address of the other one.
             if !negated {
                 self.never();
             }
@@ -140,7 +140,7 @@ impl Builder {
             IpAddr::V6(address) => address.octets().to_vec(),
         };
         let whole = u32::from(prefix) / 8;
-        // The kernel loads three bytes the slow way; a whole word and a mask are several times cheaper.
+        // Loading three bytes is slow in the kernel; a whole word and a mask are several times cheaper.
         let is_word = whole == 3 && length == 4;
         if prefix > 0 && prefix.is_multiple_of(8) && !is_word {
             self.payload(PayloadBase::Network, offset, whole, Register::FIRST);
@@ -196,7 +196,7 @@ impl Builder {
         }
     }
 
-    /// The loaded port in this range. One port alone is compared in place, which costs nearly nothing.
+    /// Matches if the loaded port is in this range. A single port is compared in place, which costs almost nothing.
     fn one_range(&mut self, (first, last): (u16, u16), negated: bool) {
         let (from, to) = (Data::new(&first.to_be_bytes()), Data::new(&last.to_be_bytes()));
         if first == last {
@@ -206,9 +206,9 @@ impl Builder {
         }
     }
 
-    /// The loaded port in one of these ranges, which are in order and apart from each other: between the first and the last
-    /// of them and in none of the gaps. A set would say it in fewer words, but the kernel finds the sets of a table by
-    /// going through all of them, several times for each that a rule brings along.
+    /// Matches if the loaded port is in one of these sorted, disjoint ranges: it is between the first and the last of
+    /// them and in none of the gaps. A set would need fewer expressions, but to find a set the kernel goes through all
+    /// sets of a table, several times for each set that a rule brings along.
     fn few_ranges(&mut self, ranges: &[(u16, u16)], negated: bool) {
         if negated {
             return ranges.iter().for_each(|range| self.one_range(*range, true));
@@ -217,14 +217,14 @@ impl Builder {
         self.one_range((*first, *last), false);
         for pair in ranges.windows(2) {
             let gap = (pair[0].1.saturating_add(1), pair[1].0.saturating_sub(1));
-            // Ranges that touch each other have no gap.
+            // Adjacent ranges have no gap.
             if gap.0 <= gap.1 {
                 self.one_range(gap, true);
             }
         }
     }
 
-    /// Type and code are the message's first two bytes.
+    /// Matches type and code, the message's first two bytes.
     fn icmp(&mut self, version: IpVersion, icmp_type: u8, code: Option<u8>, negated: bool) {
         match code {
             None => {
@@ -235,7 +235,7 @@ impl Builder {
                 self.payload(PayloadBase::Transport, 0, 2, Register::FIRST);
                 self.compare(CompareOperator::Equal, Data::new(&[icmp_type, code]));
             }
-            // "Not both" as one look into a set of pairs: `nft` would show a comparison of two bytes as two conditions.
+            // "Not both" as one lookup in a set of pairs: `nft` would show a comparison of two bytes as two conditions.
             Some(code) => {
                 self.payload(PayloadBase::Transport, 0, 1, Register::FIRST);
                 self.payload(PayloadBase::Transport, 1, 1, Register(9));
@@ -299,7 +299,7 @@ impl Builder {
             }
             Match::IpPortSet { end, name, negated } => {
                 let (offset, length) = self.address_place(*end);
-                // The parts of the key lie behind one another, each in whole words of the register file.
+                // The parts of the key are consecutive, each in whole words of the register file.
                 let (protocol, port) =
                     if self.is_v6() { (Register(2), Register(13)) } else { (Register(9), Register(10)) };
                 self.payload(PayloadBase::Network, offset, length, Register::FIRST);
@@ -460,7 +460,7 @@ impl Builder {
         }
     }
 
-    /// The field lies across the first two bytes of either header; what else is in them stays.
+    /// The field spans the first two bytes of either header; their other bits are kept.
     fn set_dscp(&mut self, value: u8) {
         let value = u16::from(value & 0x3f);
         let (bits, shift) = if self.is_v6() { (0x0fc0_u16, 6) } else { (0x00fc, 2) };
@@ -485,7 +485,7 @@ fn port_offset(end: End) -> u32 {
     }
 }
 
-/// The ranges in order, with those that overlap or touch put together: a set holds no overlapping ranges.
+/// The ranges in order, with overlapping or adjacent ones merged: a set holds no overlapping ranges.
 fn disjoint(ports: &[PortRange]) -> Vec<(u16, u16)> {
     let mut sorted: Vec<(u16, u16)> = ports
         .iter()

@@ -1,11 +1,11 @@
-//! What the driver needs of the kernel: to read a table, to read a chain, and to commit a transaction.
+//! The kernel operations that the driver needs: read a table, read a chain, commit a transaction.
 
 use netlink::netfilter::Result;
 use netlink::netfilter::nft::{
     ChainFound, Change, Client, CommitRefused, ElementFound, RuleFound, SetFound, Table,
 };
 
-/// What is in a table.
+/// The content of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Its chains.
@@ -18,15 +18,15 @@ pub struct Snapshot {
     pub flow_tables: Vec<String>,
 }
 
-/// The kernel's side of a table.
+/// The operations on a table.
 pub trait Kernel {
-    /// Reads a table; an empty answer when there is none.
+    /// Reads a table; an empty answer when it does not exist.
     ///
     /// # Errors
     /// When the kernel cannot be read.
     fn read(&mut self, table: &Table) -> Result<Snapshot>;
 
-    /// Reads the rules of one chain; none when there is no such chain.
+    /// Reads the rules of one chain; none when it does not exist.
     ///
     /// # Errors
     /// When the kernel cannot be read.
@@ -35,7 +35,7 @@ pub trait Kernel {
     /// Carries out all changes or none.
     ///
     /// # Errors
-    /// The outer error when the kernel cannot be reached; the inner one names the changes at fault.
+    /// The outer error when the kernel cannot be reached; the inner one names the refused changes.
     fn commit(&mut self, table: &Table, changes: &[Change])
     -> Result<std::result::Result<(), CommitRefused>>;
 }

@@ -1,4 +1,4 @@
-//! The base chains of our tables: where the kernel's packets come in. Calico's names and priorities.
+//! The base chains of our tables, through which packets enter. Names and priorities are Calico's.
 
 use netlink::netfilter::nft::{self, BaseChain, ChainKind, Hook};
 use rules::nftables::{Family, chain_name};
@@ -11,7 +11,7 @@ messages::name_types! {
     FullMapName;
 }
 
-/// The family in netlink's terms.
+/// The corresponding family of the `netlink` crate.
 pub(super) const fn netlink_family(family: Family) -> nft::Family {
     match family {
         Family::Ip => nft::Family::Ip,
@@ -33,7 +33,7 @@ const FILTER: i32 = 0;
 /// After kube-proxy's translation at 100.
 const SNAT: i32 = 110;
 
-/// All base chains of a family: the layer, the kernel's chain that it stands for, and where it is attached.
+/// All base chains of a family: the layer, the kernel's chain that it represents, and where it is attached.
 pub(super) fn base_chains(family: Family) -> Vec<(Table, &'static str, BaseChain)> {
     use {ChainKind as Kind, Table as Layer};
     let base = |layer, name, kind, hook, priority| (layer, name, BaseChain { kind, hook, priority });
@@ -68,7 +68,7 @@ pub(super) fn full_map(layer: Table, name: &str) -> FullMapName {
     chain_name(layer, name).into()
 }
 
-/// The layer that a chain's full name belongs to.
+/// The layer in a chain's full name.
 pub(super) fn layer_of(name: &str) -> Table {
     let of = |layer: &Table| name.strip_prefix(layer.as_str()).is_some_and(|rest| rest.starts_with('-'));
     Table::ALL.into_iter().find(of).unwrap_or(Table::Filter)

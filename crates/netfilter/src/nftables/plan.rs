@@ -1,7 +1,7 @@
-//! From desired and actual state to one transaction: a pure function.
+//! Computes one transaction from the desired and actual state, as a pure function.
 //!
-//! The order of changes makes every intermediate state one that the kernel takes: chains and maps exist before rules name
-//! them, entries of maps are gone before the chains they lead to, and what is no longer wanted goes last.
+//! The order of changes makes every intermediate state acceptable to the kernel: chains and maps exist before rules
+//! refer to them, map entries are removed before the chains they lead to, and removals of unwanted objects come last.
 
 use super::expressions::expressions;
 use super::layout::{FullChainName, FullMapName, layer_of};
@@ -21,14 +21,14 @@ use std::sync::Arc;
 /// The priority of our flow table at the ingress hook.
 const FLOW_PRIORITY: i32 = 0;
 
-/// What a change is for, so that its refusal can name it.
+/// What a change belongs to, so that a refusal can be attributed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The table, or something that makes room.
     Table,
     /// The chain itself.
     Chain(FullChainName),
-    /// The rule at this place of what is written to the chain.
+    /// The rule at this index of those written to the chain.
     Rule(FullChainName, usize),
     /// The map itself.
     Map(FullMapName),
@@ -38,7 +38,7 @@ pub(super) enum Origin {
     FlowTable,
 }
 
-/// Which devices the flow table should cover.
+/// The devices that the flow table should cover.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTable {
     pub(super) devices: Option<BTreeSet<InterfaceName>>,
@@ -46,7 +46,7 @@ pub(super) struct FlowTable {
     pub(super) refused: bool,
 }
 
-/// All that a plan depends on.
+/// The inputs of a plan.
 pub(super) struct View<'a> {
     pub(super) family: Family,
     pub(super) chains: &'a Chains<Body>,
@@ -55,32 +55,32 @@ pub(super) struct View<'a> {
     pub(super) closed: &'a BTreeMap<FullChainName, Closed>,
     pub(super) faults: &'a SetFaults,
     pub(super) refused_entries: &'a BTreeMap<(FullMapName, InterfaceName), String>,
-    /// Chains that drop until it is known whether they are at fault.
+    /// Chains that drop until it is known whether they are faulty.
     pub(super) suspects: &'a BTreeSet<FullChainName>,
     pub(super) flow: &'a FlowTable,
-    /// Only these chains, and nothing is removed.
+    /// Only these chains are changed, and nothing is removed.
     pub(super) only: Option<&'a BTreeSet<FullChainName>>,
-    /// One change for each entry of a map, so that a refusal names one.
+    /// One change for each entry of a map, so that a refusal names one entry.
     pub(super) separate_entries: bool,
-    /// The hashes of targets that were looked at already.
+    /// The hashes of targets that were computed already.
     pub(super) hashed: &'a Hashed,
 }
 
-/// The hashes of chains' rules as they should be. A hash covers all rules before it, so none is worked out twice.
+/// The hashes of chains' desired rules. A hash covers all rules before it, so none is computed twice.
 pub(super) type Hashed = BTreeMap<FullChainName, Vec<RuleHash>>;
 
-/// What a chain should be in the kernel.
+/// The desired state of a chain in the kernel.
 pub(super) struct Target<'a> {
     pub(super) body: Cow<'a, Body>,
     pub(super) hashes: Vec<RuleHash>,
 }
 
-/// One transaction and what holds after it.
+/// One transaction and the state after it.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
     pub(super) origins: Vec<Origin>,
-    /// The chains after the transaction; `None` for those that are gone.
+    /// The chains after the transaction; `None` for removed ones.
     pub(super) chains: Vec<(FullChainName, Option<ChainState>)>,
 }
 
@@ -92,12 +92,12 @@ impl Plan {
 }
 
 impl<'a> View<'a> {
-    /// Whether a chain that is in the kernel stays as it is: it is wanted, and cannot be made as it should be.
+    /// Whether an existing chain stays as it is: it is wanted, but cannot be created as desired.
     fn stays(&self, name: &FullChainName) -> bool {
         self.closed.get(name).is_some_and(|closed| closed.absent) && self.chains.wanted(name) != Wanted::No
     }
 
-    /// What should be under a chain's name; `None` for nothing.
+    /// The desired chain of this name; `None` for no chain.
     pub(super) fn target(&self, name: &FullChainName) -> Option<Target<'a>> {
         let closed = self.closed.get(name);
         if closed.is_some_and(|closed| closed.absent) {
@@ -136,14 +136,15 @@ impl<'a> View<'a> {
         self.only.unwrap_or(self.chains.dirty()).iter()
     }
 
-    /// The chains that are written again because a map has to be made again. Whoever made such a map also made rules that we
-    /// do not know, so these are all chains. Only as a whole: what is emptied is filled in the same transaction.
+    /// The chains to rewrite because a map has to be recreated. Whoever created such a map also created rules that we
+    /// do not know, so these are all chains. None when only some chains are planned: an emptied chain must be filled in
+    /// the same transaction.
     fn users_of_wrong_maps(&self) -> BTreeSet<FullChainName> {
         let is_wrong = self.only.is_none() && self.maps.values().any(|map| map.exists && map.wrong);
         if is_wrong { self.actual.chains.keys().cloned().collect() } else { BTreeSet::new() }
     }
 
-    /// The transaction that brings the table to its desired state; without changes when it is there.
+    /// The transaction that brings the table to its desired state; empty if it is already there.
     pub(super) fn plan(&self) -> Plan {
         let mut plan = Plan::default();
         self.add_flow_table(&mut plan);
@@ -174,7 +175,7 @@ impl<'a> View<'a> {
             self.remove_entries(&mut plan);
         }
         if self.actual.chains.keys().any(|name| self.stays(name)) {
-            // What stays as it is may lead to any of them.
+            // A chain that stays as it is may lead to any of them.
             removals.clear();
         }
         for name in &removals {
@@ -256,7 +257,7 @@ impl<'a> View<'a> {
         let base = target.body.base;
         match actual {
             Some(actual) if actual.is_at(base.as_ref()) => return,
-            // Attached elsewhere: a chain cannot be moved, only made again.
+            // Attached elsewhere: a chain cannot be moved, only recreated.
             Some(_) => {
                 plan.push(Change::FlushChain(name.text().clone()), Origin::Chain(name.clone()));
                 plan.push(Change::DeleteChain(name.text().clone()), Origin::Chain(name.clone()));
@@ -373,7 +374,7 @@ fn texts<'a>(devices: impl Iterator<Item = &'a InterfaceName>) -> Vec<Arc<str>> 
     devices.map(|device| device.text().clone()).collect()
 }
 
-/// The kernel's name for a set that a rule names.
+/// The kernel's name for a set that a rule refers to.
 pub(super) fn in_kernel(set: &SetName) -> SetName {
     set_name(set).into()
 }

@@ -1,4 +1,4 @@
-//! What is in the table, as far as the driver knows, and what should be.
+//! The known and the desired state of the table.
 
 use super::kernel::Snapshot;
 use super::layout::{FullChainName, FullMapName, full_chain, layer_of};
@@ -12,14 +12,14 @@ use rules::tree::{Rule, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a chain should be.
+/// The desired content of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Body {
     pub(super) layer: Table,
     pub(super) rules: Arc<[Rule]>,
-    /// From which rule on they count as appended to one of the kernel's chains, which gives them other hashes.
+    /// The first rule that counts as appended to one of the kernel's chains, which changes the hashes.
     pub(super) appended_from: usize,
-    /// Where it is attached.
+    /// Where it is attached, if it is a base chain.
     pub(super) base: Option<BaseChain>,
 }
 
@@ -35,19 +35,19 @@ impl Body {
     }
 }
 
-/// A chain that is in the kernel.
+/// A chain in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChainState {
     /// The hash of each rule; `None` for a rule that is not ours.
     pub(super) hashes: Vec<Option<RuleHash>>,
-    /// The handle of each rule, where they were read since the last write.
+    /// The handle of each rule, if they were read since the last write.
     pub(super) handles: Option<Vec<u64>>,
     /// Where it is attached, in the kernel's terms. Few are.
     pub(super) base: Option<Box<(u32, i32, String)>>,
 }
 
 impl ChainState {
-    /// A chain as it was read.
+    /// A chain from its rules as they were read.
     pub(super) fn read<'a>(
         rules: impl Iterator<Item = &'a RuleFound>,
         base: Option<Box<(u32, i32, String)>>,
@@ -56,7 +56,7 @@ impl ChainState {
         Self { hashes, handles: Some(handles), base }
     }
 
-    /// Whether it is attached where it should be.
+    /// Whether it is attached as desired.
     pub(super) fn is_at(&self, base: Option<&BaseChain>) -> bool {
         match (self.base.as_deref(), base) {
             (None, None) => true,
@@ -74,28 +74,28 @@ fn hash_of(comment: Option<&str>) -> Option<RuleHash> {
     RuleHash::parse(text.split_once(';').map_or(text, |(hash, _)| hash))
 }
 
-/// A dispatch map: what should be in it, what is, and whether it exists.
+/// A dispatch map: its desired and actual entries, and whether it exists.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MapState {
-    /// Interface and full name of the chain. An entry of another form is there with an empty name.
+    /// Interface and full name of the chain. An entry of another form has an empty name.
     pub(super) entries: Delta<InterfaceName, FullChainName>,
     pub(super) wanted: bool,
     pub(super) exists: bool,
-    /// It exists with another type of keys or values.
+    /// Whether it exists with another type of keys or values.
     pub(super) wrong: bool,
 }
 
-/// What is in the table.
+/// The content of the table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Actual {
     pub(super) chains: BTreeMap<FullChainName, ChainState>,
     pub(super) flow_table: bool,
-    /// How many rules all chains have.
+    /// The number of rules in all chains.
     pub(super) rules: usize,
 }
 
 impl Actual {
-    /// What a chain is now; `None` for gone.
+    /// Sets the state of a chain; `None` for a removed one.
     pub(super) fn set(&mut self, name: FullChainName, chain: Option<ChainState>) {
         self.rules += chain.as_ref().map_or(0, |chain| chain.hashes.len());
         let before = match chain {
@@ -105,7 +105,7 @@ impl Actual {
         self.rules -= before.map_or(0, |chain| chain.hashes.len());
     }
 
-    /// Takes over what was read. Maps go to `maps`, which hold both sides.
+    /// Takes over a snapshot. Maps are stored in `maps`, which hold both sides.
     pub(super) fn from_snapshot(
         snapshot: &Snapshot,
         flow_table: &str,
@@ -153,7 +153,7 @@ fn read_entry(element: &ElementFound) -> Option<(InterfaceName, FullChainName)> 
     Some((key.as_interface()?.into(), chain))
 }
 
-/// The entry of a map, in the kernel's terms; `None` for a name that no interface can have.
+/// The entry of a map in the kernel's terms; `None` for an invalid interface name.
 pub(super) fn entry(interface: &str, chain: &FullChainName) -> Option<Element> {
     Some(Element::Verdict(Key::interface(interface)?, Verdict::Goto(chain.text().clone())))
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_come_off_names() {
+    fn layers_are_split_from_names() {
         assert_eq!(short_name("filter-cali-INPUT"), (Table::Filter, "cali-INPUT".into()));
         assert_eq!(short_name("nat-POSTROUTING"), (Table::Nat, "POSTROUTING".into()));
     }

@@ -1,4 +1,4 @@
-//! The driver against a kernel of plain maps that has the real one's refusals, and some that are injected.
+//! The driver against a kernel built from maps that refuses what the real one refuses, and more on request.
 
 use super::{Driver, Kernel, Snapshot};
 use crate::driver::{ApplyError, RuleDriver};
@@ -14,9 +14,9 @@ use rules::tree::{Action, Chain, ChainName, KernelChain, Match, Rule, Table, Ver
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A mark that no kernel of these tests takes.
+/// A mark that the kernel of these tests refuses.
 const BAD: u32 = 0xbad;
-/// A mark that is refused only when the whole is looked at, without a name.
+/// A mark that is refused only with the whole transaction, without naming a change.
 const BAD_AS_A_WHOLE: u32 = 0xbad2;
 
 /// A rule's handle, comment and body.
@@ -30,14 +30,14 @@ pub(crate) struct Tables {
     pub(crate) maps: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// A kernel of plain maps.
+/// A kernel built from maps.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     pub(crate) tables: Tables,
     next_handle: u64,
     commits: usize,
     changes: usize,
-    /// The next commits fail with these codes, whatever they are.
+    /// The error codes with which the next commits fail.
     fail_with: Vec<i32>,
 }
 
@@ -194,7 +194,7 @@ impl Kernel for Fake {
         let mut tables = self.tables.clone();
         let mut refused = Vec::new();
         for (index, change) in changes.iter().enumerate() {
-            // Like the kernel: it goes on to find all faults, and does nothing if there is one.
+            // Like the kernel, it continues in order to find all faults, and does nothing if there is one.
             if let Err(refusal) = tables.change(change, &mut self.next_handle) {
                 refused.push((index, refusal));
             }
@@ -243,7 +243,7 @@ fn apply(driver: &mut Driver<Fake>) -> bool {
     driver.apply(Instant::now()).expect("applied").wrote
 }
 
-/// The chains of the fake that are not base chains, and how many rules each has.
+/// The chains of the fake that are not base chains, with their numbers of rules.
 fn sizes(driver: &mut Driver<Fake>) -> Vec<(String, usize)> {
     let chains = &driver.kernel().tables.chains;
     chains
@@ -254,7 +254,7 @@ fn sizes(driver: &mut Driver<Fake>) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn one_transaction_at_first_and_only_what_changed_afterwards() {
+fn one_transaction_at_first_and_then_only_changes() {
     let mut driver = driver();
     for index in 0..50 {
         let rules = (0..10).map(|mark| rule(Action::SetMark(mark))).collect();
@@ -277,7 +277,7 @@ fn one_transaction_at_first_and_only_what_changed_afterwards() {
 }
 
 #[test]
-fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
+fn a_kept_chain_needs_no_reference() {
     let mut driver = driver();
     let kept = ChainName::from("cali-pi-kept");
     for name in ["cali-pi-kept", "cali-pi-unused"] {
@@ -287,7 +287,7 @@ fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
     apply(&mut driver);
     let only_kept = [("filter-cali-pi-kept".to_owned(), 1)];
     assert_eq!(sizes(&mut driver), only_kept);
-    // Something comes to lead there and goes again.
+    // A reference to it is added and removed again.
     driver.set_kernel_chain(Table::Filter, hook([kept.clone()]));
     apply(&mut driver);
     driver.set_kernel_chain(Table::Filter, hook([]));
@@ -304,7 +304,7 @@ fn a_chain_that_is_kept_needs_nothing_that_leads_to_it() {
 }
 
 #[test]
-fn base_chains_without_rules_are_left_out_where_that_is_asked_for() {
+fn base_chains_without_rules_are_left_out_on_request() {
     let base = |driver: &mut Driver<Fake>| -> Vec<String> {
         let chains = driver.kernel().tables.chains.iter();
         chains.filter(|(_, (base, _))| base.is_some()).map(|(name, _)| name.clone()).collect()
@@ -312,7 +312,7 @@ fn base_chains_without_rules_are_left_out_where_that_is_asked_for() {
     let mut all = driver();
     apply(&mut all);
     assert!(base(&mut all).len() > 10, "all of them, as Calico does");
-    // The same table, from now on with those that are used.
+    // The same table, from now on with the used base chains only.
     let kernel = std::mem::take(all.kernel());
     let mut driver = Driver::new(kernel, Family::Ip, None).with_only_used_hooks();
     driver.set_kernel_chain(Table::Filter, hook([]));
@@ -328,7 +328,7 @@ fn base_chains_without_rules_are_left_out_where_that_is_asked_for() {
 }
 
 #[test]
-fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
+fn unnamed_faults_are_found_by_bisection() {
     let mut driver = driver();
     let bad = [3_usize, 20, 37];
     for index in 0..40 {
@@ -350,7 +350,7 @@ fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
         assert_eq!(drops(rules), bad.contains(&index), "{index}");
     }
     assert_eq!(driver.kernel().tables.chains["filter-FORWARD"].1.len(), 41);
-    // It stays so without further attempts, until the chain is defined again.
+    // It stays so without further attempts, until the chain is redefined.
     let commits = driver.kernel().commits;
     assert!(!apply(&mut driver));
     driver.update_chain(Table::Filter, Chain::new("cali-pi-3", vec![rule(Action::SetMark(2))]));
@@ -359,7 +359,7 @@ fn whatever_is_at_fault_without_a_name_is_found_by_halving() {
 }
 
 #[test]
-fn a_chain_that_cannot_be_made_closes_those_that_lead_to_it() {
+fn a_chain_that_cannot_be_created_closes_its_callers() {
     let mut driver = driver();
     driver.update_chain(Table::Filter, Chain::new("cali-unnameable", vec![]));
     let rules = vec![
@@ -399,7 +399,7 @@ fn a_chain_that_cannot_be_made_closes_those_that_lead_to_it() {
 }
 
 #[test]
-fn failures_of_the_moment_blame_nobody() {
+fn transient_failures_close_nothing() {
     let mut driver = driver();
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Drop)]));
     driver.set_kernel_chain(Table::Filter, hook([ChainName::from("cali-x")]));
@@ -408,7 +408,7 @@ fn failures_of_the_moment_blame_nobody() {
     assert!(matches!(error, ApplyError::Netfilter(Error::Refused { .. })), "{error}");
     assert_eq!(driver.refused(), []);
     assert!(apply(&mut driver), "the next time it is done");
-    // One refusal because the table is not what we think: it is read again, and nothing is blamed.
+    // One refusal because the table is not in the expected state: it is read again, and nothing is blamed.
     driver.kernel().tables.chains.clear();
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::Accept)]));
     assert!(apply(&mut driver));
@@ -416,12 +416,12 @@ fn failures_of_the_moment_blame_nobody() {
 }
 
 #[test]
-fn what_was_refused_is_tried_again_by_its_own_clock() {
+fn refused_objects_are_retried_on_their_own_schedule() {
     let mut driver = driver();
     driver.update_chain(Table::Filter, Chain::new("cali-x", vec![rule(Action::SetMark(BAD))]));
     driver.set_kernel_chain(Table::Filter, hook([ChainName::from("cali-x")]));
     let start = Instant::now();
-    // The table may be read for other reasons as often as it likes: that does not put it off.
+    // Other reads of the table, however many, do not postpone the retry.
     let mut due = start;
     for pause in [1, 2, 4] {
         let applied = driver.apply(due).expect("applied");
@@ -476,10 +476,10 @@ fn random_rule(chain: u8, kind: u8) -> Rule {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-    /// In whatever order things are requested and damaged: what is programmed depends on what is wanted now, and on nothing
-    /// else; chains without fault are whole, those with a fault drop, and nothing else is left.
+    /// In whatever order changes and damage occur, the programmed state depends only on what is wanted now: chains
+    /// without faults are complete, faulty ones drop, and nothing else is left.
     #[test]
-    fn only_the_present_counts(steps in prop::collection::vec(step(), 1..40)) {
+    fn only_the_current_state_matters(steps in prop::collection::vec(step(), 1..40)) {
         let mut driver = driver();
         let mut chains: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         let (mut hooks, mut entries) = (Vec::new(), BTreeMap::new());
@@ -523,7 +523,7 @@ proptest! {
     }
 }
 
-/// Compares the fake with what should be in it, worked out the simple way.
+/// Compares the fake with the expected content, computed the simple way.
 fn check(
     driver: &mut Driver<Fake>,
     chains: &BTreeMap<u8, Vec<u8>>,

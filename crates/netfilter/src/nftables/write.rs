@@ -1,11 +1,11 @@
-//! From the plan to the kernel: one transaction, and what happens when it is refused. Many chains that are new to the
-//! kernel are made before it, in transactions of their own.
+//! Carries out the plan: one transaction, and the handling of its refusal. Many new chains are created before it, in
+//! transactions of their own.
 //!
-//! A first refusal may only mean that the table is not what we think: it is read again. After that the kernel's own answer
-//! names the changes at fault, and where it names none all chains that change are made to drop and are then opened in ever
-//! smaller groups until those at fault are alone. They are closed ([`crate::refused`]); everything else is programmed. Chains
-//! are not changed one by one, because old and new ones together may let through what neither the old policy nor the new
-//! one does.
+//! A first refusal may only mean that the table is not in the expected state: it is read again. After that, the
+//! kernel's own answer names the faulty changes. Where it names none, all changing chains are made to drop, and are
+//! then opened in ever smaller groups until the faulty ones are isolated. Those are closed ([`crate::refused`]);
+//! everything else is programmed. Chains are not changed one by one, because old and new ones together may let through
+//! packets that both the old and the new policy deny.
 
 use super::Driver;
 use super::kernel::Kernel;
@@ -23,10 +23,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A transaction with chains that nothing leads to yet has about so many rules. For a rule with a set of its own the kernel
-/// goes through the whole transaction, and until it is written a transaction takes a kilobyte of memory for each rule.
+/// The approximate number of rules in a transaction of new, unreferenced chains. For a rule with a set of its own the
+/// kernel goes through the whole transaction, and until it is written a transaction takes a kilobyte of memory for each
+/// rule.
 const NEW_RULES_AT_ONCE: usize = 1000;
-/// And at most so many chains.
+/// The maximum number of chains in such a transaction.
 const NEW_CHAINS_AT_ONCE: usize = 128;
 /// `EMLINK` and `ELOOP`.
 const TOO_DEEP: [i32; 2] = [31, 40];
@@ -54,7 +55,7 @@ impl<K: Kernel> Driver<K> {
         }
     }
 
-    /// Reads the handles of chains of which only the end will be written again. Returns the hashes that this took.
+    /// Reads the handles of chains of which only the end will be rewritten. Returns the hashes computed on the way.
     fn learn_handles(&mut self, only: Option<&BTreeSet<FullChainName>>) -> Result<Hashed, ApplyError> {
         let mut hashed = Hashed::new();
         let nothing = Hashed::new();
@@ -87,7 +88,7 @@ impl<K: Kernel> Driver<K> {
         Ok(hashed)
     }
 
-    /// Plans and commits; the refusal, if there is one, comes back with the plan.
+    /// Plans and commits; a refusal is returned with the plan.
     fn attempt(
         &mut self,
         only: Option<&BTreeSet<FullChainName>>,
@@ -115,7 +116,7 @@ impl<K: Kernel> Driver<K> {
         }
     }
 
-    /// Takes note of what a transaction did.
+    /// Records the effects of a transaction.
     fn accept(&mut self, plan: Plan, whole: bool) {
         for (name, state) in plan.chains {
             self.actual.set(name, state);
@@ -151,14 +152,14 @@ impl<K: Kernel> Driver<K> {
         }
     }
 
-    /// Finds out what is at fault from the kernel's answer; false when that leads no further.
+    /// Finds the faulty parts from the kernel's answer; returns false when there is nothing more to find.
     fn blame(&mut self, plan: &Plan, refused: &CommitRefused, separate_entries: &mut bool) -> bool {
         let mut progress = self.close_circles();
         if progress {
             return true;
         }
         let mut blamed = BTreeSet::new();
-        // One jump too deep makes the kernel refuse every rule after it, too.
+        // One jump too deep makes the kernel refuse every later rule, too.
         let too_deep = |(_, refusal): &&(usize, Refusal)| TOO_DEEP.contains(&refusal.code);
         let some_other = refused.refused.iter().any(|one| !too_deep(&one));
         let suspects: Vec<_> = match some_other {
@@ -169,7 +170,7 @@ impl<K: Kernel> Driver<K> {
             let reason = refusal.to_string();
             match plan.origins.get(*index) {
                 Some(Origin::Rule(chain, place)) => {
-                    // Only the first of a chain: what is written instead changes the places of the others.
+                    // Only the first rule of a chain: its replacement changes the positions of the others.
                     if blamed.insert(chain.clone()) {
                         progress |= self.close(chain, Some(*place), reason);
                     }
@@ -204,7 +205,7 @@ impl<K: Kernel> Driver<K> {
         progress
     }
 
-    /// Rules that lead back to where they are reached from are refused by the kernel as a whole table.
+    /// Closes rules that lead back to a chain they are reached from: the kernel would refuse the whole table.
     fn close_circles(&mut self) -> bool {
         let mut progress = false;
         for (chain, target) in self.chains.circles() {
@@ -229,7 +230,8 @@ impl<K: Kernel> Driver<K> {
         self.closed.entry(chain.clone()).or_default().refuse(layer, &rules, place, reason)
     }
 
-    /// Opens chains that are under suspicion in ever smaller groups, until those at fault are alone. The others drop meanwhile.
+    /// Opens suspected chains in ever smaller groups, until the faulty ones are isolated. The others drop in the
+    /// meantime.
     fn narrow(&mut self, names: &[FullChainName], separate_entries: &mut bool) -> Result<(), ApplyError> {
         for name in names {
             self.suspects.remove(name);
@@ -261,8 +263,8 @@ impl<K: Kernel> Driver<K> {
         ApplyError::Refused { table: format!("nftables table {}", self.table), reason: refused.to_string() }
     }
 
-    /// Makes chains that are not in the kernel yet, each after those it leads to. No packet comes by them before the last
-    /// transaction, which is made of everything else, leads to them. What is refused here is left to that one.
+    /// Creates chains that are not in the kernel yet, each after its targets. No packet reaches them before the last
+    /// transaction, which contains everything else, refers to them. Chains refused here are left to that transaction.
     fn make_new_chains(&mut self) -> Result<bool, ApplyError> {
         let is_new = |name: &&FullChainName| {
             let base = self.chains.definition(name).is_some_and(|body| body.base.is_some());
@@ -294,7 +296,7 @@ impl<K: Kernel> Driver<K> {
             if self.attempt(Some(&part), false)?.is_err() {
                 break;
             }
-            // They are as they should be, and need not be compared again.
+            // They are as desired, and need not be compared again.
             for name in part.iter().filter(|name| !self.closed.contains_key(*name)) {
                 self.chains.unmark(name);
             }
@@ -302,14 +304,14 @@ impl<K: Kernel> Driver<K> {
         Ok(true)
     }
 
-    /// Brings the table to its desired state. When that fails for other reasons than rules, what was found out about rules
-    /// meanwhile does not count.
+    /// Brings the table to its desired state. When that fails for reasons other than rules, findings about rules in the
+    /// meantime are discarded.
     pub(super) fn write(&mut self, now: Instant) -> Result<bool, ApplyError> {
         let before = self.closed.clone();
         let outcome = self.write_or_close(now);
         self.suspects.clear();
         outcome.inspect_err(|_| {
-            // A transaction may have come through though its answer did not.
+            // A transaction may have been carried out even if its answer was lost.
             self.in_sync = false;
             self.closed = before;
         })
@@ -328,7 +330,7 @@ impl<K: Kernel> Driver<K> {
                 Err(refused) => refused,
             };
             if !reread {
-                // Perhaps the table is not what we think it is.
+                // Perhaps the table is not in the expected state.
                 reread = true;
                 self.read(now)?;
             } else if !self.blame(&plan, &refused, &mut separate_entries) {
@@ -346,7 +348,7 @@ impl<K: Kernel> Driver<K> {
         }
     }
 }
-/// A refusal that has nothing to do with what was asked: memory, permission, interruption.
+/// A refusal that has nothing to do with the request: memory, permission, interruption.
 pub(crate) fn transient(refused: &CommitRefused) -> Option<&Refusal> {
     let all = refused.whole.iter().chain(refused.refused.iter().map(|(_, refusal)| refusal));
     all.into_iter().find(|refusal| refusal.is_passing())

@@ -1,4 +1,5 @@
-//! What Calico's Felix programmed on a host whose policy is known ([`crate::shop`]), and the sets that belong to it.
+//! The rules that Calico's Felix programmed on a host with a known policy ([`crate::shop`]), and the sets they refer
+//! to.
 
 use crate::host::Host;
 use messages::{IpSetMember, IpSetType};
@@ -7,7 +8,7 @@ pub(crate) const CALICO_NFT: &str = include_str!("../../../testkit/data/felix-nf
 pub(crate) const CALICO_IPTABLES: &str = include_str!("../../../testkit/data/felix-iptables-save.txt");
 pub(crate) const CALICO_IPSETS: &str = include_str!("../data/calico-ipset-save.txt");
 
-/// The sets of the host that the files were taken on.
+/// The sets of the host on which the captures were taken.
 pub(crate) fn sets() -> Vec<(&'static str, IpSetType, Vec<IpSetMember>)> {
     let nets =
         |list: &[&str]| list.iter().map(|net| IpSetMember::Net(net.parse().expect("a network"))).collect();
@@ -35,7 +36,7 @@ pub(crate) fn sets() -> Vec<(&'static str, IpSetType, Vec<IpSetMember>)> {
     ]
 }
 
-/// What `iptables-save` shows, without counters and dates.
+/// The output of `iptables-save`, without counters and dates.
 pub(crate) fn saved(host: &Host, variant: &str) -> String {
     let printed = host.shell(&format!("iptables-{variant}-save"));
     let lines = printed.lines().filter(|line| !line.starts_with('#'));

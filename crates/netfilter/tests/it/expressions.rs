@@ -1,4 +1,4 @@
-//! Every match and action, programmed by netlink and as text by `nft`: both must be the same rule to `nft`.
+//! Every match and action, programmed by netlink and as text by `nft`: `nft` must show the same rule for both.
 
 use crate::host::Host;
 use netfilter::nftables::expressions;
@@ -64,7 +64,7 @@ fn conditions(v6: bool) -> Vec<Vec<Match>> {
             for list in [
                 &[(80, 80)][..],
                 &[(1000, 2000)],
-                // Fewer ranges are said without a set, which `nft` shows in other words.
+                // Fewer ranges are expressed without a set, which `nft` shows differently.
                 &[(22, 22), (80, 90), (100, 100), (110, 110), (120, 120), (130, 130), (65535, 65535)],
                 &[(0, 5), (7, 7), (9, 9), (11, 11), (13, 13), (15, 15), (17, 17)],
                 &[(5, 5), (6, 6), (7, 7), (8, 8), (9, 9), (10, 10), (11, 11)],
@@ -134,7 +134,7 @@ fn translations(v6: bool) -> Vec<(&'static str, Vec<Match>, Action)> {
 /// A chain's name, where it is attached, its layer and its rules.
 type TestChain<'a> = (&'a str, Option<(ChainKind, Hook, i32, &'a str)>, Table, Vec<Rule>);
 
-/// Programs the same rules into two namespaces and compares what `nft` says about them.
+/// Programs the same rules into two namespaces and compares `nft`'s listings.
 fn compare(family: Family, chains: &[TestChain<'_>]) {
     let v6 = family == Family::Ip6;
     let ip = family.as_str();
@@ -207,7 +207,7 @@ fn compare(family: Family, chains: &[TestChain<'_>]) {
         }
         assert_eq!(rules.len(), ours.rules[chain].len(), "{chain}");
     }
-    // The plain listing knows details that the other form lacks.
+    // The plain listing has details that the other form lacks.
     let plain = |host: &Host| host.shell("nft -s list ruleset");
     assert_eq!(plain(&by_netlink), plain(&by_text));
 }
@@ -288,7 +288,7 @@ fn nft_sees_no_difference_in_arp() {
 
 /// `nft` would take the text to mean that no other bit of the status is set, which holds for no tracked packet.
 #[test]
-fn not_translated_means_that_bit_alone() {
+fn not_translated_tests_only_that_bit() {
     let host = Host::new();
     let table = nft::Table::new(nft::Family::Ip, "calico");
     let matches = vec![Match::Conntrack { state: Conntrack::Dnat, negated: true }];

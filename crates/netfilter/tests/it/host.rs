@@ -1,4 +1,4 @@
-//! A network namespace for one test, removed with it, and what `nft` says about it.
+//! A network namespace for one test, removed with it, and its state as `nft` shows it.
 
 use netlink::namespace::Namespace;
 use serde_json::Value;
@@ -27,7 +27,7 @@ impl Host {
         let name = format!("tortie-dp-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let output = Command::new("ip").args(["netns", "add", &name]).output().expect("ip runs");
         let words = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "these tests make network namespaces and need root: {words}");
+        assert!(output.status.success(), "these tests create network namespaces and need root: {words}");
         let host = Self { name };
         host.shell("ip link set lo up");
         host
@@ -44,7 +44,7 @@ impl Host {
         Namespace::open(&path).expect("the namespace").run(work).expect("the namespace can be entered")
     }
 
-    /// Runs a shell in the namespace, with this input.
+    /// Runs a shell script in the namespace, with this input.
     pub(crate) fn try_shell(&self, script: &str, input: &str) -> Result<String, String> {
         let mut child = Command::new("ip")
             .args(["netns", "exec", &self.name, "sh", "-ec", script])
@@ -62,22 +62,22 @@ impl Host {
             child.wait_with_output().expect("the shell ends")
         });
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        // The shell's own code for a program that it cannot find: never an answer to what the test asks.
+        // The shell's own exit code for a missing program: never an answer to the test.
         assert_ne!(output.status.code(), Some(127), "`{script}`: {}", text(&output.stderr));
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// Runs a shell that must succeed.
+    /// Runs a shell script that must succeed.
     pub(crate) fn shell(&self, script: &str) -> String {
         self.try_shell(script, "").unwrap_or_else(|error| panic!("`{script}`: {error}"))
     }
 
-    /// Gives input to a shell that must succeed.
+    /// Passes input to a shell script that must succeed.
     pub(crate) fn feed(&self, script: &str, input: &str) {
         self.try_shell(script, input).unwrap_or_else(|error| panic!("`{script}`: {error}"));
     }
 
-    /// All that `nft` shows, without counters.
+    /// The whole ruleset as `nft` shows it, without counters.
     pub(crate) fn ruleset(&self) -> Ruleset {
         let printed = self.shell("nft -j -s list ruleset");
         let parsed: Value = serde_json::from_str(&printed).expect("nft prints JSON");
@@ -131,7 +131,7 @@ impl Drop for Host {
     }
 }
 
-/// What `nft` shows, by family, table and name.
+/// The listing of `nft`, by family, table and name.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Ruleset {
     pub(crate) chains: BTreeMap<String, Value>,

@@ -74,11 +74,11 @@ fn kernel_sets_of_all_types_and_both_versions() {
     );
     assert!(host.shell("ipset save cali60nets").contains("family inet6 hashsize 1024 maxelem 1000 "));
 
-    // What was written is recognised, also by one that starts again.
+    // Written members are recognised, also after a restart.
     v4.invalidate();
     assert!(!update(&mut v4));
 
-    // The whole goes, one half was asked for by itself and stays.
+    // The whole network is removed; one half was added by itself and stays.
     v4.update_members("all", &nets(&["0.0.0.0/1"]), &[]);
     assert!(!update(&mut v4));
     v4.update_members("all", &[], &nets(&["0.0.0.0/0"]));
@@ -87,7 +87,7 @@ fn kernel_sets_of_all_types_and_both_versions() {
 }
 
 #[test]
-fn kernel_sets_change_by_little_and_go_when_unused() {
+fn kernel_sets_change_incrementally_and_are_removed_when_unused() {
     let host = Host::new();
     host.feed("ipset restore", "create foreign hash:ip\ncreate cali40s:old hash:net\nadd cali40s:old 10.0.0.0/8\ncreate cali60left hash:net family inet6\ncreate felix-4-x hash:ip\ncreate cali4t7 hash:ip\n");
     let mut driver = host.run(kernel_sets);
@@ -103,7 +103,7 @@ fn kernel_sets_change_by_little_and_go_when_unused() {
     assert_eq!(driver.metrics().operations - operations, 4);
     assert_eq!(members(&host, "cali40s:many").len(), 19_998);
 
-    // Sets that rules name stay until the rules are gone.
+    // Sets that rules refer to stay until the rules are gone.
     host.shell("iptables-legacy -A FORWARD -m set --match-set cali40s:many src -j DROP");
     driver.remove_set("s:many");
     update(&mut driver);
@@ -134,7 +134,7 @@ fn kernel_sets_of_another_size_are_swapped_under_the_rules() {
     assert_eq!(members(&host, "cali40s:x"), ["192.0.2.0/24"]);
     assert_eq!(host.shell("ipset list -n").lines().count(), 1, "nothing is left under another name");
 
-    // Another type cannot be swapped in while rules name the set; that is reported, and the others go on.
+    // A set of another type cannot be swapped in while rules refer to it; that is reported, and other sets continue.
     driver.update_set("s:x", IpSetType::Ip, &[]);
     driver.update_set("s:y", IpSetType::Ip, &[IpSetMember::Ip([10, 0, 0, 1].into())]);
     let applied = driver.apply_updates().expect("applied");
@@ -145,7 +145,7 @@ fn kernel_sets_of_another_size_are_swapped_under_the_rules() {
 }
 
 #[test]
-fn a_full_set_is_told_member_by_member() {
+fn a_full_set_is_reported_member_by_member() {
     let host = Host::new();
     let mut driver =
         host.run(|| KernelSets::new(ipset::Client::open().expect("a socket"), IpVersion::V4, 64));
@@ -162,7 +162,7 @@ fn a_full_set_is_told_member_by_member() {
         "{}",
         refused[0]
     );
-    // When others go, those that found no room are tried again.
+    // When other members are removed, those that found no room are retried.
     driver.update_members("s:x", &[], &many[..1990]);
     assert!(update(&mut driver));
     assert_eq!((members(&host, "cali40s:x").len(), driver.refused()), (10, vec![]));
@@ -222,14 +222,14 @@ fn nft_sets_of_all_types_and_both_versions() {
         ("10.0.0.1".into(), String::new())
     );
 
-    // The one that covered another goes, and the other appears; neighbours stay apart.
+    // The covering network is removed, and the covered one appears; neighbours stay separate.
     v4.update_members("nets", &nets(&["192.0.2.0/24"]), &nets(&["10.0.0.0/8"]));
     v4.update_members("all", &[], &nets(&["0.0.0.0/0"]));
     assert!(update(&mut v4));
     assert_eq!(elements("ip", "cali40nets"), "10.1.0.0/16, 192.0.2.0/24, 255.255.255.255");
     assert_eq!(elements("ip", "cali40all"), "10.0.0.0/8");
 
-    // Sets that rules name stay until the rules are gone.
+    // Sets that rules refer to stay until the rules are gone.
     host.shell("nft add chain ip calico c; nft add rule ip calico c ip saddr @cali40nets drop");
     for id in ["nets", "all", "s:ports"] {
         v4.remove_set(id);
@@ -254,7 +254,7 @@ fn nft_sets_of_many_members_and_of_another_type() {
         .collect();
     driver.update_set("s:many", IpSetType::Net, &many);
     driver.update_set("s:x", IpSetType::Net, &[]);
-    // A range that is not a network: somebody wrote it by hand.
+    // A range that is not a network: an administrator wrote it.
     driver.update_set("s:gone", IpSetType::Net, &nets(&["10.0.0.4/30"]));
     assert!(update(&mut driver));
     let refused = driver.refused();

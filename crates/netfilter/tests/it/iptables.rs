@@ -1,4 +1,4 @@
-//! The iptables driver on real kernels, in both variants: strangers, refusals, old versions, and other people's rules.
+//! The iptables driver on real kernels, in both variants: foreign changes, refusals, old versions, and foreign rules.
 
 use crate::captured::{CALICO_IPSETS, saved};
 use crate::host::Host;
@@ -28,7 +28,7 @@ fn hook(targets: &[&str]) -> KernelChain {
 }
 
 #[test]
-fn what_a_stranger_breaks_is_repaired() {
+fn foreign_damage_is_repaired() {
     for variant in VARIANTS {
         let host = Host::new();
         let name = variant.as_str();
@@ -36,7 +36,7 @@ fn what_a_stranger_breaks_is_repaired() {
         let mut driver = iptables_driver(variant, IpVersion::V4);
         let apply =
             |driver: &mut Driver<Programs>| host.run(|| driver.apply(Instant::now()).expect("applied").wrote);
-        // Rules of others, before and after ours.
+        // Foreign rules, before and after ours.
         host.shell(&format!(
             "iptables-{name} -A FORWARD -s 192.0.2.1 -j ACCEPT; iptables-{name} -A INPUT -s 192.0.2.2 -j DROP"
         ));
@@ -57,7 +57,7 @@ fn what_a_stranger_breaks_is_repaired() {
             driver.invalidate();
             assert!(apply(&mut driver), "{name}: `{damage}`");
             assert_eq!(driver.refused(), []);
-            // Another's rule that went before ours is not ours to remove; ours goes before it again.
+            // A foreign rule before ours is not ours to remove; ours is moved before it again.
             let now = saved(&host, name);
             let without = |text: &str| {
                 text.lines()
@@ -81,7 +81,7 @@ fn what_a_stranger_breaks_is_repaired() {
 }
 
 #[test]
-fn one_refused_rule_stops_nothing_else() {
+fn a_refused_rule_does_not_stop_the_rest() {
     for variant in VARIANTS {
         let host = Host::new();
         let mut driver = iptables_driver(variant, IpVersion::V4);
@@ -133,7 +133,7 @@ fn one_refused_rule_stops_nothing_else() {
         );
         assert!(refused[0].to_string().contains("--match-set cali40s:missing"), "{}", refused[0]);
 
-        // What was missing comes; some time later it is tried again.
+        // The missing set appears; some time later the rule is retried.
         host.shell("ipset create cali40s:missing hash:net");
         assert!(!apply(&mut driver, begin));
         assert!(apply(&mut driver, begin + Duration::from_secs(1)));
@@ -142,9 +142,9 @@ fn one_refused_rule_stops_nothing_else() {
     }
 }
 
-/// The nft variant is read from the kernel; the program is asked only for the words of rules that have to go.
+/// The nft variant is read from the kernel; the program is run only for the text of rules that have to be removed.
 #[test]
-fn what_is_there_already_is_seen_without_a_program() {
+fn existing_rules_are_read_without_a_program() {
     let host = Host::new();
     host.feed("ipset restore", CALICO_IPSETS);
     let programs = |driver: &Driver<Programs>| -> u64 {
@@ -164,7 +164,7 @@ fn what_is_there_already_is_seen_without_a_program() {
     );
     let mut first = begin();
     assert_eq!((apply(&mut first), programs(&first)), (true, 0));
-    // Another one finds the same, rule by rule, and can go on from there.
+    // Another driver finds the same, rule by rule, and can continue from there.
     let mut next = begin();
     assert_eq!((apply(&mut next), programs(&next)), (false, 0));
     assert_eq!(next.metrics(Table::Filter).rules, first.metrics(Table::Filter).rules);
@@ -174,7 +174,7 @@ fn what_is_there_already_is_seen_without_a_program() {
     assert_eq!(forward.matches("cali-FORWARD").count(), 1, "{forward}");
     assert!(forward.contains("at the end") && forward.contains("192.0.2.1"), "{forward}");
 
-    // Rules of ours where they should not be, and one of a version before hashes.
+    // Rules of ours in wrong places, and one of a version before hashes.
     for (damage, asked) in [
         ("iptables-nft -F cali-FORWARD", 0),
         ("iptables-nft -A FORWARD -j cali-FORWARD", 1),
@@ -196,7 +196,7 @@ fn what_is_there_already_is_seen_without_a_program() {
     assert!(host.shell("nft list chain ip filter others").contains("192.0.2.7"));
 }
 
-/// The older variant finds circles when it commits, and names no rule.
+/// The older variant detects circles on commit, and names no rule.
 #[test]
 fn a_circle_is_closed_where_it_closes() {
     let host = Host::new();
@@ -263,9 +263,9 @@ fn rules_at_the_end_and_of_old_versions() {
     }
 }
 
-/// After a write the table is looked at sooner, then later and later; a change is found without a notification.
+/// After a write the table is checked at increasing intervals; a change is found without a notification.
 #[test]
-fn tables_are_looked_at_again_after_writes() {
+fn tables_are_checked_after_writes() {
     let host = Host::new();
     let mut driver = iptables_driver(Variant::Legacy, IpVersion::V4);
     driver.update_chain(Table::Filter, Chain::new("cali-FORWARD", vec![rule(Action::SetMark(1))]));
@@ -289,9 +289,9 @@ fn tables_are_looked_at_again_after_writes() {
     assert_eq!(at(&mut driver, 16).again_in, Some(Duration::from_secs(9)));
 }
 
-/// The variant over nftables announces its changes, so that they need not be looked for.
+/// The variant over nftables announces its changes, so no checks are needed.
 #[test]
-fn strangers_are_seen_at_once_in_the_nft_variant() {
+fn foreign_changes_are_seen_at_once_in_the_nft_variant() {
     let host = Host::new();
     let mut driver = iptables_driver(Variant::Nft, IpVersion::V4);
     driver.update_chain(Table::Filter, Chain::new("cali-FORWARD", vec![rule(Action::SetMark(1))]));
@@ -310,7 +310,7 @@ fn strangers_are_seen_at_once_in_the_nft_variant() {
 }
 
 #[test]
-fn the_variant_that_is_used_is_detected() {
+fn the_used_variant_is_detected() {
     let host = Host::new();
     let found = || host.run(probe);
     host.shell("iptables-legacy -A FORWARD -j ACCEPT");

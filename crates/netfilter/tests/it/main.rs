@@ -1,5 +1,5 @@
-//! Integration tests of `netfilter`: real nftables, iptables of both variants and IP sets, each in a network namespace of its
-//! own; what was programmed is read back with the tools of the trade.
+//! Integration tests of `netfilter`: real nftables, iptables of both variants and IP sets, each in a network namespace
+//! of its own. The programmed state is read back with the usual tools.
 
 mod captured;
 mod expressions;
@@ -11,7 +11,7 @@ mod meaning;
 mod nftables;
 mod takeover;
 
-// The same host that the rules are tested with: what Calico's Felix programmed for it is known.
+// The host that the rules are tested with, whose rules by Calico's Felix are known.
 #[expect(dead_code, reason = "tests of the rules use all of it")]
 #[path = "../../../rules/tests/it/shop.rs"]
 mod shop;

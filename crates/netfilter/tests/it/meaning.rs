@@ -1,19 +1,19 @@
-//! What a rule says, whatever the words: conditions in any order, and ports in any form.
+//! The meaning of a rule, whatever its text: conditions in any order, and ports in any form.
 //!
-//! Ours differ from Calico's in both, and on purpose: conditions that cost the kernel little come first, and a few ports are
-//! compared one by one instead of looked up in a set. Nothing else may differ.
+//! Our rules differ from Calico's in both, on purpose: conditions that cost the kernel little come first, and a few
+//! ports are compared one by one instead of looked up in a set. Nothing else may differ.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A rule as `nft` prints it in JSON, in a form that is the same for all ways to say it.
+/// A rule as `nft` prints it in JSON, normalised so that equal meanings compare equal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
-    /// Conditions that are not about ports, in order of their text.
+    /// Conditions that are not about ports, in the order of their text.
     conditions: Vec<String>,
-    /// By protocol and field, the ranges of ports that match.
+    /// The ranges of ports that match, by protocol and field.
     ports: BTreeMap<String, Vec<(u16, u16)>>,
-    /// What happens, in its order; conditions from the first limit on stay among it.
+    /// The actions, in order; conditions after the first limit are among them.
     rest: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn meets(condition: &Value, port: u16) -> bool {
     }
 }
 
-/// Whether a port, a range or a set has this port.
+/// Whether a port, a range or a set contains this port.
 fn holds(value: &Value, port: u16) -> bool {
     if let Some(range) = value.get("range") {
         return (number(&range[0])..=number(&range[1])).contains(&port);
@@ -78,7 +78,7 @@ fn number(value: &Value) -> u16 {
 }
 
 #[test]
-fn words_differ_and_meanings_do_not() {
+fn different_texts_with_equal_meaning_compare_equal() {
     let port = |op: &str, right: Value| serde_json::json!({"match": {"op": op, "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": right}});
     let mark = serde_json::json!({"match": {"op": "==", "left": {"meta": {"key": "mark"}}, "right": 1}});
     let of = |list: &[&Value]| {

@@ -1,4 +1,4 @@
-//! The nftables driver on a real kernel: strangers, refusals, large tables, and death in the middle.
+//! The nftables driver on a real kernel: foreign changes, refusals, large tables, and death in the middle of a write.
 
 use crate::host::Host;
 use crate::takeover::{nft_driver, nft_sets, want_sets, want_shop};
@@ -33,7 +33,7 @@ fn apply(driver: &mut Driver<Client>) -> bool {
 }
 
 #[test]
-fn what_a_stranger_breaks_is_seen_and_repaired() {
+fn foreign_damage_is_seen_and_repaired() {
     let host = Host::new();
     let (mut watch, mut sets, mut driver) =
         host.run(|| (Watch::open().expect("a socket"), nft_sets(), nft_driver(Family::Ip)));
@@ -68,13 +68,13 @@ fn what_a_stranger_breaks_is_seen_and_repaired() {
         assert_eq!(driver.refused(), []);
         let _ = watch.look(&own).expect("looked");
     }
-    // Other tables are none of our business.
+    // Other tables are ignored.
     host.shell("nft add table ip somebody");
     assert!(!watch.wait(&own, Some(Duration::from_secs(5))).expect("looked").concerns(&table));
 }
 
 #[test]
-fn who_listens_later_knows_whether_others_were_there() {
+fn a_late_listener_knows_whether_others_made_changes() {
     for (damage, expected) in [("true", false), ("nft add table ip somebody", true)] {
         let host = Host::new();
         let (later, mut sets, mut driver) =
@@ -99,7 +99,7 @@ fn who_listens_later_knows_whether_others_were_there() {
 }
 
 #[test]
-fn one_refused_rule_stops_nothing_else() {
+fn a_refused_rule_does_not_stop_the_rest() {
     let host = Host::new();
     let mut driver = host.run(|| nft_driver(Family::Ip));
     let bad = Chain::new(
@@ -147,13 +147,13 @@ fn one_refused_rule_stops_nothing_else() {
         .collect();
     assert_eq!(told, [(Some(1), "cali-pi-bad"), (Some(0), "cali-pi-logs"), (None, "cali-undefined")]);
     assert!(refused[0].to_string().contains("ip saddr @cali40s-missing"), "{}", refused[0]);
-    assert!(!apply(&mut driver), "nothing is tried again without a reason");
+    assert!(!apply(&mut driver), "nothing is retried without a reason");
 
-    // When it is written differently, it is tried again.
+    // After a new definition the rule is retried.
     driver.update_chain(Table::Filter, Chain::new("cali-pi-bad", vec![rule(Action::SetMark(2))]));
     assert!(apply(&mut driver));
     assert!(!listed("cali-pi-bad").contains("drop"));
-    // And when what was missing comes, at the next refresh.
+    // It is also retried when the missing set appears, at the next refresh.
     host.shell("nft add set ip calico cali40s-missing '{ type ipv4_addr; flags interval; }'");
     driver.update_chain(Table::Filter, bad);
     assert!(apply(&mut driver));
@@ -161,10 +161,10 @@ fn one_refused_rule_stops_nothing_else() {
     let later = Instant::now() + Duration::from_secs(181);
     assert!(driver.apply(later).expect("applied").wrote);
     assert!(listed("cali-pi-logs").contains("log prefix"));
-    assert_eq!(driver.refused().len(), 1, "the chain that nobody defines");
+    assert_eq!(driver.refused().len(), 1, "the undefined chain");
 }
 
-/// The kernel finds circles when it looks at the whole, and may name any rule or none.
+/// The kernel detects circles in the table as a whole, and may name any rule or none.
 #[test]
 fn a_circle_is_closed_where_it_closes() {
     let host = Host::new();
@@ -210,8 +210,8 @@ fn thousands_of_rules_and_small_changes() {
     }
     driver.update_map(Table::Filter, VerdictMap { name: "cali-from-wl-dispatch".into(), entries });
     assert!(apply(&mut driver));
-    // 1,000 pairs of chains that nothing leads to yet, each of 21 rules; a part ends with the chain that fills the thousand.
-    // Then what leads to them.
+    // 1,000 pairs of chains that are not referenced yet, each of 21 rules; a part ends with the chain that fills the
+    // thousand. Then the chains that refer to them.
     assert_eq!(driver.metrics().calls, 21 + 1);
     let ruleset = host.ruleset();
     assert_eq!(ruleset.rules.values().map(Vec::len).sum::<usize>(), 21_000);
@@ -220,7 +220,7 @@ fn thousands_of_rules_and_small_changes() {
         Some(1000)
     );
 
-    // The end of one chain: what is before it keeps its handle.
+    // The end of one chain changes: the rules before it keep their handles.
     let handles = |index: u32| {
         host.shell(&format!("nft -a list chain ip calico filter-cali-pi-{index} | sed -n 's/.*handle //p'"))
     };
@@ -235,7 +235,7 @@ fn thousands_of_rules_and_small_changes() {
     assert_eq!(kept(&after), kept(&before), "the chain and fifteen rules");
     assert_eq!(after.lines().count(), 17);
 
-    // A workload goes: its entry and both chains.
+    // A workload is removed: its entry and both chains.
     driver.set_map_entry(Table::Filter, "cali-from-wl-dispatch", &"cali7".into(), None);
     assert!(apply(&mut driver));
     assert_eq!(driver.metrics().list_calls, 1, "nothing was read again");
@@ -261,9 +261,9 @@ fn thousands_of_rules_and_small_changes() {
     driver.remove_table().expect("there is nothing to remove, which is fine");
 }
 
-/// A base chain that somebody attached elsewhere, and a map of another type.
+/// A base chain that another program attached elsewhere, and a map of another type.
 #[test]
-fn wrong_shapes_are_made_anew() {
+fn objects_of_the_wrong_shape_are_recreated() {
     let host = Host::new();
     host.feed(
         "nft -f -",
@@ -299,9 +299,9 @@ fn wrong_shapes_are_made_anew() {
     assert!(!apply(&mut driver));
 }
 
-/// A process that dies while it writes leaves one of the two states, never something between.
+/// A process that dies while it writes leaves one of the two states, never a mixture.
 #[test]
-fn death_in_the_middle_leaves_a_whole_table() {
+fn death_in_the_middle_leaves_a_consistent_table() {
     const VICTIM: &str = "TORTIE_TEST_VICTIM";
     let chain = |mark: u32| {
         let rules = (0..300).map(|_| rule(Action::SetMark(mark))).collect();
@@ -320,7 +320,7 @@ fn death_in_the_middle_leaves_a_whole_table() {
         let test = std::env::current_exe().expect("this program");
         let mut victim = host.run(|| {
             std::process::Command::new(&test)
-                .args(["--exact", "nftables::death_in_the_middle_leaves_a_whole_table"])
+                .args(["--exact", "nftables::death_in_the_middle_leaves_a_consistent_table"])
                 .env(VICTIM, "1")
                 .stdout(std::process::Stdio::null())
                 .spawn()
@@ -343,7 +343,7 @@ fn death_in_the_middle_leaves_a_whole_table() {
         });
         assert!(whole, "a mixture of both states");
     }
-    // The next one takes over what it finds.
+    // The next process takes over what it finds.
     let mut driver = host.run(|| nft_driver(Family::Ip));
     driver.set_kernel_chain(Table::Filter, hook(&["cali-pi-flip"]));
     driver.update_chain(Table::Filter, chain(3));

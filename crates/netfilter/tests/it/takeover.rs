@@ -1,5 +1,5 @@
-//! What Calico's Felix programmed is taken over as it stands: with the same desired state nothing is written. And what
-//! we program from nothing means what Calico programmed ([`crate::meaning`] tells in which words it may differ).
+//! Rules that Calico's Felix programmed are taken over unchanged: with the same desired state nothing is written. Rules
+//! that we program from scratch mean the same as Calico's ([`crate::meaning`] defines how their texts may differ).
 
 use crate::captured::{CALICO_IPSETS, CALICO_IPTABLES, CALICO_NFT, saved, sets};
 use crate::host::Host;
@@ -15,7 +15,7 @@ use rules::tree::{IpVersion, Table};
 use rules::{Backend, Renderer, RulesConfig};
 use std::time::{Duration, Instant};
 
-/// Tells a driver what the renderers make of the host.
+/// Passes the rendered rules of the host to a driver.
 pub(crate) fn want_shop(driver: &mut impl RuleDriver, backend: Backend) {
     let world = shop::world(backend);
     for layer in Table::ALL {
@@ -102,7 +102,7 @@ fn from_nothing_the_same_nftables_as_calico() {
     for (chain, rules) in &theirs.rules {
         assert_eq!(ours.comments(chain), theirs.comments(chain), "{chain}");
         for (their, our) in rules.iter().zip(&ours.rules[chain]) {
-            // The one that means something else to nft than to its readers: see `expressions`.
+            // The rule that means something else to nft than to its readers: see `expressions`.
             if !their.1.to_string().contains(r#""key":"status""#)
                 || their.1.to_string().contains(r#""op":"in""#)
             {
@@ -113,7 +113,7 @@ fn from_nothing_the_same_nftables_as_calico() {
     }
 }
 
-/// One policy more and one workload less: the change is small, and everything else keeps its counters and handles.
+/// One more policy and one workload less: the change is small, and everything else keeps its counters and handles.
 #[test]
 fn taken_over_and_then_changed() {
     let host = Host::new();
@@ -196,7 +196,7 @@ fn iptables_from_nothing(variant: Variant) {
         }
         driver.invalidate();
         assert!(!driver.apply(Instant::now()).expect("applied").wrote, "what was written is recognised");
-        // Told to want nothing, a driver leaves nothing of ours: that is how the other variant is cleaned.
+        // With an empty desired state, a driver leaves nothing of ours: this is how the other variant is cleaned.
         let mut cleaner =
             iptables::cleaner(IpVersion::V6, variant, None).expect("its programs are installed");
         assert!(!cleaner.apply(Instant::now()).expect("applied").wrote);
@@ -206,7 +206,7 @@ fn iptables_from_nothing(variant: Variant) {
         lines.sort_unstable();
         lines.join("\n")
     };
-    // Chains are listed in another order where they were made in another order; rules keep theirs, by their hashes.
+    // Chains are listed in the order of their creation, which may differ; rules keep their order, by their hashes.
     assert_eq!(sorted(saved(&ours, variant.as_str())), sorted(saved(&calico, variant.as_str())));
     let members = |host: &Host| {
         let printed = host.shell("ipset save");

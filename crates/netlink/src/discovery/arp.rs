@@ -11,28 +11,28 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const ETHERTYPE: u16 = 0x0806;
 /// An Ethernet header and an ARP packet of Ethernet and IPv4.
 const LENGTH: usize = 42;
-/// What all such packets begin with, after the Ethernet addresses: the kind of frame, of hardware and of protocol, and the
+/// The beginning of all such packets, after the Ethernet addresses: the types of frame, hardware and protocol, and the
 /// lengths of their addresses.
 const BEGINNING: [u8; 8] = [0x08, 0x06, 0, 1, 0x08, 0, 6, 4];
 const REQUEST: u16 = 1;
 const REPLY: u16 = 2;
 const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 
-/// Somebody asks who has an address.
+/// A request for the hardware address of an IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks.
+    /// The hardware address of the sender.
     pub sender: MacAddress,
-    /// With which address; 0.0.0.0 where it has none yet.
+    /// The sender's address; 0.0.0.0 if it has none yet.
     pub sender_address: Ipv4Addr,
-    /// For which address.
+    /// The requested address.
     pub target: Ipv4Addr,
 }
 
 /// A frame with an ARP packet.
 pub type Frame = [u8; LENGTH];
 
-/// Reads a frame; `None` for anything but a request for IPv4 on Ethernet.
+/// Reads a frame; `None` for anything but a request for an IPv4 address on Ethernet.
 #[must_use]
 pub fn read_request(frame: &[u8]) -> Option<Request> {
     let frame: &Frame = frame.get(..LENGTH)?.try_into().ok()?;
@@ -49,13 +49,13 @@ pub fn read_request(frame: &[u8]) -> Option<Request> {
     })
 }
 
-/// The answer that the address is at `own`.
+/// The answer that the requested address is at `own`.
 #[must_use]
 pub fn reply(request: &Request, own: MacAddress) -> Frame {
     write(REPLY, (own, request.target), (request.sender, request.sender_address), request.sender)
 }
 
-/// Tells everybody that the address is at `own`.
+/// Announces to all hosts that the address is at `own`.
 #[must_use]
 pub fn announcement(address: Ipv4Addr, own: MacAddress) -> Frame {
     write(REQUEST, (own, address), (BROADCAST, address), BROADCAST)
@@ -83,7 +83,7 @@ fn write(
     frame
 }
 
-/// A socket for ARP on one device. It does not hear what this host sends.
+/// A socket for ARP on one device. It does not receive what this host sends.
 #[derive(Debug)]
 pub struct Socket {
     socket: OwnedFd,
@@ -96,14 +96,14 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Opens it on the device with this number.
+    /// Opens a socket on the device with this number.
     ///
     /// # Errors
-    /// When the kernel gives none, or the device is gone.
+    /// When the kernel does not provide one, or the device is gone.
     pub fn open(device: u32) -> Result<Self> {
         let failed = |what: &'static str| move |errno| Error::Socket { what: what.to_owned(), errno };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a kind of frames nothing is received before it is bound.
+        // Without a frame type, nothing is received before the socket is bound.
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)
             .map_err(failed("open a socket for ARP"))?;
         rustix::net::bind(&socket, &LinkAddress::new(ETHERTYPE, device))
@@ -111,7 +111,7 @@ impl Socket {
         Ok(Self { socket })
     }
 
-    /// The next request, if one is there. Does not wait.
+    /// The next request, if one is waiting. Does not block.
     ///
     /// # Errors
     /// When the socket fails.
@@ -125,7 +125,7 @@ impl Socket {
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(None),
-                // The device went down, which is reported once; when it comes up, the socket goes on.
+                // The device went down, which is reported once; the socket works again when it comes up.
                 Err(Errno::INTR | Errno::NETDOWN) => {}
                 Err(errno) => return Err(Error::Socket { what: "read ARP requests".to_owned(), errno }),
             }
@@ -135,7 +135,7 @@ impl Socket {
     /// Sends a frame.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel does not accept it.
     pub fn send(&self, frame: &Frame) -> Result<()> {
         rustix::net::send(&self.socket, frame, SendFlags::empty())
             .map(|_| ())
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_asks_everybody_for_the_own_address() {
+    fn an_announcement_is_a_broadcast_request_for_the_own_address() {
         let frame = announcement([10, 0, 0, 2].into(), OWN);
         assert_eq!(frame[..6], [255; 6]);
         let read = read_request(&frame).expect("it is a request");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn other_frames_are_none() {
+    fn other_frames_are_not_requests() {
         for length in 0..ASKED.len() {
             assert_eq!(read_request(&ASKED[..length]), None, "{length} bytes");
         }

@@ -1,8 +1,8 @@
-//! The address of a device for sockets of the link layer (`sockaddr_ll`), which no crate that we use offers.
+//! The address of a device for link-layer sockets (`sockaddr_ll`), which no crate that we use offers.
 
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 
-/// Frames of one kind that go by one device, in the kernel's form.
+/// Frames of one type on one device, in the kernel's form.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct LinkAddress {
@@ -17,7 +17,7 @@ pub(super) struct LinkAddress {
 }
 
 impl LinkAddress {
-    /// Frames of this kind by the device with this number.
+    /// Frames of this type on the device with this number.
     pub(super) fn new(kind: u16, device: u32) -> Self {
         Self {
             family: rustix::net::AddressFamily::PACKET.as_raw(),
@@ -31,7 +31,7 @@ impl LinkAddress {
     }
 }
 
-// SAFETY: the pointer is to a whole value without gaps, of the length that is given, and it lives as long as the call.
+// SAFETY: the pointer is to a whole value without padding, of the given length, and it lives as long as the call.
 #[expect(
     unsafe_code,
     reason = "rustix takes addresses of other families only by a trait that is unsafe to implement"

@@ -15,24 +15,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Which everybody on a link hears.
+/// The group of all hosts on a link.
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// Packets that have passed no router.
+/// The hop limit of packets that have passed no router.
 const FROM_THE_LINK: u8 = 255;
 
-/// Somebody asks who has an address.
+/// A request for the hardware address of an IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solicitation {
-    /// Who asks; `::` for somebody who wants the address and asks whether it is free.
+    /// The sender's address; `::` for a sender that checks whether it may use the address.
     pub sender: Ipv6Addr,
-    /// For which address.
+    /// The requested address.
     pub target: Ipv6Addr,
 }
 
 /// An advertisement without its checksum, which the kernel fills in.
 pub type Message = [u8; 32];
 
-/// The address that a message asks for; `None` for anything but a solicitation.
+/// The address that a message requests; `None` for anything but a solicitation.
 #[must_use]
 pub fn read_target(message: &[u8]) -> Option<Ipv6Addr> {
     let (header, rest) = message.split_at_checked(8)?;
@@ -41,7 +41,8 @@ pub fn read_target(message: &[u8]) -> Option<Ipv6Addr> {
     (header[..2] == [SOLICITATION, 0] && !target.is_multicast()).then_some(target)
 }
 
-/// Says that an address is at `own`, and where to say it. Who asked without an address cannot be answered alone.
+/// The answer that an address is at `own`, and its destination. A sender without an address cannot be answered
+/// directly.
 #[must_use]
 pub fn answer(asked: &Solicitation, own: MacAddress) -> (Message, Ipv6Addr) {
     if asked.sender.is_unspecified() {
@@ -52,7 +53,7 @@ pub fn answer(asked: &Solicitation, own: MacAddress) -> (Message, Ipv6Addr) {
     (message, asked.sender)
 }
 
-/// Tells everybody that the address is at `own`, whatever they knew before.
+/// Announces to all hosts that the address is at `own`, overriding what they knew before.
 #[must_use]
 pub fn announcement(address: Ipv6Addr, own: MacAddress) -> Message {
     let mut message = [0; 32];
@@ -65,7 +66,7 @@ pub fn announcement(address: Ipv6Addr, own: MacAddress) -> Message {
     message
 }
 
-/// The group that whoever asks for an address talks to.
+/// The group to which solicitations for an address are sent.
 #[must_use]
 pub fn solicited_group(address: Ipv6Addr) -> Ipv6Addr {
     let [.., high, low] = address.segments();
@@ -86,17 +87,17 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Opens it on the device with this name and number.
+    /// Opens a socket on the device with this name and number.
     ///
     /// # Errors
-    /// When the kernel gives none, or the device is gone.
+    /// When the kernel does not provide one, or the device is gone.
     pub fn open(name: &str, device: u32) -> Result<Self> {
         let failed = |what: &'static str| move |errno| Error::Socket { what: what.to_owned(), errno };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::INET6, SocketType::RAW, flags, Some(ipproto::ICMPV6))
                 .map_err(failed("open a socket for NDP"))?;
-        // What a router has let through is not believed: it may come from anywhere.
+        // A message that a router has let through is not trusted: it may come from anywhere.
         let filter = only(&[
             (Field::Device, device),
             (Field::Byte(0), SOLICITATION.into()),
@@ -112,12 +113,12 @@ impl Socket {
             .and_then(|()| set_ipv6_multicast_loop(&socket, false))
             .map_err(failed("set up a socket for NDP"))?;
         let opened = Self { socket, device };
-        // What came before the filter may be anything.
+        // Anything may have arrived before the filter was in place.
         while opened.receive(&mut [0; 64])?.is_some() {}
         Ok(opened)
     }
 
-    /// Hears what is sent to a group.
+    /// Joins a group and receives what is sent to it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -126,7 +127,7 @@ impl Socket {
             .map_err(|errno| Error::Socket { what: format!("join the group {group}"), errno })
     }
 
-    /// Does not hear it any more.
+    /// Leaves a group.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -135,7 +136,7 @@ impl Socket {
             .map_err(|errno| Error::Socket { what: format!("leave the group {group}"), errno })
     }
 
-    /// The next solicitation, if one is there. Does not wait.
+    /// The next solicitation, if one is waiting. Does not block.
     ///
     /// # Errors
     /// When the socket fails.
@@ -166,7 +167,7 @@ impl Socket {
     /// Sends a message.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel does not accept it.
     pub fn send(&self, message: &Message, to: Ipv6Addr) -> Result<()> {
         let to = SocketAddrV6::new(to, 0, 0, self.device);
         rustix::net::sendto(&self.socket, message, SendFlags::empty(), &to)
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_solicitation_is_answered_to_who_asked() {
+    fn a_solicitation_is_answered_to_its_sender() {
         assert_eq!(read_target(&asked("fd00::2")), Some(address("fd00::2")));
         let asked = Solicitation { sender: address("fe80::1"), target: address("fd00::2") };
         let (message, to) = answer(&asked, OWN);
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_address_is_told_with_all_others() {
+    fn a_sender_without_an_address_is_answered_by_multicast() {
         let asked = Solicitation { sender: Ipv6Addr::UNSPECIFIED, target: address("fd00::2") };
         let (message, to) = answer(&asked, OWN);
         assert_eq!((message[4], to), (0x20, ALL_NODES));
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_none() {
+    fn other_messages_are_not_solicitations() {
         let whole = asked("fd00::2");
         for length in 0..24 {
             assert_eq!(read_target(&whole[..length]), None, "{length} bytes");

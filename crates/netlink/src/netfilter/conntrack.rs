@@ -1,9 +1,9 @@
-//! The connection table: forgetting the connections of addresses that are gone or have moved, and reading what there are
-//! ([`ConnectionTable`], [`ConnectionEvents`]).
+//! The connection table: removing the connections of addresses that are gone or have moved, and reading the current
+//! ones ([`ConnectionTable`], [`ConnectionEvents`]).
 //!
 //! A connection belongs to an address when the address is an end of its original or of its reply direction. For a few
-//! addresses the kernel is asked for their connections; for many the table is read once. Nothing here makes or changes a
-//! connection.
+//! addresses the kernel is queried for their connections; for many, the table is read once. Nothing here creates or
+//! changes a connection.
 
 pub(super) mod entry;
 pub(super) mod events;
@@ -31,16 +31,16 @@ const ADDRESSES: u16 = 1;
 /// The protocol and the ports of a direction.
 const TRANSPORT: u16 = 2;
 const UDP: u8 = 17;
-/// What the kernel compares before it answers (Linux 5.8; older ones answer with everything).
+/// The filter that the kernel applies to a dump (Linux 5.8; older kernels ignore it and return everything).
 const FILTER: u16 = 25;
 const FILTER_SOURCE: u32 = 1;
 const FILTER_DESTINATION: u32 = 2;
-/// Up to so many addresses the kernel's own comparison is less work than reading everything.
+/// Up to this many addresses, the kernel's own filtering is less work than reading everything.
 const FEW: usize = 4;
-/// The mark of an attribute that holds attributes.
+/// The flag of an attribute that holds attributes.
 const NESTED: u16 = 0x8000;
 
-/// A connection to the connection table of one network namespace.
+/// A client of the connection table of one network namespace.
 #[derive(Debug)]
 pub struct Client {
     socket: Socket,
@@ -50,15 +50,15 @@ impl Client {
     /// Connects to the table of this thread's network namespace.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { socket: Socket::open()? })
     }
 
-    /// Forgets all connections of these addresses; returns how many.
+    /// Removes all connections of these addresses; returns their number.
     ///
     /// # Errors
-    /// When the kernel or the socket fails. A connection that ended by itself meanwhile is not a fault.
+    /// When the kernel or the socket fails. A connection that ended by itself in the meantime is not an error.
     pub fn forget(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<usize> {
         let mut forgotten = 0;
         for family in [Family::V4, Family::V6] {
@@ -83,7 +83,7 @@ impl Client {
         } else {
             vec![everything(family)]
         };
-        // The same connection may be the answer to several questions.
+        // The same connection may be in the answers to several queries.
         let mut requests = BTreeMap::new();
         for request in questions {
             let found = self.socket.dump("list connections", &request, |_, payload| {
@@ -98,8 +98,8 @@ impl Client {
         self.carry_out(&requests.into_values().collect::<Vec<_>>())
     }
 
-    /// Forgets the UDP flows whose original destination is one of these ports; returns how many. After a port of the
-    /// host was mapped, a flow that went elsewhere before would go on doing so.
+    /// Removes the UDP flows whose original destination is one of these ports; returns their number. When a port of the
+    /// host is newly mapped, existing flows would otherwise keep their old destination.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -128,13 +128,13 @@ impl Client {
     }
 }
 
-/// Asks for all connections.
+/// The request for all connections.
 fn everything(family: Family) -> Request {
     let writer = Writer::new(&header(family.number(), 0));
     Request { message_type: (CONNTRACK << 8) | GET, flags: 0, payload: writer.finish() }
 }
 
-/// Asks for the connections with this address at one end of one direction.
+/// The request for the connections with this address at one end of one direction.
 fn question(family: Family, direction: u16, end: u32, address: IpAddr) -> Request {
     let mut request = everything(family);
     let mut writer = Writer::new(&request.payload);
@@ -149,7 +149,7 @@ fn question(family: Family, direction: u16, end: u32, address: IpAddr) -> Reques
             addresses.address(number, address);
         });
     });
-    // The numbers of the directions are those of their flags, too.
+    // The numbers of the directions are also those of their flags.
     writer.nested(FILTER, |filter| {
         filter.u32(direction, end);
     });
@@ -173,7 +173,7 @@ fn ends<'a>(direction: &Attribute<'a>) -> impl Iterator<Item = IpAddr> + use<'a>
         .flat_map(|part| part.attributes().filter_map(|address| address.address()))
 }
 
-/// The message that removes exactly this connection: its id tells it from a later one between the same ends.
+/// The message that removes exactly this connection: its id distinguishes it from a later one between the same ends.
 fn delete_request(family: Family, connection: &[u8]) -> Request {
     let mut writer = Writer::new(&header(family.number(), 0));
     for attribute in attributes(connection) {

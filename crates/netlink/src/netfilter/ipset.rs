@@ -1,7 +1,8 @@
-//! The `ip_set` subsystem: sets that iptables rules name.
+//! The `ip_set` subsystem: sets that iptables rules refer to.
 //!
-//! Sets are made, filled, swapped and destroyed by messages; no `ipset` program. Three types are known, those that rules
-//! are rendered with; sets of other types are listed with the name of their type and without members.
+//! Sets are created, filled, swapped and destroyed by messages, without the `ipset` program. Only the three types that
+//! rules are rendered with are supported; sets of other types are listed with the name of their type and without
+//! members.
 
 use super::socket::Socket;
 use super::{Error, IPSET, Refusal, Result, header};
@@ -37,9 +38,9 @@ const DATA_PREFIX: u16 = 3;
 const DATA_PORT: u16 = 4;
 const DATA_PROTOCOL: u16 = 7;
 const DATA_MAX_ELEMENTS: u16 = 19;
-/// The mark of an attribute in network order, which this subsystem insists on.
+/// The flag of an attribute in network order, which this subsystem requires.
 const NETWORK_ORDER: u16 = 0x4000;
-/// The protocol's version that every kernel since 2.6.39 speaks.
+/// The protocol version, which every kernel since 2.6.39 speaks.
 const PROTOCOL: u8 = 6;
 /// Names only, in a list.
 const LIST_NAMES: u32 = 1 << 1;
@@ -50,19 +51,19 @@ const ENTRIES_PER_MESSAGE: usize = 500;
 
 /// The longest name that a set can have.
 pub const MAX_NAME: usize = 31;
-/// A set is in use.
+/// The set is in use.
 pub(super) const ERROR_BUSY: i32 = 4100;
-/// A set is referred to.
+/// The set is referenced.
 pub(super) const ERROR_REFERENCED: i32 = 4108;
 /// The sets of a swap are of different types.
 pub const ERROR_TYPE_MISMATCH: i32 = 4102;
-/// No more members fit.
+/// The set is full.
 pub const ERROR_FULL: i32 = 4352;
 
-/// The words for the subsystem's own error numbers.
+/// The text for the subsystem's own error numbers.
 pub(super) fn reason(code: i32) -> Option<&'static str> {
     Some(match code {
-        4097 => "the kernel's protocol of sets is another one",
+        4097 => "the kernel uses another version of the ipset protocol",
         4098 => "the kernel does not know this type of set",
         4099 => "there are too many sets",
         ERROR_BUSY => "the set is in use",
@@ -73,13 +74,13 @@ pub(super) fn reason(code: i32) -> Option<&'static str> {
         4105 => "the netmask is not valid",
         4106 => "the family is not valid",
         4107 => "the set has no timeouts",
-        ERROR_REFERENCED => "the set is referred to",
+        ERROR_REFERENCED => "the set is still referenced",
         4109 => "an IPv4 address was expected",
         4110 => "an IPv6 address was expected",
         ERROR_FULL => "the set is full",
-        4353 => "the element belongs to no member",
+        4353 => "the element matches no member",
         4354 => "the protocol is not valid or missing",
-        code if code > 4096 => "the subsystem of sets refused",
+        code if code > 4096 => "the ipset subsystem refused",
         _ => return None,
     })
 }
@@ -98,7 +99,7 @@ pub enum SetType {
 impl SetType {
     const ALL: [Self; 3] = [Self::HashIp, Self::HashNet, Self::HashIpPort];
 
-    /// The kernel's word.
+    /// The kernel's name of the type.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -108,7 +109,7 @@ impl SetType {
         }
     }
 
-    /// The newest revision that is used, so that the `ipset` program of an older distribution can still print our sets.
+    /// The newest revision that is used, so that the `ipset` programs of older distributions can still print our sets.
     const fn revision(self) -> u8 {
         match self {
             Self::HashIp => 5,
@@ -118,14 +119,14 @@ impl SetType {
     }
 }
 
-/// What is true of a set beside its members.
+/// The properties of a set other than its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetHeader {
     /// Its type.
     pub set_type: SetType,
     /// Its family.
     pub family: Family,
-    /// How many members fit.
+    /// The maximum number of members.
     pub max_elements: u32,
 }
 
@@ -134,7 +135,7 @@ pub struct SetHeader {
 pub enum Member {
     /// An address.
     Address(IpAddr),
-    /// A network; not one of length 0, which no set can hold.
+    /// A network; not of length 0, which no set can hold.
     Net(IpNet),
     /// An address with protocol and port.
     AddressPort(IpAddr, u8, u16),
@@ -190,16 +191,16 @@ impl Member {
     }
 }
 
-/// A set that was found.
+/// An existing set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetFound {
-    /// What it is; `None` for a type or family that we never make.
+    /// Its properties; `None` for a type or family that we never create.
     pub header: Option<SetHeader>,
     /// Its members.
     pub members: Vec<Member>,
 }
 
-/// A connection to the sets of one network namespace.
+/// A client of the sets of one network namespace.
 #[derive(Debug)]
 pub struct Client {
     socket: Socket,
@@ -210,12 +211,12 @@ impl Client {
     /// Connects to the sets of this thread's network namespace.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { socket: Socket::open()?, revisions: BTreeMap::new() })
     }
 
-    /// Makes a set. Fails when there is one of the name.
+    /// Creates a set. Fails when one of this name exists.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -235,7 +236,7 @@ impl Client {
     /// Removes a set that nothing refers to.
     ///
     /// # Errors
-    /// The kernel's refusal; [`Refusal::is_busy`] when a rule still names it.
+    /// The kernel's refusal; [`Refusal::is_busy`] when a rule still refers to it.
     pub fn destroy(&mut self, name: &str) -> Result<()> {
         let writer = start(name)?;
         self.socket.request(&format!("destroy set {name}"), request(COMMAND_DESTROY, 0, writer))
@@ -250,7 +251,8 @@ impl Client {
         self.socket.request(&format!("flush set {name}"), request(COMMAND_FLUSH, 0, writer))
     }
 
-    /// Exchanges the contents of two sets in one step; rules that name the first see the second's members.
+    /// Exchanges the contents of two sets in one step; rules that refer to the first set then match the second's
+    /// members.
     ///
     /// # Errors
     /// The kernel's refusal; the types must be equal.
@@ -261,7 +263,7 @@ impl Client {
         self.socket.request(&format!("swap sets {first} and {second}"), request(COMMAND_SWAP, 0, writer))
     }
 
-    /// Adds members; one that is there already is no fault. Returns those that were refused, each with the reason.
+    /// Adds members; adding an existing member is not an error. Returns the refused members, each with the reason.
     ///
     /// # Errors
     /// When the socket fails.
@@ -269,7 +271,7 @@ impl Client {
         self.change(COMMAND_ADD, name, members)
     }
 
-    /// Removes members; one that is not there is no fault. Returns those that were refused, each with the reason.
+    /// Removes members; removing a missing member is not an error. Returns the refused members, each with the reason.
     ///
     /// # Errors
     /// When the socket fails.
@@ -290,7 +292,7 @@ impl Client {
                 refused.push((*member, refusal));
                 continue;
             }
-            // The kernel stopped in the middle: one by one, so that only those at fault are missing.
+            // The kernel stopped in the middle: try each member by itself, so that only the refused ones are missing.
             let singles = chunk
                 .iter()
                 .map(|member| change_request(command, name, std::slice::from_ref(member)))
@@ -302,7 +304,7 @@ impl Client {
         Ok(refused)
     }
 
-    /// The names of all sets.
+    /// Returns the names of all sets.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -320,7 +322,7 @@ impl Client {
         }
     }
 
-    /// One set with its members; `None` when there is none of the name.
+    /// Reads one set with its members; `None` when no set has this name.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -334,7 +336,7 @@ impl Client {
             Err(Error::Refused { refusal, .. }) if refusal.is_missing() => return Ok(None),
             parts => parts?,
         };
-        // A long set comes in parts, of which only the first has the header.
+        // A long set arrives in parts, of which only the first has the header.
         Ok(parts.into_iter().reduce(|mut whole, part| {
             whole.header = whole.header.or(part.header);
             whole.members.extend(part.members);
@@ -342,7 +344,7 @@ impl Client {
         }))
     }
 
-    /// The revision of a type that is used with this kernel.
+    /// The revision of a type to use with this kernel.
     fn revision(&mut self, set_type: SetType, family: Family) -> Result<u8> {
         if let Some(known) = self.revisions.get(&(set_type, family)) {
             return Ok(*known);
@@ -361,7 +363,7 @@ impl Client {
         })?;
         if let Some(Err(refusal)) = answers.into_iter().next() {
             return Err(Error::Refused {
-                what: format!("ask for sets of type {}", set_type.as_str()),
+                what: format!("query the revisions of set type {}", set_type.as_str()),
                 refusal,
             });
         }
@@ -411,7 +413,7 @@ fn change_request(command: u16, name: &str, members: &[Member]) -> Result<Reques
     Ok(request(command, 0, writer))
 }
 
-/// An empty name would mean all sets of the machine to some commands.
+/// Some commands take an empty name to mean all sets of the machine.
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > MAX_NAME {
         return Err(Error::Refused {

@@ -1,9 +1,9 @@
-//! Packets that rules report (`log group N` of nftables, NFLOG of iptables): the beginning of each packet, and the text of the
-//! rule.
+//! Packets that rules report (`log group N` of nftables, NFLOG of iptables): the start of each packet, and the text of
+//! the rule.
 //!
-//! A group has one reader per network namespace; a second one is refused, and the error names the group. The kernel sends
-//! packets in batches, and drops them when nobody reads: both the gaps in its numbers and the overruns of the socket are
-//! counted. Other groups, and who else reads packets, are left alone.
+//! A group has one reader per network namespace; a second one is refused, and the error names the group. The kernel
+//! sends packets in batches, and drops them when they are not read in time. Both the gaps in its numbers and the
+//! overruns of the socket are counted. Other groups, and their readers, are not affected.
 
 use super::conntrack::Tuple;
 use super::conntrack::events::wait_for;
@@ -37,25 +37,25 @@ const PAYLOAD: u16 = 9;
 const PREFIX: u16 = 10;
 const NUMBER: u16 = 12;
 const CONNECTION: u16 = 18;
-/// The direction in which the connection was made.
+/// The original direction of a connection.
 const ORIGINAL: u16 = 1;
 
-/// `EPERM`: what the kernel says to the second reader of a group, too.
+/// `EPERM`: the kernel's error for a second reader of a group, too.
 const NOT_PERMITTED: i32 = 1;
-/// `EAGAIN`: a module was loaded meanwhile.
+/// `EAGAIN`: a module was loaded in the meantime.
 const AGAIN: i32 = 11;
 
-/// What the kernel puts into one batch at most, in bytes and packets, and how long it waits, in hundredths of a second.
+/// The limits of one batch in bytes and packets, and its longest delay in hundredths of a second.
 const MOST_BYTES: u32 = 65_536;
 const MOST_PACKETS: u32 = 256;
 const LONGEST_WAIT: u32 = 10;
-/// The kernel rounds batches up.
+/// The receive buffer; larger than a batch, because the kernel rounds batches up.
 const BUFFER: usize = 256 * 1024;
-/// How much of a packet is copied.
+/// The number of bytes copied from each packet.
 const COPIED: u32 = 255;
-/// Room for packets while nobody reads.
+/// Space for packets that wait to be read.
 const ROOM: usize = 16 * 1024 * 1024;
-/// How many batches are read in one go, so that who floods us does not keep us from anything else.
+/// How many batches are read in one go, so that a flood of packets does not keep us from other work.
 const MOST_READS: usize = 64;
 
 /// A packet that a rule reported.
@@ -63,20 +63,20 @@ const MOST_READS: usize = 64;
 pub struct LoggedPacket<'a> {
     /// The rule's text.
     pub prefix: &'a str,
-    /// Between whom, and how long.
+    /// Its ends and its length.
     pub start: PacketStart,
-    /// The connection as it was made, where the kernel says so.
+    /// The original direction of its connection, if the kernel includes it.
     pub original: Option<Tuple>,
 }
 
-/// What was read, and what could not be.
+/// The numbers of packets read and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NflogCounts {
     /// Batches.
     pub batches: u64,
     /// Packets.
     pub packets: u64,
-    /// Packets that the kernel numbered and that never came.
+    /// Packets that the kernel numbered but that never arrived.
     pub lost: u64,
     /// How often the socket overran.
     pub overruns: u64,
@@ -97,7 +97,7 @@ impl Nflog {
     /// Reads a group in this thread's network namespace.
     ///
     /// # Errors
-    /// When there is no socket, or somebody else reads the group.
+    /// When the kernel does not provide a socket, or another process reads the group.
     pub fn open(group: u16) -> Result<Self> {
         let mut socket = Socket::open()?;
         socket.make_receive_room(ROOM);
@@ -109,7 +109,7 @@ impl Nflog {
             outcome = socket.request(&what, configuration(group, WITH_NUMBERS | WITH_CONNECTION));
         }
         if outcome.as_ref().is_err_and(|error| code(error) == Some(Refusal::UNSUPPORTED)) {
-            // The kernel was built without the connection in reports.
+            // The kernel was built without connections in reports.
             has_connections = false;
             outcome = socket.request(&what, configuration(group, WITH_NUMBERS));
         }
@@ -123,13 +123,13 @@ impl Nflog {
         Ok(Self { socket, numbers: Numbers::default(), counts: NflogCounts::default(), has_connections })
     }
 
-    /// Whether the kernel says how connections were made, before their destination was translated.
+    /// Whether the kernel includes how connections were opened, before their destination was translated.
     #[must_use]
     pub fn has_connections(&self) -> bool {
         self.has_connections
     }
 
-    /// Waits for packets, at most so long, and shows those that are there.
+    /// Waits for packets, at most for `at_most`, and passes the waiting ones to `show`.
     ///
     /// # Errors
     /// When the socket fails.
@@ -158,7 +158,7 @@ impl Nflog {
         Ok(())
     }
 
-    /// What was read so far.
+    /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> NflogCounts {
         self.counts
@@ -175,7 +175,7 @@ fn code(error: &Error) -> Option<i32> {
     error.refusal().map(|refusal| refusal.code)
 }
 
-/// Everything in one message, so that the group is read as it should be from its first packet on.
+/// The whole configuration in one message, so that it applies from the group's first packet on.
 fn configuration(group: u16, flags: u16) -> Request {
     let mut writer = Writer::new(&header(0, group));
     let [a, b, c, d] = COPIED.to_be_bytes();
@@ -189,7 +189,7 @@ fn configuration(group: u16, flags: u16) -> Request {
     Request { message_type: (LOG << 8) | CONFIGURE, flags: 0, payload: writer.finish() }
 }
 
-/// The number of a report, and the packet.
+/// Reads the number of a report, and the packet.
 fn read(payload: &[u8]) -> (Option<u32>, Option<LoggedPacket<'_>>) {
     let Some((_, rest)) = split_header::<4>(payload) else { return (None, None) };
     let (mut number, mut prefix, mut start, mut original) = (None, None, None, None);
@@ -209,18 +209,18 @@ fn read(payload: &[u8]) -> (Option<u32>, Option<LoggedPacket<'_>>) {
     (number, packet)
 }
 
-/// The numbers of reports, which have no gaps unless some were lost.
+/// The numbers of reports, which are consecutive unless some were lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     next: Option<u32>,
 }
 
 impl Numbers {
-    /// How many numbers there are between the last one and this one.
+    /// The number of reports missing between the last one and this one.
     fn gap(&mut self, number: u32) -> u64 {
         let expected = self.next.replace(number.wrapping_add(1)).unwrap_or(number);
         match number.wrapping_sub(expected) {
-            // A number from before: the group began anew.
+            // An earlier number: the group was started again.
             gap if gap > u32::MAX / 2 => 0,
             gap => u64::from(gap),
         }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_read_with_its_text_and_its_connection() {
+    fn a_packet_has_its_rules_text_and_its_connection() {
         let tuple = PacketStart::read(&PING).unwrap().tuple;
         let before = Tuple { dest: "10.96.0.1".parse().unwrap(), ..tuple };
         for original in [None, Some(before)] {
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_damaged_is_survived(place in 0..200_usize, value in any::<u8>(), end in 0..200_usize) {
+        fn damaged_reports_do_not_panic(place in 0..200_usize, value in any::<u8>(), end in 0..200_usize) {
             let tuple = PacketStart::read(&PING).unwrap().tuple;
             let mut bytes = message(Some(&tuple));
             let place = place % bytes.len();

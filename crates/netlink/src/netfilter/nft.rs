@@ -1,7 +1,8 @@
 //! nftables: one table's chains, rules, sets and maps as values, changed in transactions and read back.
 //!
-//! A [`Client`] works on any table; a [`Table`] names one. Changes are values ([`Change`]) that [`Client::commit`] carries
-//! out all or none. Reading takes from a rule only what its owner needs: handle and comment; a [`RuleView`] shows a little more.
+//! A [`Client`] works on any table; a [`Table`] names one. Changes are values ([`Change`]) that [`Client::commit`]
+//! carries out all or none. Of a rule only what its owner needs is read: handle and comment; a [`RuleView`] shows a
+//! little more.
 
 mod change;
 mod client;
@@ -42,7 +43,7 @@ impl Family {
         }
     }
 
-    /// The word that `nft` uses.
+    /// The name that `nft` uses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +54,7 @@ impl Family {
     }
 }
 
-/// Which table.
+/// Names a table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table {
     /// Its family.
@@ -63,7 +64,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of this name.
+    /// The table of this family and name.
     #[must_use]
     pub fn new(family: Family, name: &str) -> Self {
         Self { family, name: name.into() }

@@ -1,6 +1,6 @@
-//! The beginning of a packet: between whom, of which protocol, how long.
+//! The start of a packet: its ends, its protocol, its length.
 //!
-//! Only as much is read as a report of a packet carries. What is cut off or makes no sense reads as absent, never as wrong.
+//! Reads only as much as the report of a packet carries. Truncated or malformed parts read as absent, never as wrong.
 
 use super::conntrack::Tuple;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,20 +13,20 @@ const UDP_LITE: u8 = 136;
 const ICMP: u8 = 1;
 const ICMP_V6: u8 = 58;
 
-/// How many headers of IPv6 are passed before the protocol; the kernel itself sends no packet with more.
+/// How many IPv6 headers are skipped before the protocol; the kernel itself sends no packet with more.
 const MOST_HEADERS: usize = 8;
 
-/// What the beginning of a packet says.
+/// The content of the start of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketStart {
-    /// Between whom. Parts of fragmented packets after the first have no ports.
+    /// Its ends. Fragments after the first have no ports.
     pub tuple: Tuple,
-    /// The whole packet's length in bytes, however little of it was seen.
+    /// The length of the whole packet in bytes, even if only its start was captured.
     pub length: u32,
 }
 
 impl PacketStart {
-    /// Reads the beginning of a packet of either family.
+    /// Reads the start of a packet of either family.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
@@ -59,13 +59,13 @@ fn v6(bytes: &[u8]) -> Option<PacketStart> {
     let mut protocol = header[6];
     for _ in 0..MOST_HEADERS {
         let length = match (protocol, rest) {
-            // Hop by hop, routing, destination: counted in eights, without the first one.
+            // Hop by hop, routing, destination: the length is in units of 8 bytes, without the first.
             (0 | 43 | 60, [_, length, ..]) => (usize::from(*length) + 1) * 8,
-            // Authentication: counted in fours, without the first two.
+            // Authentication: the length is in units of 4 bytes, without the first two.
             (51, [_, length, ..]) => (usize::from(*length) + 2) * 4,
             (44, [_, _, high, low, ..]) => {
                 if u16::from_be_bytes([*high, *low]) & 0xfff8 != 0 {
-                    // Not the first part: what follows is no header of the protocol.
+                    // Not the first fragment: what follows is not a protocol header.
                     protocol = rest[0];
                     rest = &[];
                     break;
@@ -83,7 +83,7 @@ fn v6(bytes: &[u8]) -> Option<PacketStart> {
     Some(PacketStart { tuple, length })
 }
 
-/// The ports of a protocol that has them; for ICMP the id, and type and code. 0 for what is not there.
+/// The ports of a protocol that has them; for ICMP the id, and type and code. 0 if absent.
 fn ports(protocol: u8, transport: &[u8]) -> (u16, u16) {
     let pair = |at: usize| {
         let bytes = transport.get(at..).and_then(|rest| rest.first_chunk::<2>());
@@ -124,7 +124,7 @@ mod tests {
         packet
     }
 
-    /// Protocol and ports.
+    /// The protocol and the ports.
     fn seen(packet: &[u8]) -> (u8, u16, u16) {
         let start = PacketStart::read(packet).unwrap();
         (start.tuple.protocol, start.tuple.source_port, start.tuple.dest_port)
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_fragmented_packets_have_ports_only_in_the_first() {
+    fn only_the_first_fragment_has_ports() {
         let ports = [0x9c, 0x40, 0, 80];
         assert_eq!(seen(&v4_packet(TCP, 0x2000, &ports)), (TCP, 40_000, 80));
         assert_eq!(seen(&v4_packet(TCP, 0x2001, &ports)), (TCP, 0, 0));
@@ -159,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_ipv6_are_passed() {
+    fn ipv6_headers_are_skipped() {
         let hop = [&[60, 0, 0, 0, 0, 0, 0, 0][..], &[TCP, 1], &[0; 14], &[0x9c, 0x40, 0, 80]].concat();
         assert_eq!(seen(&v6_packet(0, &hop)), (TCP, 40_000, 80));
         let authenticated = [&[TCP, 4][..], &[0; 22], &[0x9c, 0x40, 0, 80]].concat();
         assert_eq!(seen(&v6_packet(51, &authenticated)), (TCP, 40_000, 80));
-        // One after the other without end.
+        // An endless chain of headers.
         assert_eq!(seen(&v6_packet(0, &[0; 200])).0, 0);
     }
 

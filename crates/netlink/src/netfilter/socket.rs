@@ -1,8 +1,8 @@
-//! One netfilter socket: requests with an answer each, dumps that are whole, and transactions.
+//! One netfilter socket: requests with an answer each, complete dumps, and transactions.
 //!
-//! It belongs to the network namespace of the thread that opened it. A transaction goes out in one `send`; the kernel
-//! carries it out before the call returns and goes on after a refusal only to find all others, so that every message
-//! that is at fault is known and nothing is changed.
+//! It belongs to the network namespace of the thread that opened it. A transaction is sent in one `send`. The kernel
+//! processes it before the call returns; after a refusal it continues only to find further ones, so that every refused
+//! message is known and nothing is changed.
 
 use super::{Error, Refusal, Result, header};
 use crate::datagram::{
@@ -14,7 +14,7 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use rustix::net::sockopt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Messages around a transaction.
+/// The messages that frame a transaction.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 /// `MSG_DONTWAIT`.
@@ -22,21 +22,21 @@ const DO_NOT_WAIT: i32 = 0x40;
 /// `EINTR`.
 const INTERRUPTED: i32 = 4;
 
-/// Room for the refusals of a large transaction; beyond it some are lost, which is reported.
+/// Space for the refusals of a large transaction; beyond it some are lost, which is reported.
 const REFUSALS_ROOM: usize = 4 * 1024 * 1024;
 
-/// What came of a transaction that was not carried out.
+/// The refusals of a transaction that was not carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchRefused {
-    /// The messages that were refused, by index, in order.
+    /// The refused messages by index, in order.
     pub messages: Vec<(usize, Refusal)>,
-    /// A refusal of the whole, such as when the chains would form a loop.
+    /// A refusal of the whole transaction, such as when the chains would form a loop.
     pub whole: Option<Refusal>,
     /// Whether refusals were lost because there were too many.
     pub incomplete: bool,
 }
 
-/// A transaction under construction: one buffer that is sent as it is.
+/// A transaction under construction: one buffer, which is sent as it is.
 #[derive(Debug)]
 pub struct Batch {
     bytes: Vec<u8>,
@@ -52,13 +52,13 @@ impl Batch {
         self.count += 1;
     }
 
-    /// How many messages were added.
+    /// The number of messages in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::try_from(self.count).unwrap_or(usize::MAX).saturating_sub(1)
     }
 
-    /// Whether there is no message.
+    /// Whether the batch has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -88,7 +88,7 @@ impl Socket {
     /// Opens a socket in the network namespace of this thread.
     ///
     /// # Errors
-    /// When the kernel gives none.
+    /// When the kernel does not provide one.
     pub fn open() -> Result<Self> {
         let failed = |what: &'static str| move |error: std::io::Error| Error::socket(what, &error);
         let mut socket = netlink_sys::Socket::new(NETLINK_NETFILTER).map_err(failed("open a socket"))?;
@@ -108,13 +108,13 @@ impl Socket {
         Ok(Self { socket, sequence: 0, buffer, send_room, port: address.port_number() })
     }
 
-    /// The socket's port: what the kernel names as the origin of changes that were made through it.
+    /// The socket's port, which the kernel names as the origin of changes made through it.
     #[must_use]
     pub fn port(&self) -> u32 {
         self.port
     }
 
-    /// Sends the requests in order; each has its own answer. What else the kernel sends goes to `show`.
+    /// Sends the requests in order; each has its own answer. Other messages of the kernel are passed to `show`.
     ///
     /// # Errors
     /// Only when the socket fails; refusals are in the answers.
@@ -151,7 +151,7 @@ impl Socket {
         while open > 0 {
             self.receive(0, |message| {
                 let index = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                // What belongs to no request of these is the rest of an earlier one.
+                // Messages that belong to none of these requests are left over from an earlier one.
                 let Some(answer) = answers.get_mut(index) else { return };
                 if message.message_type == ERROR {
                     open = open.saturating_sub(1);
@@ -166,7 +166,7 @@ impl Socket {
         Ok(answers)
     }
 
-    /// One request whose refusal is an error about `what`.
+    /// Sends one request; a refusal is returned as an error about `what`.
     ///
     /// # Errors
     /// The refusal, or the socket's failure.
@@ -177,10 +177,10 @@ impl Socket {
         }
     }
 
-    /// Asks for all objects that `request` selects, and returns what `convert` makes of them.
+    /// Dumps all objects that `request` selects, and returns what `convert` makes of them.
     ///
     /// # Errors
-    /// When the kernel refuses, the socket fails, or the tables never stood still long enough.
+    /// When the kernel refuses, the socket fails, or every attempt was interrupted.
     pub fn dump<T>(
         &mut self,
         what: &str,
@@ -198,7 +198,7 @@ impl Socket {
         Err(Error::Restless { what: what.to_owned(), attempts: DUMP_ATTEMPTS })
     }
 
-    /// One attempt; `None` when it was interrupted.
+    /// Makes one attempt; `None` when it was interrupted.
     fn dump_once<T>(
         &mut self,
         what: &str,
@@ -237,7 +237,7 @@ impl Socket {
         }
     }
 
-    /// A transaction without messages; it belongs to this socket, which has to send it before anything else.
+    /// Starts a transaction without messages; this socket has to send it before anything else.
     pub fn start_batch(&mut self, subsystem: u16) -> Batch {
         let mut batch =
             Batch { bytes: Vec::new(), first: self.sequence.wrapping_add(1), count: 0, subsystem };
@@ -248,7 +248,8 @@ impl Socket {
     /// Carries out all messages of a transaction, or none of them.
     ///
     /// # Errors
-    /// The outer error when the socket fails. The inner one says which messages the kernel refused; nothing changed then.
+    /// The outer error when the socket fails. The inner one names the messages that the kernel refused; nothing has
+    /// changed then.
     pub fn send_batch(&mut self, mut batch: Batch) -> Result<std::result::Result<(), BatchRefused>> {
         batch.frame(BATCH_END);
         let Batch { bytes, first, count, .. } = batch;
@@ -256,7 +257,7 @@ impl Socket {
         self.make_room(bytes.len())?;
         self.send(&bytes)?;
         drop(bytes);
-        // The kernel has done its work when `send` returns: whatever it has to say is waiting.
+        // The kernel has processed everything when `send` returns, so all answers are waiting.
         let last = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(1);
         let mut refused = BatchRefused::default();
         loop {
@@ -266,7 +267,7 @@ impl Socket {
                     return;
                 };
                 match index {
-                    // The messages that frame the transaction stand for the whole.
+                    // The messages that frame the transaction represent the whole.
                     0 => refused.whole = Some(refusal),
                     index if index == last => refused.whole = Some(refusal),
                     index if index < last => refused.messages.push((index - 1, refusal)),
@@ -284,9 +285,9 @@ impl Socket {
         Ok(if carried_out { Ok(()) } else { Err(refused) })
     }
 
-    /// Makes the send buffer large enough for one message of so many bytes.
+    /// Makes the send buffer large enough for one message of this length.
     fn make_room(&mut self, bytes: usize) -> Result<()> {
-        // The kernel wants the whole datagram and its own bookkeeping to fit.
+        // The kernel requires room for the whole datagram and its own bookkeeping.
         let needed = bytes.saturating_mul(2).saturating_add(MAX_BYTES);
         if needed <= self.send_room {
             return Ok(());
@@ -301,7 +302,7 @@ impl Socket {
         send(&self.socket, bytes).map_err(|error| Error::socket("send", &error))
     }
 
-    /// Makes room for what comes while nobody reads; less where the kernel does not give as much.
+    /// Makes room for messages that wait to be read; less where the kernel does not allow as much.
     pub(crate) fn make_receive_room(&mut self, bytes: usize) {
         if let Err(error) = sockopt::set_socket_recv_buffer_size_force(&self.socket, bytes) {
             tracing::debug!(%error, "the receive buffer keeps its size");
@@ -318,7 +319,7 @@ impl Socket {
         self.socket.add_membership(group).map_err(|error| Error::socket(what, &error))
     }
 
-    /// Takes one datagram and shows its messages, without waiting.
+    /// Receives one datagram and passes its messages to `show`, without waiting.
     pub(crate) fn look(&mut self, show: impl FnMut(&Message<'_>)) -> Result<Received> {
         self.receive(DO_NOT_WAIT, show)
     }

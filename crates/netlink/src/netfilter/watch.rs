@@ -1,10 +1,11 @@
-//! Who else changes nftables: the kernel's notifications, reduced to the tables that somebody else touched.
+//! Changes of nftables by other programs: the kernel's notifications, reduced to the tables they concern.
 //!
-//! iptables with the nft backend is seen too, as changes of its own tables. It says which tables, never what changed: the
-//! owner of a table reads it again.
+//! iptables with the nft backend is seen too, as changes of its own tables. Only the tables are reported, never what
+//! changed: the owner of a table reads it again.
 //!
-//! While anybody listens the kernel puts every rule that is written into a notification. A node's first rules are therefore
-//! written before it does ([`LaterWatch`]); that nobody else was there meanwhile is seen from the number of transactions.
+//! While any process listens, the kernel puts every written rule into a notification. A node's first rules are
+//! therefore written before it listens ([`LaterWatch`]); the number of transactions shows whether another program
+//! changed anything in the meantime.
 
 use super::nft::{Client, Family, Table};
 use super::{Error, NFTABLES, Result};
@@ -18,30 +19,31 @@ use std::time::Duration;
 
 /// The group of nftables' notifications.
 const GROUP: u32 = 7;
-/// The announcement of a new generation, which names no table.
+/// The notification of a new generation, which names no table.
 const NEW_GENERATION: u16 = 15;
 /// `MSG_DONTWAIT`.
 const DO_NOT_WAIT: i32 = 0x40;
-/// Room for the notifications of a large transaction of our own. What does not fit is reported as lost, and costs a read.
+/// Space for the notifications of a large transaction of our own. What does not fit is reported as lost, and costs a
+/// read.
 const ROOM: usize = 8 * 1024 * 1024;
 
-/// What was seen since the last look.
+/// The changes since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Tables that somebody else changed.
+    /// Tables that other programs changed.
     pub tables: BTreeSet<Table>,
     /// Whether notifications were lost, so that any table may have changed.
     pub lost: bool,
 }
 
 impl Seen {
-    /// Whether this table may have been changed by somebody else.
+    /// Whether another program may have changed this table.
     #[must_use]
     pub fn concerns(&self, table: &Table) -> bool {
         self.lost || self.tables.contains(table)
     }
 
-    /// Whether nothing was seen.
+    /// Whether no changes were seen.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.lost && self.tables.is_empty()
@@ -64,7 +66,7 @@ impl Watch {
     /// Listens in this thread's network namespace.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         let mut watch = Self::deaf()?;
         watch.listen()?;
@@ -86,8 +88,8 @@ impl Watch {
         joined.map_err(|error| Error::socket("listen to changes of nftables", &error))
     }
 
-    /// Waits for a notification, for at most so long, and says what was seen. Changes that were made through the sockets
-    /// with `own_ports` are passed over.
+    /// Waits for a notification, at most for `at_most`, and returns what was seen. Changes made through the sockets
+    /// with `own_ports` are ignored.
     ///
     /// # Errors
     /// When the socket fails.
@@ -100,7 +102,8 @@ impl Watch {
         }
     }
 
-    /// Says what was seen since the last look, without waiting.
+    /// Returns what was seen since the last look, without waiting. Changes made through the sockets with `own_ports`
+    /// are ignored.
     ///
     /// # Errors
     /// When the socket fails.
@@ -122,7 +125,7 @@ impl Watch {
     }
 }
 
-/// Counts transactions, and so shows whether anybody else made any.
+/// Counts transactions, to detect those of other programs.
 #[derive(Debug)]
 pub struct Transactions {
     client: Client,
@@ -131,17 +134,17 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// Counts from now on, in this thread's network namespace. `own` is how many of ours there have been.
+    /// Counts from now on, in this thread's network namespace. `own` is the number of our own transactions so far.
     ///
     /// # Errors
-    /// When there is no socket, or the kernel has no nftables.
+    /// When the kernel does not provide a socket, or lacks nftables.
     pub fn open(own: u64) -> Result<Self> {
         let mut client = Client::open()?;
         let generation = client.generation()?;
         Ok(Self { client, generation, own })
     }
 
-    /// Whether there were others than ours since the last time this was asked. `own` is how many of ours there have been.
+    /// Whether there were foreign transactions since the last call. `own` is the number of our own transactions so far.
     ///
     /// # Errors
     /// When the socket fails.
@@ -161,21 +164,21 @@ pub struct LaterWatch {
 }
 
 impl LaterWatch {
-    /// A watch over this thread's network namespace from now on, that listens later.
+    /// A watch over this thread's network namespace from now on, which listens later.
     ///
     /// # Errors
-    /// When there is no socket, or the kernel has no nftables.
+    /// When the kernel does not provide a socket, or lacks nftables.
     pub fn open() -> Result<Self> {
         Ok(Self { watch: Watch::deaf()?, transactions: Transactions::open(0)? })
     }
 
-    /// Listens, and says whether somebody else changed anything since this was opened. `own` is how many transactions were
-    /// ours.
+    /// Starts to listen, and returns whether another program changed anything since this was opened. `own` is the
+    /// number of our own transactions.
     ///
     /// # Errors
     /// When the socket fails.
     pub fn listen(mut self, own: u64) -> Result<(Watch, Transactions, bool)> {
-        // Listening comes first: what happens between the two is counted and heard.
+        // Listening comes first: changes between the two steps are then both counted and received.
         self.watch.listen()?;
         let others = self.transactions.others(own)?;
         Ok((self.watch, self.transactions, others))
@@ -188,7 +191,7 @@ impl AsFd for Watch {
     }
 }
 
-/// The table that a notification is about; `None` for families that we have no tables in.
+/// The table that a notification is about; `None` for families in which we have no tables.
 fn table_of(payload: &[u8]) -> Option<Table> {
     let (header, rest) = split_header::<4>(payload)?;
     let family =

@@ -24,17 +24,17 @@ pub struct Address {
     pub index: u32,
     /// The address and the length of its network's prefix.
     pub address: IpNet,
-    /// How far it is valid: 0 everywhere, 253 on the link, 254 on the host.
+    /// Its scope: 0 valid everywhere, 253 on the link, 254 on the host.
     pub scope: u8,
-    /// Its label, for IPv4; the kernel gives the device's name.
+    /// Its label, for IPv4; the kernel uses the device's name.
     pub label: String,
-    /// Whether duplicate address detection is left out (asked for) or still under way (found).
+    /// Whether duplicate address detection is skipped.
     pub skip_duplicate_detection: bool,
-    /// Whether duplicate address detection is not finished. Only found.
+    /// Whether duplicate address detection has not finished. Read only.
     pub tentative: bool,
-    /// Whether another host has the address. Only found.
+    /// Whether another host has the address. Read only.
     pub duplicate: bool,
-    /// Whether it is a secondary (IPv4) or temporary (IPv6) one. Only found.
+    /// Whether it is a secondary (IPv4) or temporary (IPv6) address. Read only.
     pub secondary: bool,
 }
 
@@ -103,13 +103,13 @@ fn header(family: u8, prefix: u8, scope: u8, index: u32) -> [u8; 8] {
     [family, prefix, 0, scope, a, b, c, d]
 }
 
-/// The request for addresses: of one family, of one device, or all.
+/// The request for the addresses of one family, of one device, or all.
 pub(crate) fn dump_request(family: Option<Family>, index: Option<u32>) -> Request {
     let header = header(family.map_or(0, Family::number), 0, 0, index.unwrap_or_default());
     Request { message_type: GET_ADDRESS, flags: 0, payload: Writer::new(&header).finish() }
 }
 
-/// Reads an address; `None` for a message that is none.
+/// Reads an address; `None` for any other message.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Address> {
     let (header, rest) = split_header::<8>(payload)?;

@@ -1,4 +1,4 @@
-//! Network devices: what there is, new ones, changes.
+//! Network devices: existing ones, new ones, changes.
 
 use super::{CREATE, DEL_LINK, EXCLUSIVE, GET_LINK, NEW_LINK};
 use crate::datagram::Request;
@@ -58,7 +58,7 @@ pub struct Link {
     pub lower_up: bool,
     /// Whether it is the loopback device.
     pub loopback: bool,
-    /// The largest packet.
+    /// The largest packet, in bytes.
     pub mtu: u32,
     /// Its hardware address, where it has one of six bytes.
     pub mac: Option<MacAddress>,
@@ -66,23 +66,23 @@ pub struct Link {
     pub kind: String,
     /// The bridge or bond it belongs to.
     pub master: Option<u32>,
-    /// The number of its peer or of the device below.
+    /// The number of its peer or of the underlying device.
     pub peer_index: Option<u32>,
     /// The namespace of its peer, as this namespace numbers it.
     pub peer_namespace: Option<i32>,
-    /// How many queues it sends by.
+    /// The number of transmit queues.
     pub tx_queues: u32,
-    /// How many queues it receives by.
+    /// The number of receive queues.
     pub rx_queues: u32,
     /// The kernel's operational state (`IF_OPER_*`); 6 is up.
     pub operational_state: u8,
     /// The settings of a VXLAN device.
     pub vxlan: Option<Vxlan>,
-    /// Whether a BPF program sees its packets before the kernel does.
+    /// Whether an XDP program is attached.
     pub xdp: bool,
     /// Whether it takes packets for other stations, for whatever reason.
     pub promiscuous: bool,
-    /// Whether it was asked to take all multicast packets.
+    /// Whether it was set to take all multicast packets.
     pub all_multicast: bool,
     /// How many packets may wait to be sent.
     pub tx_queue_length: u32,
@@ -93,13 +93,13 @@ pub struct Link {
 pub struct Vxlan {
     /// The network identifier.
     pub vni: u32,
-    /// The device that carries the tunnel.
+    /// The number of the underlying device.
     pub parent: Option<u32>,
-    /// The tunnel's own address.
+    /// The local address of the tunnel.
     pub local: Option<IpAddr>,
     /// The UDP port.
     pub port: u16,
-    /// Whether it learns addresses by itself.
+    /// Whether it learns addresses from packets.
     pub learning: bool,
     /// Whether UDP checksums are computed (IPv4) or may be left out (IPv6).
     pub checksum: Option<bool>,
@@ -107,7 +107,7 @@ pub struct Vxlan {
     pub group_policy: bool,
 }
 
-/// Which device.
+/// Names a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkRef {
     /// By number.
@@ -116,35 +116,35 @@ pub enum LinkRef {
     Name(String),
 }
 
-/// A device to make.
+/// A device to create.
 #[derive(Clone, Debug)]
 pub struct NewLink {
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: DeviceKind,
-    /// The largest packet; the kernel's choice when not given.
+    /// The largest packet; the kernel's choice if `None`.
     pub mtu: Option<u32>,
-    /// Its hardware address; the kernel's choice when not given.
+    /// Its hardware address; the kernel's choice if `None`.
     pub mac: Option<MacAddress>,
-    /// How many queues it sends and receives by; the kernel's choice when not given.
+    /// The number of transmit and of receive queues; the kernel's choice if `None`.
     pub queues: Option<u32>,
-    /// Whether it is up from the beginning.
+    /// Whether it is up from the start.
     pub up: bool,
 }
 
-/// The other end of a pair.
+/// The other end of a pair to create.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Its name.
     pub name: String,
-    /// The namespace it is made in; that of the first end when not given.
+    /// The namespace it is created in; that of the first end if `None`.
     pub namespace: Option<Arc<OwnedFd>>,
-    /// Its hardware address; the kernel's choice when not given.
+    /// Its hardware address; the kernel's choice if `None`.
     pub mac: Option<MacAddress>,
 }
 
-/// The kinds of devices that we make.
+/// The kinds of devices that we create.
 #[derive(Clone, Debug)]
 pub enum DeviceKind {
     /// A pair of Ethernet devices.
@@ -161,7 +161,7 @@ pub enum DeviceKind {
     Plain(String),
 }
 
-/// A change to a device; what is not given stays as it is.
+/// A change to a device; fields that are `None` stay as they are.
 #[derive(Clone, Debug, Default)]
 pub struct LinkChange {
     /// Up or down.
@@ -241,7 +241,7 @@ fn write_ref(link: &LinkRef, flags: u32, mask: u32) -> Writer {
 }
 
 impl NewLink {
-    /// A device of this kind and name, everything else the kernel's choice.
+    /// A device of this kind and name; the kernel chooses everything else.
     #[must_use]
     pub fn new(name: &str, kind: DeviceKind) -> Self {
         Self { name: name.to_owned(), kind, mtu: None, mac: None, queues: None, up: false }
@@ -351,7 +351,7 @@ pub(crate) fn dump_request() -> Request {
     Request { message_type: GET_LINK, flags: 0, payload: writer.finish() }
 }
 
-/// Reads a device; `None` for a message that is none.
+/// Reads a device; `None` for any other message.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Link> {
     let (header, rest) = split_header::<16>(payload)?;

@@ -1,4 +1,4 @@
-//! Neighbours: which hardware address an address has, and behind which tunnel end a hardware address is (FDB).
+//! Neighbours: the hardware address of an address, and the tunnel end behind which a hardware address is (FDB).
 
 use super::{APPEND, CREATE, DEL_NEIGHBOUR, GET_NEIGHBOUR, NEW_NEIGHBOUR, REPLACE};
 use crate::Family;
@@ -16,19 +16,19 @@ const FLAG_PROXY: u8 = 0x08;
 /// `AF_BRIDGE`: the family of forwarding entries.
 const FORWARDING: u8 = 7;
 
-/// How sure the kernel is of a neighbour.
+/// The state of a neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NeighbourState {
-    /// Set by hand, and kept.
+    /// Set by an administrator, and kept.
     #[default]
     Permanent,
-    /// Needs no address.
+    /// Needs no resolution.
     NoArp,
     /// Confirmed.
     Reachable,
-    /// To be confirmed when next used.
+    /// To be confirmed at its next use.
     Stale,
-    /// Known not to answer.
+    /// Resolution failed.
     Failed,
     /// Another of the kernel's numbers.
     Other(u16),
@@ -45,14 +45,14 @@ pub struct Neighbour {
     pub address: Option<IpAddr>,
     /// Its hardware address.
     pub mac: Option<MacAddress>,
-    /// How sure the kernel is.
+    /// Its state.
     pub state: NeighbourState,
     /// Whether the host answers in its place.
     pub proxy: bool,
 }
 
 impl Neighbour {
-    /// A lasting entry of the neighbour table.
+    /// A permanent entry of the neighbour table.
     #[must_use]
     pub fn permanent(index: u32, address: IpAddr, mac: MacAddress) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Neighbour {
         }
     }
 
-    /// A lasting entry of a VXLAN device's forwarding table.
+    /// A permanent entry of a VXLAN device's forwarding table.
     #[must_use]
     pub fn forwarding(index: u32, mac: MacAddress, tunnel_end: IpAddr) -> Self {
         Self {
@@ -172,7 +172,7 @@ pub(crate) fn dump_forwarding_request(index: u32) -> Request {
     Request { message_type: GET_NEIGHBOUR, flags: 0, payload: Writer::new(&header).finish() }
 }
 
-/// Reads a neighbour; `None` for a message that is none.
+/// Reads a neighbour; `None` for any other message.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Neighbour> {
     let (header, rest) = split_header::<12>(payload)?;
@@ -192,7 +192,7 @@ pub fn read(payload: &[u8]) -> Option<Neighbour> {
         match attribute.number {
             DESTINATION => neighbour.address = attribute.address(),
             HARDWARE_ADDRESS => neighbour.mac = MacAddress::from_bytes(attribute.value),
-            // A bridge's own entry about one of its ports, not the port's.
+            // A bridge's own entry about one of its ports does not belong to the port.
             MASTER if forwarding && header[10] & FLAG_SELF == 0 => return None,
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Routes, as far as an agent makes them, and enough of foreign ones to tell that they are there.
+//! Routes, as far as an agent creates them, and enough of foreign ones to recognise them.
 
 use super::{APPEND, CREATE, DEL_ROUTE, EXCLUSIVE, GET_ROUTE, NEW_ROUTE, REPLACE};
 use crate::Family;
@@ -21,14 +21,14 @@ const VIA: u16 = 18;
 const METRIC_MTU: u16 = 2;
 const ONLINK: u32 = 4;
 const CLONED: u32 = 0x200;
-/// The table that is looked at unless a rule says otherwise.
+/// The table that is consulted unless a rule says otherwise.
 pub const TABLE_MAIN: u32 = 254;
 /// The table of the host's own addresses.
 pub const TABLE_LOCAL: u32 = 255;
-/// The protocol number of routes that somebody made by hand at boot (`ip route add` without one).
+/// The protocol number of routes that an administrator added (`ip route add` without a protocol).
 pub(crate) const PROTOCOL_BOOT: u8 = 3;
 
-/// How far away the destination is.
+/// How far away a destination is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// Anywhere.
@@ -45,18 +45,18 @@ pub enum Scope {
 /// What happens to packets for the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
-    /// They are sent on.
+    /// They are forwarded.
     #[default]
     Unicast,
     /// They are delivered here.
     Local,
-    /// They are dropped in silence.
+    /// They are dropped silently.
     Blackhole,
     /// They are refused as unreachable.
     Unreachable,
     /// They are refused as prohibited.
     Prohibit,
-    /// The search goes on in the next table.
+    /// The lookup continues in the next table.
     Throw,
     /// Another of the kernel's numbers.
     Other(u8),
@@ -67,25 +67,25 @@ pub enum RouteKind {
 pub struct Route {
     /// The network whose packets take it.
     pub destination: IpNet,
-    /// What happens.
+    /// What happens to its packets.
     pub kind: RouteKind,
-    /// By which device.
+    /// The output device.
     pub device: Option<u32>,
-    /// By which neighbour.
+    /// The next hop.
     pub gateway: Option<IpAddr>,
-    /// How far away.
+    /// How far away the destination is.
     pub scope: Scope,
-    /// In which table.
+    /// The routing table.
     pub table: u32,
-    /// Who made it.
+    /// The protocol number, which identifies who created it.
     pub protocol: u8,
-    /// The preference: lower wins. The kernel gives 0 (IPv4) or 1024 (IPv6) when not given.
+    /// The preference: lower wins. If `None`, the kernel uses 0 (IPv4) or 1024 (IPv6).
     pub metric: Option<u32>,
-    /// The address that packets from this host carry.
+    /// The source address for packets from this host.
     pub source: Option<IpAddr>,
     /// Whether the gateway counts as reachable on the device whatever its address.
     pub onlink: bool,
-    /// The largest packet on this route.
+    /// The largest packet on this route, in bytes.
     pub mtu: Option<u32>,
     /// Several next hops that share the packets, in place of device and gateway.
     pub hops: Vec<Hop>,
@@ -94,16 +94,16 @@ pub struct Route {
 /// One of several next hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hop {
-    /// By which device.
+    /// The output device.
     pub device: u32,
-    /// By which neighbour.
+    /// The next hop's address.
     pub gateway: Option<IpAddr>,
     /// Whether the gateway counts as reachable on the device whatever its address.
     pub onlink: bool,
 }
 
 impl Route {
-    /// A route to a destination in the main table, made "at boot" as `ip route add` does.
+    /// A route to a destination in the main table, with the protocol "boot" as `ip route add` sets it.
     #[must_use]
     pub fn new(destination: IpNet) -> Self {
         Self {
@@ -122,13 +122,13 @@ impl Route {
         }
     }
 
-    /// A route to what is directly on a device.
+    /// A route to a destination that is directly on a device.
     #[must_use]
     pub fn on_link(destination: IpNet, device: u32) -> Self {
         Self { device: Some(device), scope: Scope::Link, ..Self::new(destination) }
     }
 
-    /// A route by a neighbour on a device.
+    /// A route by a gateway on a device.
     #[must_use]
     pub fn via(destination: IpNet, gateway: IpAddr, device: u32) -> Self {
         Self { device: Some(device), gateway: Some(gateway), ..Self::new(destination) }
@@ -202,7 +202,7 @@ impl Route {
     }
 }
 
-/// A neighbour of the other family needs an attribute that says which.
+/// A gateway of the other family needs an attribute that includes its family.
 fn write_gateway(writer: &mut Writer, family: Family, gateway: IpAddr) {
     if Family::of(&gateway) == family {
         writer.address(GATEWAY, gateway);
@@ -216,7 +216,7 @@ fn write_gateway(writer: &mut Writer, family: Family, gateway: IpAddr) {
     writer.bytes(VIA, &value);
 }
 
-/// Reads a neighbour of the other family.
+/// Reads a gateway of the other family.
 fn read_via(attribute: &Attribute<'_>) -> Option<IpAddr> {
     let address = attribute.value.get(2..)?;
     if let Ok(octets) = <[u8; 4]>::try_from(address) {
@@ -328,7 +328,7 @@ impl RouteKind {
     }
 }
 
-/// The request for the routes of a filter; what the kernel can select, it selects.
+/// The request for the routes of a filter; the kernel filters what it can.
 pub(crate) fn dump_request(filter: &RouteFilter) -> Request {
     let mut header = [0; 12];
     header[0] = filter.family.number();
@@ -355,13 +355,13 @@ pub(crate) fn lookup_request(address: IpAddr) -> Request {
     Request { message_type: GET_ROUTE, flags: 0, payload: writer.finish() }
 }
 
-/// The device of the answer to a [`lookup_request`], which is an entry of the route cache for [`read`].
+/// The device in the answer to a [`lookup_request`]; [`read`] would skip it as an entry of the route cache.
 pub(crate) fn read_device(payload: &[u8]) -> Option<u32> {
     let (_, rest) = split_header::<12>(payload)?;
     attributes(rest).find(|attribute| attribute.number == OUT)?.u32()
 }
 
-/// Reads a route; `None` for a message that is none, and for entries of the route cache.
+/// Reads a route; `None` for any other message, and for entries of the route cache.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Route> {
     let (header, rest) = split_header::<12>(payload)?;

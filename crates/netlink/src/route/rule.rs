@@ -1,4 +1,4 @@
-//! Policy routing rules: which packets look at which table.
+//! Policy routing rules, which select the routing table for packets.
 
 use super::{CREATE, DEL_RULE, EXCLUSIVE, GET_RULE, NEW_RULE};
 use crate::Family;
@@ -19,15 +19,15 @@ const OUT: u16 = 17;
 const PROTOCOL: u16 = 21;
 const INVERT: u32 = 2;
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleAction {
     /// Looks at a table.
     #[default]
     Table,
-    /// Goes on at another rule.
+    /// Continues at another rule.
     Goto(u32),
-    /// Drops in silence.
+    /// Drops silently.
     Blackhole,
     /// Refuses as unreachable.
     Unreachable,
@@ -37,35 +37,35 @@ pub enum RuleAction {
     Other(u8),
 }
 
-/// A rule.
+/// A policy routing rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// Of which family.
+    /// The family.
     pub family: Family,
-    /// Its place in the order: lower is earlier. Without one the kernel gives the place before the first.
+    /// Its place in the order: lower is earlier. If `None`, the kernel puts it before the first rule.
     pub priority: Option<u32>,
-    /// What it does.
+    /// Its action.
     pub action: RuleAction,
-    /// Which table it looks at.
+    /// The table it looks at.
     pub table: u32,
     /// Only packets with this mark, under this mask.
     pub mark: Option<(u32, u32)>,
-    /// Only packets from here.
+    /// Only packets from this network.
     pub source: Option<IpNet>,
-    /// Only packets to here.
+    /// Only packets to this network.
     pub destination: Option<IpNet>,
-    /// Only packets that came in by this device.
+    /// Only packets that arrived on this device.
     pub input: Option<String>,
     /// Only packets from this host bound to this device.
     pub output: Option<String>,
-    /// Whether it is for the packets that do not match.
+    /// Whether it applies to the packets that do not match.
     pub invert: bool,
-    /// Who made it.
+    /// The protocol number, which identifies who created it.
     pub protocol: u8,
 }
 
 impl Rule {
-    /// A rule of a family that looks at a table.
+    /// A rule that makes all packets of a family look at a table.
     #[must_use]
     pub fn to_table(family: Family, priority: u32, table: u32) -> Self {
         Self {
@@ -179,12 +179,12 @@ pub(crate) fn dump_request(family: Family) -> Request {
     Request { message_type: GET_RULE, flags: 0, payload: Writer::new(&header).finish() }
 }
 
-/// Reads a rule; `None` for a message that is none.
+/// Reads a rule; `None` for any other message.
 #[must_use]
 pub fn read(payload: &[u8]) -> Option<Rule> {
     let (header, rest) = split_header::<12>(payload)?;
     let [family, destination, source, _, table, _, _, action, ..] = *header;
-    // A rule without the attribute has the first place of all.
+    // A rule without the attribute has the very first priority.
     let mut rule = Rule {
         action: RuleAction::from_number(action),
         invert: header_u32(header, 8) & INVERT != 0,

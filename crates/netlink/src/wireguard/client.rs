@@ -19,7 +19,7 @@ impl Client {
     /// Opens the socket.
     ///
     /// # Errors
-    /// When the kernel gives none; one that `is_unsupported` when it has no WireGuard.
+    /// When the kernel does not provide one; `is_unsupported` when it lacks WireGuard.
     pub fn open() -> Result<Self> {
         Ok(Self { generic: Generic::open("wireguard", VERSION)? })
     }

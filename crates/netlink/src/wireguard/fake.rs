@@ -1,18 +1,18 @@
-//! WireGuard devices made of maps, which behave as the kernel's do: what is behind one peer is behind no other.
+//! WireGuard devices built from maps, which behave like the kernel's: a network is behind one peer only.
 
 use super::{Device, DeviceChange, Devices, PublicKey};
 use crate::error::{Error, Result};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
-/// The devices. Every name is a device, without key and peers at first.
+/// The devices. Every name is a device, at first without key and peers.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDevices {
-    /// What there is.
+    /// The current devices.
     pub devices: BTreeMap<String, Device>,
-    /// Every change, in words.
+    /// Every change, as text.
     pub log: Vec<String>,
-    /// How many of the next changes are refused.
+    /// How many of the next changes to refuse.
     pub refusals: usize,
 }
 
@@ -32,7 +32,7 @@ impl Devices for FakeDevices {
         let device = self.devices.entry(name.to_owned()).or_default();
         if let Some(key) = &change.private_key {
             self.log.push("key".to_owned());
-            // Not what the curve says, but as good: another one for each private key.
+            // Not the real public key, but good enough: a different one for each private key.
             let mut bytes = *key.bytes();
             bytes.reverse();
             device.public_key = PublicKey::from_bytes(bytes);

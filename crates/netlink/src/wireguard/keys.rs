@@ -1,4 +1,4 @@
-//! Keys. The public half is the kernel's to work out: nothing here computes on curves.
+//! Keys. The kernel computes the public half; nothing here computes on curves.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ pub struct PublicKey([u8; LENGTH]);
 pub struct InvalidKey;
 
 impl PublicKey {
-    /// From its bytes; none when they are all zero, which stands for no key.
+    /// A key from its bytes; `None` when they are all zero, which means no key.
     #[must_use]
     pub fn from_bytes(bytes: [u8; LENGTH]) -> Option<Self> {
         (bytes != [0; LENGTH]).then_some(Self(bytes))
@@ -56,14 +56,14 @@ impl fmt::Debug for PublicKey {
 pub struct PrivateKey([u8; LENGTH]);
 
 impl PrivateKey {
-    /// A new one, of the kernel's randomness.
+    /// Generates a key from the kernel's randomness.
     ///
     /// # Errors
-    /// When the kernel has none to give.
+    /// When the kernel cannot provide randomness.
     pub fn generate() -> std::io::Result<Self> {
         let mut bytes = [0; LENGTH];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-        // The form that the curve asks for; the kernel would bring it there, too.
+        // The form that the curve requires; the kernel would apply it, too.
         bytes[0] &= 0b1111_1000;
         bytes[LENGTH - 1] &= 0b0111_1111;
         bytes[LENGTH - 1] |= 0b0100_0000;

@@ -1,7 +1,8 @@
 //! WireGuard's messages as bytes.
 //!
-//! A message and each of its attributes has at most 64 KiB, so a change of many peers, or of a peer with much behind it, is
-//! several messages; and a device that is read may come in several, with a peer that goes on in the next.
+//! A message and each of its attributes have at most 64 KiB, so a change of many peers, or of a peer with many
+//! networks, takes several messages. A dump of a device may also take several messages, and a peer may continue in the
+//! next.
 
 use super::keys::LENGTH;
 use super::{Device, DeviceChange, Peer, PeerChange, PublicKey};
@@ -36,12 +37,12 @@ const ALLOWED_LENGTH: u16 = 3;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// How many networks one message says of one peer, and how large messages become: at most 40 bytes for a network and 100
-/// for a peer.
+/// The networks of one peer in one message, and how large messages become: at most 40 bytes for a network and 100 for a
+/// peer.
 const MAX_ALLOWED: usize = 256;
 const MAX_BYTES: usize = 16 * 1024;
 
-/// The change in parts of which each fits in a message.
+/// Splits the change into parts of which each fits in a message.
 pub(super) fn parts(change: &DeviceChange) -> Vec<DeviceChange> {
     let mut parts = vec![DeviceChange { peers: Vec::new(), ..change.clone() }];
     let mut bytes = 0;
@@ -66,7 +67,7 @@ fn pieces(peer: &PeerChange) -> Vec<PeerChange> {
         let (now, later) = rest.split_at(rest.len().min(MAX_ALLOWED));
         let piece = match pieces.is_empty() {
             true => PeerChange { allowed: now.to_vec(), ..peer.clone() },
-            // The first piece made it, replaced what was there, and set everything else.
+            // The first part created the peer, replaced its networks, and set everything else.
             false => PeerChange { only_known: true, allowed: now.to_vec(), ..PeerChange::new(peer.key) },
         };
         pieces.push(piece);
@@ -159,7 +160,7 @@ fn read_socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
-/// Takes what one message says into a device.
+/// Merges the content of one message into a device.
 pub(super) fn read(device: &mut Device, body: &[u8]) {
     for attribute in attributes(body) {
         match attribute.number {
@@ -195,7 +196,7 @@ fn read_peer(device: &mut Device, attribute: &Attribute<'_>) {
     }
 }
 
-/// The first eight bytes: all of a counter, or the seconds of a time.
+/// Reads the first eight bytes: a whole counter, or the seconds of a time.
 fn first_u64(bytes: &[u8]) -> u64 {
     bytes.first_chunk::<8>().copied().map_or(0, u64::from_ne_bytes)
 }
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_messages_read_back() {
         let change = DeviceChange {
             private_key: Some(PrivateKey::generate().expect("a key")),
             port: Some(51820),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_goes_on_in_the_next_message() {
+    fn a_peer_may_continue_in_the_next_message() {
         let mut device = Device::default();
         for half in nets(10).chunks(5) {
             let mut writer = Writer::default();
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn large_changes_are_several_messages_of_the_same_meaning() {
+    fn large_changes_are_split_into_equivalent_messages() {
         let large = PeerChange {
             replace_allowed: true,
             endpoint: Some("10.0.0.2:1".parse().expect("an address")),
@@ -322,7 +323,7 @@ mod tests {
             assert!(bytes.len() <= MAX_BYTES + 1024, "{}", bytes.len());
             assert!(attributes(&bytes).count() >= 2);
         }
-        // Nothing to change is one message that changes nothing.
+        // An empty change is one message that changes nothing.
         assert_eq!(super::parts(&DeviceChange::default()).len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel's connections: read, and heard of when they end.
+//! The kernel's connections: read from the table, and received when they end.
 
 use crate::namespaces::TestNamespace;
 use anyhow::{Context as _, Result};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A service of each family, whose only backend is another address and port.
+/// A service of each family, whose only backend has another address and port.
 const RULES: &str = "
     table ip nat {
         chain output {
@@ -56,7 +56,7 @@ fn check(entry: &Entry, service: &str, backend: &str, port: u16, header: u64) {
 }
 
 #[test]
-fn figures_and_translations_are_read_and_the_last_ones_heard() -> Result<()> {
+fn counts_and_translations_are_read_and_final_ones_received() -> Result<()> {
     let there = TestNamespace::new()?;
     there.ip(&["link", "set", "lo", "up"])?;
     there.ip(&["address", "add", "10.0.0.1/32", "dev", "lo"])?;

@@ -6,7 +6,7 @@ use netlink::ethtool::{Features, GENERIC_RECEIVE_OFFLOAD};
 use netlink::{DeviceKind, Handle, Kernel as _, NewLink, Operation, Peer, first_failure};
 
 #[test]
-fn one_feature_is_switched_and_no_other() -> Result<()> {
+fn only_the_named_feature_is_switched() -> Result<()> {
     let there = TestNamespace::new()?;
     let mut handle = there.namespace.run(Handle::open)??;
     let peer = Peer { name: "eth1".into(), namespace: None, mac: None };

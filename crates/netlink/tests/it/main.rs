@@ -1,4 +1,4 @@
-//! The real kernel, in network namespaces that each test makes and removes.
+//! The real kernel, in network namespaces that each test creates and removes.
 
 mod connections;
 mod features;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A namespace of its own.
+/// A namespace of its own, removed when dropped.
 pub(crate) struct TestNamespace {
     name: String,
     pub(crate) namespace: Namespace,
@@ -22,7 +22,7 @@ impl TestNamespace {
         Ok(Self { name, namespace })
     }
 
-    /// What `ip` says inside, for a second opinion.
+    /// Runs `ip` inside, as a second opinion, and returns its output.
     pub(crate) fn ip(&self, arguments: &[&str]) -> Result<String> {
         let mut all = vec!["-n", &self.name];
         all.extend(arguments);
@@ -31,7 +31,7 @@ impl TestNamespace {
 }
 
 impl TestNamespace {
-    /// Loads rules of nftables.
+    /// Loads nftables rules.
     pub(crate) fn nft(&self, rules: &str) -> Result<()> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name, "nft", "-f", "-"]);
@@ -57,7 +57,7 @@ fn ip(arguments: &[&str]) -> Result<String> {
 }
 
 #[test]
-fn only_the_thread_inside_is_inside() -> Result<()> {
+fn only_the_started_thread_is_in_the_namespace() -> Result<()> {
     let there = TestNamespace::new()?;
     let inode = |path: &str| std::fs::read_link(path).map(|link| link.display().to_string());
     let before = inode("/proc/thread-self/ns/net")?;
@@ -68,7 +68,7 @@ fn only_the_thread_inside_is_inside() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_namespace_is_told() {
+fn paths_that_are_not_namespaces_are_reported() {
     let missing = Namespace::open(Path::new("/var/run/netns/nl-there-is-none")).unwrap_err();
     assert!(missing.is_missing() && missing.to_string().contains("no network namespace"), "{missing}");
     let other = Namespace::open(Path::new("/proc/version")).unwrap_err();
@@ -76,7 +76,7 @@ fn what_is_no_namespace_is_told() {
 }
 
 #[test]
-fn settings_are_those_of_the_namespace() -> Result<()> {
+fn settings_belong_to_the_namespace() -> Result<()> {
     let there = TestNamespace::new()?;
     there.namespace.run(|| {
         netlink::sysctl::write("net/ipv4/ip_forward", "1")?;

@@ -16,7 +16,7 @@ const RULES: &str = r#"
     }
 "#;
 
-/// A packet, as far as the test is about it.
+/// The parts of a packet that the test checks.
 type Shown = (String, IpAddr, u8, u16, u32);
 
 fn shown(packet: &LoggedPacket<'_>) -> Shown {
@@ -25,7 +25,7 @@ fn shown(packet: &LoggedPacket<'_>) -> Shown {
 }
 
 #[test]
-fn packets_come_with_the_text_of_their_rule_and_their_whole_length() -> Result<()> {
+fn packets_have_their_rules_text_and_their_full_length() -> Result<()> {
     let there = TestNamespace::new()?;
     there.ip(&["link", "set", "lo", "up"])?;
     there.nft(RULES)?;
@@ -59,7 +59,7 @@ fn a_group_has_one_reader() -> Result<()> {
     let refused = there.namespace.run(|| Nflog::open(5))?.expect_err("one reader").to_string();
     assert!(refused.contains("NFLOG group 5"), "{refused}");
     assert!(refused.contains("another process may be reading it"), "{refused}");
-    // Other groups are free, and this one is, too, when its reader is gone.
+    // Other groups are free, and so is this one once its reader is gone.
     there.namespace.run(|| Nflog::open(6))??;
     drop(first);
     there.namespace.run(|| Nflog::open(5))??;
@@ -67,7 +67,7 @@ fn a_group_has_one_reader() -> Result<()> {
 }
 
 #[test]
-fn packets_that_nobody_read_in_time_are_counted() -> Result<()> {
+fn packets_not_read_in_time_are_counted() -> Result<()> {
     const SENT: u64 = 150_000;
     let there = TestNamespace::new()?;
     there.ip(&["link", "set", "lo", "up"])?;
@@ -79,7 +79,7 @@ fn packets_that_nobody_read_in_time_are_counted() -> Result<()> {
     }
     let mut last = false;
     let mut rounds = 0;
-    // The packet after the flood shows what is missing before it.
+    // The packet after the flood reveals the gap before it.
     while !last {
         socket.send_to(&[7; 40], ("127.0.0.1", 54))?;
         rounds += 1;

@@ -1,4 +1,4 @@
-//! Devices, addresses, routes, neighbours and rules: made, read back, changed, deleted, refused.
+//! Devices, addresses, routes, neighbours and rules: created, read back, changed, deleted, refused.
 
 use crate::namespaces::TestNamespace;
 use anyhow::{Context as _, Result};
@@ -9,7 +9,7 @@ use netlink::{
 };
 use std::sync::Arc;
 
-/// A handle inside a namespace: the socket stays there, this thread does not.
+/// A handle inside a namespace: the socket stays in it, this thread does not.
 fn handle(there: &TestNamespace) -> Result<Handle> {
     Ok(there.namespace.run(Handle::open)??)
 }
@@ -54,7 +54,7 @@ fn a_pair_across_namespaces_in_one_request() -> Result<()> {
 }
 
 #[test]
-fn devices_change_and_refusals_are_named() -> Result<()> {
+fn devices_are_changed_and_refusals_name_them() -> Result<()> {
     let there = TestNamespace::new()?;
     let mut kernel = handle(&there)?;
     let twice = [
@@ -266,7 +266,7 @@ fn thousands_of_routes_in_one_batch() -> Result<()> {
     };
     let mut operations: Vec<Operation> =
         (0..COUNT).map(|number| Operation::AddRoute(route(number))).collect();
-    // One in the middle is refused; the others are carried out.
+    // The operation in the middle is refused; the others are carried out.
     operations.insert(2500, Operation::AddRoute(route(3)));
     let outcomes = kernel.apply(&operations);
     let refused: Vec<usize> =

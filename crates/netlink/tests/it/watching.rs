@@ -1,4 +1,4 @@
-//! Events, as the kernel tells them.
+//! Events, as the kernel sends them.
 
 use crate::namespaces::TestNamespace;
 use anyhow::{Result, bail};
@@ -9,7 +9,7 @@ use netlink::{
 use std::time::Duration;
 
 #[test]
-fn devices_addresses_and_routes_are_told() -> Result<()> {
+fn devices_addresses_and_routes_are_reported() -> Result<()> {
     let there = TestNamespace::new()?;
     let interests = Interests { links: true, addresses: true, routes: true, ..Interests::default() };
     let mut monitor = there.namespace.run(|| Monitor::open(interests))??;
@@ -30,7 +30,7 @@ fn devices_addresses_and_routes_are_told() -> Result<()> {
     while !seen.iter().any(is_last) {
         let events = monitor.next(Some(Duration::from_secs(30)))?;
         if events.is_empty() {
-            bail!("the end was never told: {seen:?}");
+            bail!("the removal was never reported: {seen:?}");
         }
         seen.extend(events);
     }

@@ -1,4 +1,4 @@
-//! WireGuard devices of a real kernel, in a guest that has them.
+//! WireGuard devices of a real kernel, in a guest that supports them.
 
 use ipnet::IpNet;
 use netlink::wireguard::{Client, DeviceChange, Devices as _, PeerChange, PrivateKey, PublicKey};
@@ -43,7 +43,7 @@ fn devices_are_configured_and_read() {
         assert!(found.public_key.is_some());
         assert_eq!((found.port, found.mark), (51820, 0x20_0000));
 
-        // More than fits in one message, there and back.
+        // More than fits in one message, both written and read.
         let large = PeerChange {
             endpoint: Some("192.0.2.1:51820".parse().expect("an address")),
             keepalive: Some(25),
@@ -68,7 +68,7 @@ fn devices_are_configured_and_read() {
         assert_eq!(found.peers[&key(399)].endpoint, "[fd01::18f]:51821".parse().ok());
         assert_eq!(found.peers[&key(399)].allowed, [v6(399)].into());
 
-        // What goes over to another peer is behind one only; a peer that is not known stays unknown.
+        // A network that moves to another peer is behind that one only; an unknown peer stays unknown.
         let moved = PeerChange { allowed: nets(2), ..PeerChange::new(key(1)) };
         let unknown = PeerChange { only_known: true, allowed: nets(9), ..PeerChange::new(key(500)) };
         let fewer = PeerChange { replace_allowed: true, ..PeerChange::new(key(2)) };

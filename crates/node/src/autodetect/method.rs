@@ -1,4 +1,4 @@
-//! The methods of autodetection, as they are written.
+//! The methods of autodetection, and how they are written.
 
 use api::scalars::Cidr;
 use ipnet::IpNet;
@@ -9,34 +9,34 @@ use std::fmt;
 pub enum Method {
     /// The first usable address.
     FirstFound,
-    /// An address of an interface with such a name.
+    /// An address of an interface whose name matches one of these.
     Interface(Vec<String>),
-    /// The first usable address of interfaces without such a name.
+    /// The first usable address of an interface whose name matches none of these.
     SkipInterface(Vec<String>),
-    /// The address that reaches a destination.
+    /// The local address from which a destination is reached.
     CanReach(String),
     /// An address in one of these ranges.
     Cidr(Vec<IpNet>),
-    /// The address that Kubernetes knows.
+    /// The address that Kubernetes has for the node.
     KubernetesInternalIp,
 }
 
 /// Why a method cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
-    /// There is no such method.
+    /// The method does not exist.
     #[error(
         "there is no autodetection method '{0}': use first-found, interface=REGEX, skip-interface=REGEX, can-reach=HOST, \
          cidr=RANGE or kubernetes-internal-ip"
     )]
     Unknown(String),
     /// An element of the list is empty.
-    #[error("'{0}' has an empty element, which would fit everything: remove it")]
+    #[error("'{0}' has an empty element, which would match everything: remove it")]
     Empty(String),
-    /// An element is not a range.
+    /// An element is not an IP range.
     #[error("'{method}' has an element that is not a range: {reason}")]
     Range {
-        /// The method as written.
+        /// The whole setting.
         method: String,
         /// What is wrong.
         reason: String,
@@ -44,7 +44,7 @@ pub enum MethodError {
     /// An element is not a regular expression.
     #[error("'{expression}' is not a regular expression: {reason}")]
     Expression {
-        /// As written.
+        /// The element.
         expression: String,
         /// What is wrong.
         reason: String,
@@ -52,7 +52,7 @@ pub enum MethodError {
 }
 
 impl MethodError {
-    /// Whether the whole setting makes no sense, so that no node can have been started with it before.
+    /// Whether the whole setting is invalid, so that no node can have been started with it before.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown(_))
@@ -60,10 +60,10 @@ impl MethodError {
 }
 
 impl Method {
-    /// Reads a method. Nothing written means `first-found`.
+    /// Parses a method. An empty text means `first-found`.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is not a valid method.
     pub fn parse(text: &str) -> Result<Self, MethodError> {
         if text.is_empty() || text == "first-found" {
             return Ok(Self::FirstFound);

@@ -1,4 +1,4 @@
-//! The methods over a host with everything that confuses them.
+//! The methods on a host with everything that may confuse them.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn interface(index: u32, name: &str, addresses: &[&str]) -> Interface {
     Interface { index, name: name.to_owned(), addresses }
 }
 
-/// A host with two cards, a bridge of containers, a pod's veth and a tunnel.
+/// A host with two network cards, a container bridge, a pod's veth and a tunnel.
 fn host() -> Vec<Interface> {
     vec![
         interface(1, "lo", &["127.0.0.1/8", "::1/128"]),
@@ -57,25 +57,25 @@ fn the_first_found_is_on_the_highest_usable_interface() {
 fn named_interfaces_and_ranges() {
     check("interface=eth0", IpVersion::V4, "10.0.0.5/24");
     check("interface=eth1", IpVersion::V4, "192.168.7.5/24");
-    // Naming it beats the list of interfaces that are never the node's.
+    // An explicit name overrides the list of interfaces that are never the node's.
     check("interface=docker0", IpVersion::V4, "172.17.0.1/16");
     check("interface=eth.*", IpVersion::V6, "fd00::5/64");
     check("cidr=10.0.0.0/24", IpVersion::V4, "10.0.0.5/24");
     check("cidr=10.0.0.64/26", IpVersion::V4, "10.0.0.99/32");
     check("cidr=fd00::/8", IpVersion::V6, "fd00::5/64");
-    check_refused("interface=wlan.*", IpVersion::V4, "fits interface=wlan.*; there are");
+    check_refused("interface=wlan.*", IpVersion::V4, "matches interface=wlan.*; there are");
     check_refused("cidr=10.9.0.0/16", IpVersion::V4, "fits cidr=10.9.0.0/16");
 }
 
 #[test]
-fn several_interfaces_that_fit_are_listed_and_not_guessed() {
+fn several_matching_interfaces_are_listed_without_a_guess() {
     check_refused(
         "interface=eth.*",
         IpVersion::V4,
-        "interface=eth.* fits several interfaces: 192.168.7.5/24 on eth1, 10.0.0.5/24 on eth0",
+        "interface=eth.* matches several interfaces: 192.168.7.5/24 on eth1, 10.0.0.5/24 on eth0",
     );
     check_refused("cidr=10.0.0.0/8", IpVersion::V4, "10.244.1.0/32 on vxlan.calico, 10.0.0.5/24 on eth0");
-    // What the node uses already stays.
+    // An address that the node already uses is kept,
     let interfaces = host();
     for (stored, expected) in
         [("10.0.0.5", "10.0.0.5/24"), ("10.0.0.99", "10.0.0.99/32"), ("192.168.7.5", "192.168.7.5/24")]
@@ -83,7 +83,7 @@ fn several_interfaces_that_fit_are_listed_and_not_guessed() {
         let facts = Facts { interfaces: &interfaces, stored: stored.parse().ok(), ..Facts::default() };
         assert_eq!(find("interface=eth.*", IpVersion::V4, &facts).as_deref(), Ok(expected));
     }
-    // Unless it is gone, or does not fit.
+    // unless it is gone, or does not match.
     for stored in ["10.0.0.7", "172.17.0.1"] {
         let facts = Facts { interfaces: &interfaces, stored: stored.parse().ok(), ..Facts::default() };
         assert!(matches!(find("interface=eth.*", IpVersion::V4, &facts), Err(DetectError::Ambiguous { .. })));
@@ -98,7 +98,7 @@ fn one_address_on_two_interfaces_is_one_candidate() {
 }
 
 #[test]
-fn a_destination_is_reached_from_an_address_of_this_host() {
+fn the_address_that_reaches_a_destination_must_be_local() {
     let interfaces = host();
     let reached = |outcome: Result<&str, &str>| Facts {
         interfaces: &interfaces,
@@ -119,7 +119,7 @@ fn a_destination_is_reached_from_an_address_of_this_host() {
 }
 
 #[test]
-fn kubernetes_names_an_address_of_this_host() {
+fn the_address_in_kubernetes_must_be_local() {
     let interfaces = host();
     let known = |addresses: &[&str]| Facts {
         interfaces: &interfaces,
@@ -157,7 +157,7 @@ fn unknown_methods_are_refused() {
 }
 
 #[test]
-fn the_report_has_all_other_interfaces_by_name() {
+fn reported_interfaces_are_sorted_by_name() {
     let interfaces = host();
     let names = |families: &[IpVersion]| -> Vec<String> {
         let reported = reported(&interfaces, families).expect("a report");

@@ -1,41 +1,41 @@
-//! The flags of `calico-node` up to v3.32: single dashes, one flag per command, checks that combine.
+//! The flags of `calico-node` up to v3.32: single dashes, one flag per command, checks that can be combined.
 
 use super::{HealthArgs, NodeCommand, StatusCommand, duration};
 use crate::health::THRESHOLD;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the flags ask for.
+/// The meaning of the flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OldCommand {
     /// A command of the node.
     Node(NodeCommand),
-    /// Another component, by its name of today, with its arguments.
+    /// Another component, by its present name, with its arguments.
     Component(&'static str, Vec<String>),
     /// The list of flags.
     Help,
 }
 
-/// Why the flags cannot be understood.
+/// Why the flags cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OldError {
-    /// There is no such flag.
+    /// The flag does not exist.
     #[error("flag provided but not defined: {0}")]
     Unknown(String),
-    /// The flag's value is none.
+    /// The flag's value is invalid.
     #[error("invalid value \"{value}\" for flag -{flag}: {reason}")]
     Value {
-        /// Which flag.
+        /// The flag.
         flag: String,
-        /// What it was given.
+        /// The value.
         value: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
     /// The flag needs a value.
     #[error("flag needs an argument: -{0}")]
     Missing(String),
-    /// The flags ask for nothing.
+    /// The flags do not select a command.
     #[error(
         "no valid option provided: say what to do, such as -startup, -node-services, -shutdown or -felix-live"
     )]
@@ -75,7 +75,7 @@ const SWITCHES: [&str; 26] = [
 /// Flags with a value.
 const VALUES: [&str; 3] = ["threshold-time", "flows", "confd-confdir"];
 
-/// The flags, for people.
+/// The help text for the flags.
 #[must_use]
 pub fn help() -> String {
     let switches = SWITCHES.iter().map(|flag| format!("  -{flag}\n"));
@@ -88,10 +88,10 @@ pub fn help() -> String {
     )
 }
 
-/// Reads the flags; the program's name is not among them.
+/// Parses the flags, without the program's name.
 ///
 /// # Errors
-/// When a flag is not known, or they ask for nothing.
+/// When a flag is unknown, or the flags do not select a command.
 pub fn parse(arguments: &[String]) -> Result<OldCommand, OldError> {
     if matches!(arguments, [flag] if matches!(flag.as_str(), "-h" | "-help" | "--help")) {
         return Ok(OldCommand::Help);
@@ -99,7 +99,7 @@ pub fn parse(arguments: &[String]) -> Result<OldCommand, OldError> {
     let flags = Flags::read(arguments)?;
     let node = |command| Ok(OldCommand::Node(command));
     let component = |name, arguments| Ok(OldCommand::Component(name, arguments));
-    // One command is carried out even when several are asked for, in this order.
+    // If several commands are given, only one is carried out, in this order of precedence.
     if flags.has("v") || flags.has("version") {
         return node(NodeCommand::Version);
     }
@@ -165,7 +165,8 @@ struct Flags {
 }
 
 impl Flags {
-    /// Go's rules: one dash or two, `-flag`, `-flag=value`, `-flag value`; the first other word ends the flags.
+    /// Parses by Go's rules: one dash or two, `-flag`, `-flag=value`, `-flag value`; the first other word ends the
+    /// flags.
     fn read(arguments: &[String]) -> Result<Self, OldError> {
         let mut flags = Self::default();
         let mut words = arguments.iter();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_manifests() {
+    fn flags_of_the_manifests_are_parsed() {
         let node = |command| Ok(OldCommand::Node(command));
         for (line, expected) in [
             ("-startup", node(NodeCommand::Startup { complete_startup: false })),
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_combine() {
+    fn checks_can_be_combined() {
         let Ok(OldCommand::Node(NodeCommand::Health(health))) =
             read("-felix-live -bird-live -felix-ready=false -threshold-time=1m")
         else {
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_flags_and_values_are_rejected() {
         for (line, expected) in [
             ("", "no valid option provided"),
             ("-best-effort", "no valid option provided"),

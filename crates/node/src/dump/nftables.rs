@@ -1,9 +1,9 @@
-//! Members of nftables' sets and maps as `nft` writes them. Of kinds that we never make it only knows the bytes.
+//! Formats members of nftables' sets and maps like `nft`. Key types that we never use are shown as bytes.
 
 use netlink::netfilter::nft::{Element, ElementFound, Key, KeyType, Verdict};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A member of a set whose keys are of this kind.
+/// Formats a member of a set whose keys have this type.
 pub(super) fn member(kind: Option<KeyType>, element: &ElementFound) -> String {
     let text = |key: &Key| key_text(kind, key);
     match element {
@@ -53,7 +53,7 @@ fn protocol(number: u8) -> String {
     }
 }
 
-/// How many bits all addresses of a range share, if it is a network.
+/// The prefix length of a range, if it is a network.
 fn prefix(kind: Option<KeyType>, first: &Key, last: &Key) -> Option<usize> {
     if !matches!(kind, Some(KeyType::Ipv4 | KeyType::Ipv6)) {
         return None;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_written_as_nft_writes_them() {
+    fn members_are_formatted_like_nft() {
         let single = |key| ElementFound::Known(Element::Single(key));
         let range = |first, last| ElementFound::Known(Element::Range(first, last));
         let web = "192.0.2.1".parse().unwrap();

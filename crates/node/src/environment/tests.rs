@@ -1,4 +1,4 @@
-//! The variables as tables: what is written, what is meant.
+//! Tables of variables and the settings that they result in.
 
 use super::*;
 use daemon::Variables;
@@ -9,7 +9,7 @@ fn read(variables: &[(&str, &str)]) -> Settings {
 }
 
 #[test]
-fn nothing_set_means_the_defaults() {
+fn unset_variables_mean_the_defaults() {
     let settings = read(&[]);
     assert_eq!(settings.nodename_file, PathBuf::from("/var/lib/calico/nodename"));
     assert_eq!(settings.shutdown_file, PathBuf::from("/var/lib/calico/shutdownTS"));
@@ -25,7 +25,7 @@ fn nothing_set_means_the_defaults() {
 }
 
 #[test]
-fn a_node_of_gke() {
+fn the_variables_of_a_gke_node_are_read() {
     let settings = read(&[
         ("CALICO_MANAGE_CNI", "true"),
         ("CALICO_DISABLE_FILE_LOGGING", "true"),
@@ -37,7 +37,7 @@ fn a_node_of_gke() {
         ("NO_DEFAULT_POOLS", "true"),
         ("NODENAME", "gke-a"),
         ("WAIT_FOR_DATASTORE", "true"),
-        // Not looked at without networking.
+        // Ignored without networking.
         ("AS", "nonsense"),
     ]);
     assert_eq!(settings.backend(), Backend::None);
@@ -64,14 +64,14 @@ fn switches_take_calicos_words() {
         assert_eq!(settings.ipv4_pool_nat_outgoing, expected, "{value}");
         assert_eq!(settings.ipv6_pool_nat_outgoing, expected, "{value}");
     }
-    // Other variables want exactly one word.
+    // Other variables require exactly one word.
     assert!(!read(&[("WAIT_FOR_DATASTORE", "yes")]).wait_for_datastore);
     assert!(read(&[("NO_DEFAULT_POOLS", "True")]).no_default_pools);
     assert!(!read(&[("CALICO_MANAGE_CNI", "false")]).manage_cni);
 }
 
 #[test]
-fn addresses_and_backends() {
+fn addresses_and_backends_are_parsed() {
     for (value, expected) in [
         ("autodetect", AddressSetting::Autodetect),
         ("none", AddressSetting::Leave),
@@ -91,7 +91,7 @@ fn addresses_and_backends() {
 }
 
 #[test]
-fn bgp_is_spoken_by_this_program_unless_bird_is_asked_for() {
+fn this_program_speaks_bgp_unless_bird_is_selected() {
     for (value, expected) in [
         (vec![], BgpSpeaker::Native),
         (vec![("TORTIE_BGP_SPEAKER", "native")], BgpSpeaker::Native),
@@ -114,7 +114,7 @@ fn all_mistakes_are_reported_together() {
 }
 
 #[test]
-fn a_wrong_interval_or_level_does_not_keep_a_node_down() {
+fn an_invalid_interval_or_level_does_not_keep_a_node_down() {
     let settings = read(&[("AUTODETECT_POLL_INTERVAL", "often"), ("CALICO_STARTUP_LOGLEVEL", "loud")]);
     assert_eq!(settings.poll_interval, Duration::from_secs(60));
     assert_eq!(settings.log_level, LevelFilter::INFO);
@@ -123,7 +123,7 @@ fn a_wrong_interval_or_level_does_not_keep_a_node_down() {
 }
 
 #[test]
-fn the_table_is_in_order_and_makes_a_page() {
+fn the_table_is_sorted_and_renders_as_a_page() {
     let names: Vec<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
     let mut sorted = names.clone();
     sorted.sort_unstable();
@@ -131,6 +131,6 @@ fn the_table_is_in_order_and_makes_a_page() {
     assert_eq!(names, sorted);
     assert!(
         settings::page(VARIABLES)
-            .contains("| `FELIX_HEALTHPORT` | `9099` | Where Felix serves its health. |")
+            .contains("| `FELIX_HEALTHPORT` | `9099` | The port on which Felix serves its health. |")
     );
 }

@@ -1,26 +1,26 @@
-//! Felix's own answer about its health, over HTTP.
+//! Requests Felix's own health over HTTP.
 //!
-//! One request on one connection, so the few lines that HTTP needs are written here; a client library would be most of
-//! what a probe loads.
+//! It is a single request on one connection, so the few lines of HTTP are written here; a client library would be most
+//! of what a probe loads.
 
 use crate::context::Context;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The most that is read of an answer: only its first line counts.
+/// The longest answer that is read; only its first line matters.
 const LONGEST_ANSWER: u64 = 4096;
 
-/// Asks Felix; `probe` is `liveness` or `readiness`.
+/// Queries Felix; `probe` is `liveness` or `readiness`.
 pub(super) async fn ask(context: &Context, kind: &str, patience: Duration) -> Result<(), String> {
     let (host, port) = (&context.settings.felix_health_host, context.settings.felix_health_port);
     probe(host, port, kind, patience).await
 }
 
-/// Asks any component that serves its health; `probe` is `liveness` or `readiness`.
+/// Queries any component that serves its health; `probe` is `liveness` or `readiness`.
 ///
 /// # Errors
-/// What is wrong, in the words of Go's HTTP client.
+/// When it is unhealthy or does not answer, with the messages of Go's HTTP client.
 pub async fn probe(host: &str, port: u16, probe: &str, patience: Duration) -> Result<(), String> {
     let url = format!("http://{}/{probe}", kube_access::access::join_host_port(host, &port.to_string()));
     match tokio::time::timeout(patience, status(host, port, probe)).await {
@@ -42,7 +42,7 @@ async fn status(host: &str, port: u16, probe: &str) -> Result<u16, String> {
     parse(&answer).ok_or_else(|| "the answer is not HTTP".to_owned())
 }
 
-/// The code of a status line such as `HTTP/1.1 204 No Content`.
+/// Parses the code of a status line such as `HTTP/1.1 204 No Content`.
 fn parse(answer: &[u8]) -> Option<u16> {
     let line = answer.split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?;
@@ -55,7 +55,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn status_lines() {
+    fn status_lines_are_parsed() {
         for (answer, expected) in [
             ("HTTP/1.1 204 No Content\r\nX: y\r\n\r\n", Some(204)),
             ("HTTP/1.0 503\r\n", Some(503)),

@@ -1,26 +1,26 @@
-//! Whether a service of the node runs: under our own supervision, or under runit's in a container of Calico's.
+//! Whether a service of the node is running, under our own supervision or under runit in a container of Calico's.
 
 use crate::context::Context;
 use crate::supervise::plan::{CONFD, NATIVE_SPEAKER};
 use model::IpVersion;
 use std::path::PathBuf;
 
-/// Where our supervision keeps one file per running service, with its process id.
+/// The folder where our supervision keeps one file per running service, with its process id.
 pub(crate) const SERVICES: &str = "/var/run/calico/services";
 
-/// Where runit's services are in Calico's container.
+/// The folder of runit's services in Calico's container.
 const RUNIT: &str = "/etc/service/enabled";
 
-/// Whether our own supervision is meant to run this service.
+/// Whether our own supervision should be running this service.
 pub(super) fn is_supervised(context: &Context, service: &str) -> bool {
     context.path(SERVICES).join(service).exists()
 }
 
-/// Whether the node is meant to speak BGP in this family.
+/// Whether the node should be speaking BGP in this family.
 #[must_use]
 pub(crate) fn speaks_bgp(context: &Context, family: IpVersion) -> bool {
     let is_ours = [NATIVE_SPEAKER, CONFD].iter().any(|service| is_supervised(context, service));
-    // A node without IPv6 may have no daemon for it.
+    // A node without IPv6 may not have a daemon for it.
     let sockets = bird_control::sockets(family, &[context.path("/var/run/calico")]);
     let has_daemon = family == IpVersion::V4 || sockets.iter().any(|socket| socket.exists());
     (is_ours && has_daemon) || runit(context, bird_control::daemon(family)).join("run").exists()
@@ -50,7 +50,8 @@ pub(super) fn check_running(context: &Context, service: &str) -> Result<(), Stri
     }
 }
 
-/// The state in runit's file of 20 bytes: the moment (12), the process id (4), paused, wanted, told to end, the state.
+/// Parses the state from runit's file of 20 bytes: the time (12), the process id (4), paused, wanted, terminated, the
+/// state.
 fn runit_state(bytes: &[u8]) -> Option<&'static str> {
     match bytes.get(19)? {
         0 => Some("down"),
@@ -65,7 +66,7 @@ mod tests {
     use super::runit_state;
 
     #[test]
-    fn the_state_of_a_runit_service() {
+    fn the_state_of_a_runit_service_is_parsed() {
         let mut bytes = [0; 20];
         assert_eq!(runit_state(&bytes), Some("down"));
         bytes[19] = 1;

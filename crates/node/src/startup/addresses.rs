@@ -1,10 +1,10 @@
-//! The node's addresses: what is set, what is stored and what is there, put together.
+//! Combines the configured, the stored and the detected addresses of the node.
 //!
 //! | `IP` / `IP6` | IPv4 | IPv6 |
 //! | --- | --- | --- |
-//! | not set | what is stored, else detected | what is stored |
-//! | `autodetect` | detected; what is stored where that fails | the same |
-//! | `none` | what is stored | the same |
+//! | not set | the stored one, else detected | the stored one |
+//! | `autodetect` | detected; the stored one if that fails | the same |
+//! | `none` | the stored one | the same |
 //! | an address | that one, with its interface's network | that one as given |
 
 use crate::autodetect::{DetectError, Facts, Interface, Method, detect, reported, with_network};
@@ -13,12 +13,12 @@ use api::scalars::IpOrCidr;
 use api::{Node, NodeInterface};
 use model::IpVersion;
 
-/// What the host and Kubernetes say, for both families.
+/// Facts from the host and Kubernetes, for both families.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostFacts<'a> {
-    /// For IPv4.
+    /// For detecting IPv4.
     pub ipv4: Facts<'a>,
-    /// For IPv6.
+    /// For detecting IPv6.
     pub ipv6: Facts<'a>,
 }
 
@@ -29,20 +29,20 @@ pub(crate) struct Addresses {
     pub ipv4: IpOrCidr,
     /// IPv6, with its network; empty for none.
     pub ipv6: IpOrCidr,
-    /// What to tell the user, though it stops nothing.
+    /// Problems to report to the user that do not stop the node.
     pub warnings: Vec<String>,
 }
 
-/// Why there are no addresses.
+/// Why the addresses could not be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Autodetection found nothing, and nothing is stored.
+    /// Autodetection failed, and nothing is stored.
     #[error(
         "failed to autodetect an IPv{family} address with {variable}={method}: {source}. Choose another method in {variable}, \
          or set {address_variable} to the address itself"
     )]
     NotDetected {
-        /// Of which family.
+        /// The address family.
         family: IpVersion,
         /// The variable of the method.
         variable: &'static str,
@@ -50,37 +50,37 @@ pub enum AddressError {
         method: String,
         /// The variable of the address.
         address_variable: &'static str,
-        /// What stands in the way of a decision.
+        /// The reason.
         #[source]
         source: Box<DetectError>,
     },
-    /// What is set is not an address of the family.
+    /// The configured value is not an address of the family.
     #[error("{variable}={value} is not an IPv{family} address or CIDR: {reason}")]
     Given {
-        /// Of which family.
+        /// The address family.
         family: IpVersion,
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// What it holds.
+        /// Its value.
         value: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// What is stored is not an address.
+    /// The stored value is not an address.
     #[error(
         "the stored IPv{family} address of the node, '{value}', cannot be read: {reason}. Set {variable} to replace it"
     )]
     Stored {
-        /// Of which family.
+        /// The address family.
         family: IpVersion,
-        /// What is stored.
+        /// The stored value.
         value: String,
         /// What is wrong with it.
         reason: String,
-        /// The variable that would replace it.
+        /// The variable that could replace it.
         variable: &'static str,
     },
-    /// Networking needs an address.
+    /// Networking requires an address.
     #[error(
         "no IPv4 or IPv6 addresses configured or detected, required for Calico networking: set IP or IP6 to an address or \
          to autodetect, or CALICO_NETWORKING_BACKEND=none if Calico only enforces policy"
@@ -88,10 +88,10 @@ pub enum AddressError {
     None,
 }
 
-/// Decides both addresses.
+/// Determines both addresses.
 ///
 /// # Errors
-/// When a family that must have one has none.
+/// When a required address is missing or invalid.
 pub(crate) fn settle(
     settings: &Settings,
     node: &Node,
@@ -122,7 +122,7 @@ pub(crate) fn settle(
     Ok(addresses)
 }
 
-/// The interfaces that the node's resource lists: of the families whose address is looked for or given.
+/// The interfaces that the node's resource lists: of the families whose address is detected or configured.
 ///
 /// # Errors
 /// Never: the expressions are ours.
@@ -145,7 +145,7 @@ pub(crate) fn interfaces(
     Ok(told.collect())
 }
 
-/// The choice for one family.
+/// Determines the address of one family.
 struct Choice<'a> {
     family: IpVersion,
     settings: FamilySettings<'a>,
@@ -157,7 +157,7 @@ impl Choice<'_> {
     fn settle(&self, warnings: &mut Vec<String>) -> Result<IpOrCidr, AddressError> {
         match self.settings.address {
             AddressSetting::Autodetect => self.detected(warnings),
-            // IPv4 is looked for even when nobody asks, as long as there is none.
+            // IPv4 is detected even if this is not configured, as long as nothing is stored.
             AddressSetting::Unset if self.family == IpVersion::V4 && self.stored.is_empty() => {
                 self.detected(warnings)
             }
@@ -219,7 +219,7 @@ impl Choice<'_> {
             return Err(wrong("it is of the other family".to_owned()));
         }
         self.confirm(network.address(), warnings);
-        // A lone IPv4 address gains the network of its interface: without it every peer would look far away.
+        // A bare IPv4 address gets the network of its interface: without one, every peer would look remote.
         let complete = if self.family == IpVersion::V4 && !text.contains('/') {
             with_network(self.facts.interfaces, network.address())
         } else {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_with_and_without_a_stored_address() {
+    fn every_setting_works_with_and_without_a_stored_address() {
         let interfaces = host();
         for (variables, stored, expected) in [
             (vec![], ("", ""), ("10.0.0.5/24", "")),
@@ -281,12 +281,12 @@ mod tests {
             (vec![("IP6", "autodetect")], ("10.0.0.7/24", ""), ("10.0.0.7/24", "fd00::5/64")),
             (vec![("IP", "none"), ("IP6", "autodetect")], ("", ""), ("", "fd00::5/64")),
             (vec![("IP", "none")], ("10.0.0.7/24", ""), ("10.0.0.7/24", "")),
-            // A lone address gains its interface's network; one with a network keeps it.
+            // A bare address gets its interface's network; one with a network keeps it.
             (vec![("IP", "10.0.0.5")], ("", ""), ("10.0.0.5/24", "")),
             (vec![("IP", "10.0.0.5/16")], ("10.0.0.7/24", ""), ("10.0.0.5/16", "")),
             (vec![("IP", "10.9.9.9")], ("", ""), ("10.9.9.9/32", "")),
             (vec![("IP6", "fd00::5")], ("", ""), ("10.0.0.5/24", "fd00::5/128")),
-            // A failed search keeps what is stored.
+            // A failed detection keeps the stored address.
             (
                 vec![("IP", "autodetect"), ("IP_AUTODETECTION_METHOD", "interface=wlan0")],
                 ("10.0.0.7/24", ""),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_confirmed_is_told() {
+    fn an_unconfirmed_address_is_reported() {
         let interfaces = host();
         let found = decide(&[("IP", "10.9.9.9/24")], ("", ""), &interfaces).expect("addresses");
         assert_eq!(found.warnings, ["unable to confirm that 10.9.9.9 is an address of this host"]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_variable_and_the_remedy() {
+    fn errors_name_the_variable_and_the_remedy() {
         let interfaces = host();
         for (variables, stored, expected) in [
             (vec![("IP", "ten")], ("", ""), "IP=ten is not an IPv4 address"),
@@ -320,7 +320,7 @@ mod tests {
                 ("", ""),
                 "with IP_AUTODETECTION_METHOD=interface=wlan0",
             ),
-            // A method that is none stops even a node that has an address.
+            // An invalid method stops even a node that has an address.
             (
                 vec![("IP", "autodetect"), ("IP_AUTODETECTION_METHOD", "guess")],
                 ("10.0.0.7/24", ""),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_of_the_families_that_are_asked_for() {
+    fn interfaces_of_configured_families_are_listed() {
         let interfaces = host();
         let told = |variables: &[(&str, &str)]| {
             let settings =

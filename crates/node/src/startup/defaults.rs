@@ -1,4 +1,4 @@
-//! The resources that every cluster has: which of them to create or to complete, decided on what is there.
+//! The resources that every cluster has: decides which to create or complete, given the existing ones.
 
 use api::scalars::Duration as GoDuration;
 use api::{
@@ -6,7 +6,7 @@ use api::{
     Severity, VMAddressPersistence,
 };
 
-/// The name of objects that hold for the whole cluster.
+/// The name of objects that apply to the whole cluster.
 pub(crate) const GLOBAL: &str = api::words::GLOBAL_NAME;
 
 /// The name of the Felix settings of one node.
@@ -20,14 +20,14 @@ pub(crate) fn node_settings_name(node: &str) -> String {
 pub(crate) enum Change<T> {
     /// Nothing.
     None,
-    /// It is not there: store this.
+    /// It does not exist: store this.
     Create(T),
-    /// It is not complete: store this instead.
+    /// It is incomplete: store this instead.
     Update(T),
 }
 
 impl<T: Clone + PartialEq> Change<T> {
-    /// What to do so that `complete` leaves nothing to do; `new` is what to complete when there is nothing.
+    /// Determines the change that makes the object complete; `new` is the object to complete if none is stored.
     fn to(stored: Option<T>, new: impl FnOnce() -> T, complete: impl FnOnce(&mut T)) -> Self {
         match stored {
             None => {
@@ -44,7 +44,7 @@ impl<T: Clone + PartialEq> Change<T> {
     }
 }
 
-/// The cluster's Felix settings: quiet, and logging to where a container's log is.
+/// The cluster's Felix settings: quiet, and logging only to the container's output.
 #[must_use]
 pub(crate) fn felix(stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
     let new = || FelixConfiguration::new("", GLOBAL, FelixConfigurationSpec::default());
@@ -57,7 +57,7 @@ pub(crate) fn felix(stored: Option<FelixConfiguration>) -> Change<FelixConfigura
     })
 }
 
-/// The node's own Felix settings: workloads may reach their host as far as the host's own rules let them.
+/// The node's own Felix settings: workloads may reach their host as far as the host's own rules allow.
 #[must_use]
 pub(crate) fn felix_of_node(node: &str, stored: Option<FelixConfiguration>) -> Change<FelixConfiguration> {
     let new = || FelixConfiguration::new("", &node_settings_name(node), FelixConfigurationSpec::default());
@@ -69,7 +69,7 @@ pub(crate) fn felix_of_node(node: &str, stored: Option<FelixConfiguration>) -> C
     })
 }
 
-/// The settings of address management that hold when nobody decided anything.
+/// The settings of address management that apply by default.
 #[must_use]
 pub(crate) fn ipam() -> IPAMConfiguration {
     let spec = IPAMConfigurationSpec {
@@ -82,7 +82,7 @@ pub(crate) fn ipam() -> IPAMConfiguration {
     IPAMConfiguration::new("", GLOBAL, spec)
 }
 
-/// The words about the cluster: the user's, then what was seen.
+/// The cluster's type: the user's words, then the detected ones.
 #[must_use]
 pub(crate) fn cluster_type(given: &str, is_kubeadm: bool, is_rancher: bool) -> String {
     let seen = [("kubeadm", is_kubeadm), ("rancher", is_rancher)];
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn felix_settings_are_made_completed_and_left_alone() {
+    fn felix_settings_are_created_completed_or_left_alone() {
         let Change::Create(made) = felix(None) else { panic!("nothing to create") };
         assert_eq!(made.metadata.name, "default");
         assert_eq!(made.spec.reporting_interval.as_ref().map(GoDuration::as_str), Some("0s"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn words_about_the_cluster() {
+    fn the_cluster_type_combines_given_and_detected_words() {
         for (given, kubeadm, rancher, expected) in [
             ("", false, false, ""),
             ("k8s,bgp", false, false, "k8s,bgp"),

@@ -6,13 +6,13 @@ use crate::environment::Backend;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 
-/// The mode of a folder that is missing: everybody may look, root may write.
+/// The mode of a created folder: readable for everyone, writeable for root.
 const FOLDER_MODE: u32 = 0o755;
 
-/// Makes the folders that are missing, and says what their absence means.
+/// Creates missing folders, and logs the consequences of their absence.
 ///
 /// # Errors
-/// When one cannot be made.
+/// When a folder cannot be created.
 pub(crate) fn ensure_folders(context: &Context) -> Result<(), StartupError> {
     let mut folders = vec![("/var/lib/calico", "the node's name will not survive a restart")];
     if context.settings.backend() == Backend::Bird {
@@ -31,13 +31,13 @@ pub(crate) fn ensure_folders(context: &Context) -> Result<(), StartupError> {
             .mode(FOLDER_MODE)
             .create(&path)
             .map_err(|source| StartupError::File { path: path.clone(), source })?;
-        tracing::warn!(folder, "expected this folder to be mounted; made it: {consequence}");
+        tracing::warn!(folder, "expected this folder to be mounted; created it: {consequence}");
     }
     Ok(())
 }
 
-/// Writes the node's name for the CNI plugin and for the next start. Always, even when it is there: the file's time tells
-/// readiness probes when the node was started.
+/// Writes the node's name for the CNI plugin and for the next start. It is always rewritten: readiness probes take the
+/// file's time as the time of the node's start.
 ///
 /// # Errors
 /// When the file cannot be written.

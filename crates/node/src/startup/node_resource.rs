@@ -1,4 +1,4 @@
-//! The node's resource: the stored one and what was found become the one that should be stored.
+//! Computes the node's resource to store from the stored one and the determined addresses.
 
 use super::addresses::Addresses;
 use crate::environment::{Backend, Settings};
@@ -8,7 +8,7 @@ use api::{Node, NodeBGPSpec, NodeInterface, OrchRef};
 use model::IpVersion;
 use std::net::IpAddr;
 
-/// The resource as it should be. Without networking, addresses and BGP are not Calico's to write.
+/// The desired resource. Without networking, Calico does not write addresses and BGP settings.
 #[must_use]
 pub(crate) fn desired(
     stored: &Node,
@@ -34,7 +34,7 @@ pub(crate) fn desired(
     node
 }
 
-/// The resource without addresses of these families; nothing when that changes nothing.
+/// The resource without addresses of these families; `None` if nothing changes.
 #[must_use]
 pub(crate) fn without_addresses(stored: &Node, families: &[IpVersion]) -> Option<Node> {
     let mut node = stored.clone();
@@ -49,36 +49,36 @@ pub(crate) fn without_addresses(stored: &Node, families: &[IpVersion]) -> Option
     (node != *stored).then_some(node)
 }
 
-/// Another node has one of our addresses.
+/// Another node with one of our addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node '{other}' already uses the IPv{family} address {address}")]
 pub struct Conflict {
-    /// Of which family.
+    /// The address family.
     pub family: IpVersion,
     /// The address.
     pub address: IpAddr,
-    /// The other node.
+    /// The name of the other node.
     pub other: String,
 }
 
-/// Why conflicts cannot be looked for.
+/// A stored address that cannot be parsed, so that conflicts cannot be ruled out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the IPv{family} address '{value}' of node '{node}' cannot be read: {reason}")]
 pub struct UnreadableAddress {
-    /// Of which family.
+    /// The address family.
     pub family: IpVersion,
-    /// Whose.
+    /// The name of its node.
     pub node: String,
-    /// What is stored.
+    /// The stored value.
     pub value: String,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// Other nodes with an address of ours.
+/// The other nodes that have an address of ours.
 ///
 /// # Errors
-/// When an address cannot be read: it might be ours.
+/// When an address cannot be parsed: it might be ours.
 pub(crate) fn conflicts(node: &Node, others: &[Node]) -> Result<Vec<Conflict>, UnreadableAddress> {
     let mut found = Vec::new();
     for family in [IpVersion::V4, IpVersion::V6] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_taken_back_by_family() {
+    fn addresses_are_removed_by_family() {
         let stored = node_with("10.0.0.5/24", "fd00::5/64");
         let left = without_addresses(&stored, &[IpVersion::V4]).expect("a change");
         let bgp = left.spec.bgp.as_ref().expect("bgp");

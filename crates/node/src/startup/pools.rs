@@ -1,4 +1,5 @@
-//! The default pools: which ones to make, from the variables, kubeadm's settings, what exists and what the host uses.
+//! Decides which default pools to create, given the variables, kubeadm's settings, existing pools and the host's
+//! addresses.
 
 use crate::environment::{PoolSettings, Settings};
 use api::scalars::Cidr;
@@ -9,45 +10,45 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
-/// What there is besides the variables.
+/// The facts besides the variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolFacts {
-    /// The ranges of the pools that exist.
+    /// The ranges of the existing pools.
     pub existing: Vec<Cidr>,
-    /// kubeadm's settings, where the cluster is kubeadm's.
+    /// kubeadm's settings, if kubeadm created the cluster.
     pub kubeadm: Option<BTreeMap<String, String>>,
     /// The host's own addresses.
     pub host_addresses: Vec<IpAddr>,
-    /// Whether the host has IPv6.
+    /// Whether the host supports IPv6.
     pub host_has_ipv6: bool,
-    /// Random bytes for a range that nobody else has.
+    /// Random bytes for a unique range.
     pub random: [u8; 5],
 }
 
-/// Why no pools can be made.
+/// Why the pools cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// Pools are wanted and not wanted.
+    /// The variables both request and forbid pools.
     #[error(
-        "NO_DEFAULT_POOLS is true, and CALICO_IPV4POOL_CIDR or CALICO_IPV6POOL_CIDR names a pool to make: unset one of them"
+        "NO_DEFAULT_POOLS is true, and CALICO_IPV4POOL_CIDR or CALICO_IPV6POOL_CIDR names a pool to create: unset one of them"
     )]
     Contradiction,
-    /// A variable cannot be used.
+    /// A variable has an unusable value.
     #[error("{variable}={value}: {reason}")]
     Variable {
-        /// The variable that cannot be used.
+        /// The name of the variable.
         variable: String,
-        /// What it holds.
+        /// Its value.
         value: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and the remedy.
         reason: String,
     },
 }
 
-/// The pools to make, in the order in which to make them.
+/// The pools to create, in order of creation.
 ///
 /// # Errors
-/// When a variable that is needed cannot be used.
+/// When a variable that is needed has an unusable value.
 pub(crate) fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>, PoolError> {
     if settings.no_default_pools {
         let wanted = IpVersion::BOTH.iter().any(|version| !settings.pool(*version).cidr.is_empty());
@@ -59,7 +60,7 @@ pub(crate) fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>
         if pool.cidr == "none" {
             continue;
         }
-        // Block size, selector and range are checked even when the pool exists, as in Calico; the modes are not.
+        // Block size, selector and range are checked even if a pool exists, as in Calico; the modes are not.
         let draft = Draft::read(family, pool, facts)?;
         let exists = facts
             .existing
@@ -74,7 +75,7 @@ pub(crate) fn plan(settings: &Settings, facts: &PoolFacts) -> Result<Vec<IPPool>
     Ok(pools)
 }
 
-/// A pool as far as it can be told without its modes.
+/// A pool without its modes.
 struct Draft {
     family: IpVersion,
     range: IpNet,
@@ -187,8 +188,8 @@ fn wrong(family: IpVersion, what: &str, value: &str, reason: impl Into<String>) 
     }
 }
 
-/// The first range of this family in kubeadm's `podSubnet`. The text is YAML inside of a config map; as in Calico, the
-/// line is looked for and the rest is not read.
+/// The first range of this family in kubeadm's `podSubnet`. The text is YAML inside a ConfigMap; as in Calico, only
+/// this line is looked up, and the rest is not parsed.
 fn from_kubeadm(family: IpVersion, facts: &PoolFacts) -> Option<IpNet> {
     let texts = facts.kubeadm.as_ref()?.values();
     let line = texts.flat_map(|text| text.lines()).find_map(|line| line.split_once("podSubnet: "))?.1;
@@ -200,7 +201,7 @@ fn from_kubeadm(family: IpVersion, facts: &PoolFacts) -> Option<IpNet> {
         .map(|network| network.masked())
 }
 
-/// Calico's range, or the first of its alternatives in which this host has no address.
+/// Calico's default range, or the first of its alternatives in which this host has no address.
 fn default_ipv4(host_addresses: &[IpAddr]) -> IpNet {
     let range = |a, b| IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, 0, 0), 16));
     let preferred = range(192, 168);
@@ -210,7 +211,7 @@ fn default_ipv4(host_addresses: &[IpAddr]) -> IpNet {
         .unwrap_or(preferred)
 }
 
-/// A random range of fd00::/8, as RFC 4193 wants it.
+/// A random range of fd00::/8, as RFC 4193 requires.
 fn unique_local(random: [u8; 5]) -> IpNet {
     let [a, b, c, d, e] = random;
     let words = [u16::from_be_bytes([0xfd, a]), u16::from_be_bytes([b, c]), u16::from_be_bytes([d, e])];

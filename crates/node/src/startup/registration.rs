@@ -1,5 +1,5 @@
-//! The node's resource in the datastore: read, decide, check against the other nodes, write; again when another writer was
-//! faster. Used by start-up once, and by the address monitor for as long as the node runs.
+//! Registers the node's resource in the datastore: reads, decides, checks against the other nodes and writes; repeats
+//! if another writer was faster. Used once by start-up, and continuously by the address monitor.
 
 use super::addresses::{HostFacts, interfaces, settle};
 use super::node_resource::{conflicts, desired, without_addresses};
@@ -13,14 +13,14 @@ use client::{Client, ListQuery};
 use model::IpVersion;
 use std::net::IpAddr;
 
-/// How often the resource is tried against others who write it: enough for any honest competition on a busy host.
+/// How often writing the resource is attempted: enough for any fair competition on a busy host.
 const ATTEMPTS: usize = 100;
 
-/// Brings the node's resource up to date. True when it was written.
+/// Brings the node's resource up to date. Returns true if it was written.
 ///
 /// # Errors
-/// When the node has no address, or one that another node has; then addresses that were detected earlier are taken back
-/// from the resource, so that they are free for the node that has them now.
+/// When the node has no address, or one that another node has. In that case earlier detected addresses are removed from
+/// the resource, so that they are free for the node that has them now.
 pub(crate) async fn register(
     context: &Context,
     client: &Client,
@@ -75,7 +75,7 @@ async fn try_register(
     Ok(true)
 }
 
-/// The resource with the addresses that it should have.
+/// The resource with the desired addresses.
 async fn with_addresses(
     context: &Context,
     client: &Client,
@@ -110,7 +110,7 @@ async fn with_addresses(
             for warning in &addresses.warnings {
                 tracing::warn!("{warning}");
             }
-            // The expressions are ours, so there is nothing to go wrong.
+            // The expressions are ours, so this cannot fail.
             let interfaces = interfaces(settings, &host_interfaces).unwrap_or_default();
             tracing::info!(ipv4 = %addresses.ipv4, ipv6 = %addresses.ipv6, "addresses of this node");
             Ok(desired(stored, settings, Some((&addresses, interfaces))))
@@ -124,7 +124,7 @@ async fn with_addresses(
     }
 }
 
-/// Everything that the choice for one family is made from.
+/// Collects the facts that the choice for one family is based on.
 async fn facts<'a>(
     context: &Context,
     family: IpVersion,
@@ -134,7 +134,7 @@ async fn facts<'a>(
     stored: &IpOrCidr,
 ) -> Facts<'a> {
     let reached = match Method::parse(settings.method) {
-        // Looking up a name may take long, and is done only where it is asked for.
+        // Resolving a name may take long, so this is done only if needed.
         Ok(Method::CanReach(destination)) if is_looked_for(family, settings, stored) => {
             Some(context.host.reach(&destination, family).await)
         }
@@ -184,8 +184,8 @@ async fn check_conflicts(
     Err(StartupError::Conflict(found))
 }
 
-/// Takes addresses that no longer hold from a node that is stored. A failure of this is only logged: there is a worse one
-/// to report.
+/// Removes outdated addresses from a stored node. Failing to do so is only logged, because the error that led here is
+/// worse and is the one to report.
 async fn take_back(client: &Client, stored: &Node, families: &[IpVersion]) {
     if stored.metadata.resource_version.is_empty() {
         return;

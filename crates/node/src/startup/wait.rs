@@ -1,4 +1,4 @@
-//! Waiting for a datastore that is not there yet.
+//! Waits for a datastore that is not available yet.
 
 use super::StartupError;
 use api::NodeSpec;
@@ -8,15 +8,15 @@ use std::time::Duration;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest time for one attempt: a host that swallows packets answers never.
+/// The longest time for one attempt: a host that drops packets never answers.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Opens the datastore, trying until it answers.
 ///
-/// Each attempt opens it again: what a Kubernetes API offers is found out when it is opened.
+/// Each attempt opens it anew, because opening determines what a Kubernetes API supports.
 ///
 /// # Errors
-/// When it refuses our credentials, or the settings cannot be used: waiting would not help.
+/// When it rejects our credentials, or the settings cannot be used: waiting would not help.
 pub(super) async fn for_datastore(config: &ClientConfig) -> Result<Client, StartupError> {
     let mut last = String::new();
     loop {
@@ -29,7 +29,7 @@ pub(super) async fn for_datastore(config: &ClientConfig) -> Result<Client, Start
             Ok(Err(Trouble::Passing(reason))) => reason,
             Err(_) => format!("no answer within {} s", ATTEMPT.as_secs()),
         };
-        // The same trouble is reported once, not every second.
+        // A repeated problem is reported once, not every second.
         if trouble == last {
             tracing::debug!(trouble, "the datastore does not answer yet");
         } else {
@@ -47,7 +47,7 @@ enum Trouble {
 
 async fn attempt(config: &ClientConfig) -> Result<Client, Trouble> {
     let client = Client::open(config).await.map_err(|error| Trouble::Lasting(error.into()))?;
-    // Any answer about any node proves that the store is there.
+    // Any answer about any node shows that the store is available.
     match client.resource::<NodeSpec>().get("", "foo").await {
         Err(Error::Unauthorized { reason }) => Err(Trouble::Lasting(StartupError::Unauthorized(reason))),
         Err(error @ Error::Datastore { .. }) => Err(Trouble::Passing(error.to_string())),

@@ -1,4 +1,4 @@
-//! The readings as the resource has them. Only the part of the family that was read changes.
+//! Converts readings to the resource. Only the part of the family that was read changes.
 
 use super::readings::Reading;
 use api::{
@@ -8,7 +8,7 @@ use api::{
 use bird_control::{Route, Session, Status, type_and_address};
 use model::IpVersion;
 
-/// The state of a daemon.
+/// Fills in the state of a daemon.
 pub(crate) fn agent(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Status>) {
     let part = match family {
         IpVersion::V4 => &mut answer.agent.bird_v4,
@@ -29,7 +29,7 @@ pub(crate) fn agent(answer: &mut CalicoNodeStatusStatus, family: IpVersion, read
     };
 }
 
-/// The sessions of a daemon.
+/// Fills in the sessions of a daemon.
 pub(crate) fn bgp(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Session>>) {
     let sessions = match reading {
         Reading::NoDaemon => Vec::new(),
@@ -59,7 +59,7 @@ fn peer(session: &Session) -> CalicoNodePeer {
     CalicoNodePeer {
         peer_ip: session.address.clone(),
         kind: peer_type(&session.peer_type),
-        // A state that the resource cannot hold is left out.
+        // A state that the resource cannot express is left out.
         state: if state.is_known() { state } else { BGPSessionState::Unset },
         since: session.since.clone(),
         ..CalicoNodePeer::default()
@@ -75,7 +75,7 @@ fn peer_type(word: &str) -> BGPPeerType {
     }
 }
 
-/// The routes of a daemon.
+/// Fills in the routes of a daemon.
 pub(crate) fn routes(answer: &mut CalicoNodeStatusStatus, family: IpVersion, reading: Reading<Vec<Route>>) {
     let routes = match reading {
         Reading::NoDaemon => Vec::new(),
@@ -98,7 +98,7 @@ fn route(family: IpVersion, route: Route) -> CalicoNodeRoute {
     }
 }
 
-/// Where a route came from, by the name of BIRD's protocol.
+/// The origin of a route, according to the name of BIRD's protocol.
 fn learned_from(family: IpVersion, protocol: &str) -> CalicoNodeRouteLearnedFrom {
     let known = [
         ("kernel", CalicoNodeRouteSourceType::Kernel),
@@ -116,7 +116,7 @@ fn learned_from(family: IpVersion, protocol: &str) -> CalicoNodeRouteLearnedFrom
         };
         origin.peer_ip = address;
     } else {
-        // Sessions with workloads, and protocols that somebody added by hand: a router all the same.
+        // Sessions with workloads, and manually added protocols, count as peers as well.
         origin.source_type = CalicoNodeRouteSourceType::BGPPeer;
     }
     origin
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_not_there_is_not_ready() {
+    fn a_missing_daemon_is_not_ready() {
         let mut answer = CalicoNodeStatusStatus::default();
         let status =
             Status { ready: true, version: "v1".into(), router_id: "10.0.0.1".into(), ..Status::default() };
@@ -166,13 +166,13 @@ mod tests {
         assert_eq!(kinds, ["NodeMesh", "NodePeer", "GlobalPeer"]);
         let states: Vec<&str> = part.peers_v4.iter().map(|peer| peer.state.as_str()).collect();
         assert_eq!(states, ["Established", "Active", ""]);
-        // The other family's reading leaves this one's alone.
+        // The other family's reading does not change this one's part.
         bgp(&mut answer, IpVersion::V6, Reading::Said(vec![session("Mesh", "up", "Established")]));
         assert_eq!((answer.bgp.number_established_v4, answer.bgp.number_established_v6), (1, 1));
     }
 
     #[test]
-    fn routes_say_where_they_came_from() {
+    fn routes_have_their_origin() {
         for (protocol, source, peer) in [
             ("kernel1", "Kernel", ""),
             ("static1", "Static", ""),

@@ -1,4 +1,4 @@
-//! Follows the questions for this node and writes the answers, only where they differ from what is there.
+//! Follows the requests for this node's status and writes the answers, but only if they differ from the stored ones.
 
 use super::answer;
 use super::readings::Daemons;
@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use typha_wire::SyncerType;
 
-/// How often an answer is tried against others who write the question.
+/// How often writing an answer is attempted when others write the resource, too.
 const ATTEMPTS: usize = 3;
 
-/// Why questions cannot be answered.
+/// Why requests cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     /// The settings cannot be used.
@@ -30,17 +30,17 @@ pub enum StatusError {
     Open(#[from] OpenError),
 }
 
-/// What brings the questions, until it is dropped.
+/// The source of requests; it stops when dropped.
 #[expect(dead_code, reason = "held for their ends alone")]
 enum Following {
     Datastore(follow::Follower),
     Typha(typha_client::Follower),
 }
 
-/// Answers questions until the end.
+/// Answers requests until the shutdown.
 ///
 /// # Errors
-/// When the settings cannot be used. What the datastore fails with is tried again.
+/// When the settings cannot be used. Errors of the datastore are retried.
 pub async fn run(context: &Context, shutdown: Shutdown) -> Result<(), StatusError> {
     let client = context.client::<StatusError>().await?;
     let folders = bird_control::SOCKET_FOLDERS.iter().map(|folder| context.path(folder)).collect();
@@ -72,7 +72,7 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Follows the questions until the end.
+    /// Follows the requests until the shutdown.
     async fn follow(&mut self, mut events: mpsc::Receiver<FeedEvent>, shutdown: &Shutdown) {
         while !shutdown.is_requested() {
             let next = self.schedule.next();
@@ -98,7 +98,7 @@ impl Reporter {
         }
     }
 
-    /// Answers what is due. Trouble with the datastore is logged; the question is answered at its next turn.
+    /// Answers the due requests. Errors of the datastore are logged; the request is answered when it is due again.
     async fn answer_due(&mut self) {
         for name in self.schedule.take_due(Instant::now()) {
             if let Err(error) = self.answer(&name).await {
@@ -107,7 +107,7 @@ impl Reporter {
         }
     }
 
-    /// Answers one question: all of it, or nothing when a daemon gives no proper answer.
+    /// Answers one request completely, or not at all if a daemon does not give a valid answer.
     async fn answer(&self, name: &str) -> client::Result<()> {
         let questions = self.client.resource::<CalicoNodeStatusSpec>();
         for attempt in 1..=ATTEMPTS {
@@ -141,7 +141,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// The answer, on top of what the question holds for classes that it does not ask for.
+    /// The answer; it keeps the stored values of classes that are not requested.
     async fn ask(&self, question: &CalicoNodeStatus) -> Result<CalicoNodeStatusStatus, BirdError> {
         let mut status = question.status.clone();
         for family in IpVersion::BOTH {

@@ -1,11 +1,11 @@
-//! Which question is due when: at once when it is new or asks something else, then by its period.
+//! When each request is due: at once if it is new or has changed, and then periodically.
 
 use api::{CalicoNodeStatus, CalicoNodeStatusSpec};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The questions for this node.
+/// The requests for this node.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     questions: BTreeMap<String, Question>,
@@ -18,7 +18,7 @@ struct Question {
 }
 
 impl Schedule {
-    /// Takes a question as it is now. One for another node, or without a period, is none.
+    /// Adds or updates a request. One for another node, or without a period, is removed.
     pub(crate) fn put(&mut self, node_name: &str, question: &CalicoNodeStatus, now: Instant) {
         let name = &question.metadata.name;
         let spec = &question.spec;
@@ -31,31 +31,31 @@ impl Schedule {
             self.remove(name);
             return;
         }
-        // Our own answer comes back as a change, too; only another question is a reason to answer.
+        // Our own answer also arrives as a change; only a changed request is a reason to answer.
         if self.questions.get(name).is_none_or(|known| known.spec != *spec) {
             self.questions.insert(name.clone(), Question { spec: spec.clone(), due: Some(now) });
         }
     }
 
-    /// Forgets a question.
+    /// Removes a request.
     pub(crate) fn remove(&mut self, name: &str) {
         self.questions.remove(name);
     }
 
-    /// When the next answer is due; nothing when none is.
+    /// When the next answer is due; `None` if none is.
     #[must_use]
     pub(crate) fn next(&self) -> Option<Instant> {
         self.questions.values().filter_map(|question| question.due).min()
     }
 
-    /// The questions that are due, each with its next turn noted.
+    /// Returns the due requests, and schedules when each is due again.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<String> {
         let mut due = Vec::new();
         for (name, question) in &mut self.questions {
             if question.due.is_some_and(|at| at <= now) {
                 due.push(name.clone());
                 let period = question.spec.update_period_seconds.unwrap_or_default();
-                // A period of nothing means once.
+                // A period of zero means once.
                 question.due = (period > 0).then(|| now + Duration::from_secs(period.into()));
             }
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_answered_at_once_and_by_its_period() {
+    fn a_request_is_answered_at_once_and_periodically() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut schedule = Schedule::default();
@@ -89,14 +89,14 @@ mod tests {
         schedule.put("n", &question("wrong", "n", None), start);
         assert_eq!(schedule.take_due(start), ["often", "once"]);
         assert_eq!(schedule.next(), Some(after(10)));
-        // Our own answer comes back: nothing new.
+        // Our own answer arrives: nothing new.
         schedule.put("n", &question("once", "n", Some(0)), after(1));
         assert_eq!(schedule.take_due(after(9)), Vec::<String>::new());
         assert_eq!(schedule.take_due(after(10)), ["often"]);
-        // Another question under the same name.
+        // A different request under the same name.
         schedule.put("n", &question("once", "n", Some(5)), after(11));
         assert_eq!(schedule.take_due(after(11)), ["once"]);
-        // Handed to another node, or gone.
+        // Moved to another node, or removed.
         schedule.put("n", &question("once", "m", Some(5)), after(12));
         schedule.remove("often");
         assert_eq!(schedule.next(), None);

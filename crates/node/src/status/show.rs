@@ -6,7 +6,7 @@ use bird_control::BirdError;
 use model::IpVersion;
 use std::fmt::Write as _;
 
-/// All tables, of both families.
+/// Returns all tables, for both families.
 pub async fn show(context: &Context) -> String {
     let folders = bird_control::SOCKET_FOLDERS.iter().map(|folder| context.path(folder)).collect();
     let daemons = Daemons(folders);
@@ -64,7 +64,7 @@ fn rows<T>(reading: Result<Reading<T>, BirdError>, cells: impl FnOnce(T) -> Vec<
 }
 
 fn section(text: &mut String, title: &str, what: &str, family: IpVersion, titles: &[&str], rows: Rows) {
-    // Writing to a String cannot fail.
+    // Writing to a string cannot fail.
     let _ = match rows {
         Ok(rows) => write!(text, "\n{title}\n{}", table(titles, &rows)),
         Err(reason) if reason.is_empty() => {

@@ -1,9 +1,9 @@
-//! When a part that ended is started again: soon at first, later when it keeps ending, soon again after a good run.
+//! When a part that ended is restarted: soon at first, later if it keeps failing, and soon again after a long run.
 
 use daemon::Backoff;
 use std::time::Duration;
 
-/// A run of this length was a good one.
+/// A run of at least this length resets the pauses.
 const GOOD_RUN: Duration = Duration::from_secs(60);
 
 /// The pause after a run of this length.
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_good_run_resets_the_pauses() {
+    fn a_long_run_resets_the_pauses() {
         let mut backoff = Backoff::SERVER;
         let mut after = |run| after_run(&mut backoff, Duration::from_secs(run)).as_secs();
         assert_eq!([0, 0, 59, 60, 0].map(&mut after), [1, 2, 4, 1, 2]);

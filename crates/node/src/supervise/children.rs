@@ -1,7 +1,7 @@
-//! Processes, signals and the files that tell which parts run: the supervisor's hands.
+//! The supervisor's system interface: processes, signals, and the files that record running parts.
 //!
-//! Children are collected with one call for all of them, ours and orphans alike, so nothing else in this process may wait
-//! for children: a second waiter would steal their end.
+//! One call reaps all children, both ours and orphans, so nothing else in this process may wait for children: a second
+//! waiter would take their exit status.
 
 use super::plan::Part;
 use crate::context::Context;
@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a start-up that is under way looks whether it should end.
+/// How often start-up checks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a signal may take from its arrival to the thread that receives it.
+/// How long a signal may take until the receiving thread sees it.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// The variable that tells a part the process id of its supervisor.
+/// The variable with the process id of a part's supervisor.
 const SUPERVISOR: &str = "TORTIE_SUPERVISOR";
 
 /// A running part.
@@ -33,7 +33,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a part as a process of this program, with our output.
+    /// Starts a part as a process of this program, with our output streams.
     pub(super) fn start(program: &Path, part: &Part) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.arg0(part.called).args(part.arguments).stdin(Stdio::null());
@@ -43,7 +43,7 @@ impl Child {
         }
         let child = command.spawn()?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        // The handle is let go on purpose: `reap` learns about the end of all children.
+        // The handle is dropped on purpose: `reap` collects the exit status of all children.
         pid.map(|pid| Self { pid }).ok_or_else(|| io::Error::other("the system gave no process id"))
     }
 
@@ -70,43 +70,43 @@ impl Child {
     }
 }
 
-/// Has this process end when its supervisor does, if it has one: a part that outlived a killed supervisor would stand in
-/// the way of the next one's. To be called before anything else, on the main thread.
+/// Makes this process end when its supervisor does, if it has one: a part that outlived a killed supervisor would
+/// conflict with the next supervisor's. Must be called before anything else, on the main thread.
 ///
 /// # Errors
-/// When the supervisor is gone already, or the system refuses.
+/// When the supervisor is gone already, or the system call fails.
 pub fn end_with_supervisor() -> io::Result<()> {
     let Some(supervisor) = SystemEnvironment.text(SUPERVISOR).and_then(|pid| pid.parse::<i32>().ok()) else {
         return Ok(());
     };
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before we asked for the signal.
+    // It may have ended before the signal was set up.
     if getppid().map(|parent| parent.as_raw_nonzero().get()) == Some(supervisor) {
         return Ok(());
     }
     Err(io::Error::other(format!("the supervisor, process {supervisor}, has ended")))
 }
 
-/// The next child that has ended, and how; nothing when none has.
+/// Reaps a child. Returns its process id and how it ended; `None` if no child has ended.
 pub(super) fn reap() -> Option<(i32, String)> {
     match wait(WaitOptions::NOHANG) {
         Ok(Some((pid, status))) => {
             let how = match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => format!("exit code {code}"),
                 (None, Some(signal)) if signal == Signal::ABORT.as_raw() => {
-                    "a mistake of the program: its last message says which".to_owned()
+                    "a bug in the program: see its last message".to_owned()
                 }
                 (None, Some(signal)) => format!("signal {signal}"),
                 (None, None) => return None,
             };
             Some((pid.as_raw_nonzero().get(), how))
         }
-        // No children at all is not trouble.
+        // Having no children is not an error.
         Ok(None) | Err(_) => None,
     }
 }
 
-/// Signals, received on a thread of their own and waited for with a limit.
+/// Receives signals on a separate thread; waiting for them has a time limit.
 pub(super) struct Signals {
     shared: Arc<Shared>,
 }
@@ -127,12 +127,12 @@ impl Shared {
 }
 
 impl Signals {
-    /// Begins to receive SIGTERM, SIGINT, SIGHUP and SIGCHLD.
+    /// Starts receiving SIGTERM, SIGINT, SIGHUP and SIGCHLD.
     pub(super) fn receive() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shared = Arc::new(Shared::default());
-        // Registered here, so that nothing is lost once this returns.
+        // Registered here, so that no signal is lost once this returns.
         let (mut terminate, mut interrupt, mut hangup, mut child) = {
             let _inside = runtime.enter();
             (
@@ -163,14 +163,14 @@ impl Signals {
         self.shared.end.load(Ordering::SeqCst)
     }
 
-    /// Waits until the end is asked for.
+    /// Waits until the shutdown is requested.
     pub(super) async fn end(&self) {
         while !self.end_requested() {
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Gives a signal that arrived with the end of a part the time to be seen.
+    /// Waits until a signal that arrived with the end of a part is visible.
     pub(super) fn settle(&self) {
         if !self.end_requested() {
             std::thread::sleep(SETTLE);
@@ -181,7 +181,7 @@ impl Signals {
         self.shared.reload.swap(false, Ordering::SeqCst)
     }
 
-    /// Waits for a signal, but no longer than this.
+    /// Waits for a signal, but at most this long.
     pub(super) fn wait(&self, limit: Duration) {
         let woken = self.shared.woken.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = self.shared.wake.wait_timeout_while(woken, limit, |woken| !*woken);
@@ -190,13 +190,13 @@ impl Signals {
     }
 }
 
-/// One file per running part, with its process id.
+/// One file per running part with its process id.
 pub(super) struct ServiceFiles {
     folder: PathBuf,
 }
 
 impl ServiceFiles {
-    /// An empty folder: what an earlier run left says nothing about this one.
+    /// Starts with an empty folder: files of an earlier run do not apply to this one.
     pub(super) fn new(context: &Context) -> io::Result<Self> {
         let files = Self { folder: context.path(SERVICES) };
         files.clear();
@@ -208,7 +208,7 @@ impl ServiceFiles {
         self.write(name, &pid.to_string());
     }
 
-    /// The file stays, empty: the part is meant to run and does not.
+    /// Empties the file and keeps it: the part should be running but is not.
     pub(super) fn stopped(&self, name: &str) {
         self.write(name, "");
     }
@@ -223,7 +223,7 @@ impl ServiceFiles {
     }
 
     fn write(&self, name: &str, text: &str) {
-        // Only probes look at these; a full disk must not stop the node.
+        // Only probes read these files; a full disk must not stop the node.
         if let Err(error) = daemon::files::publish(&self.folder.join(name), text.as_bytes(), 0o644) {
             tracing::warn!(part = name, %error, "could not note the state of this part");
         }

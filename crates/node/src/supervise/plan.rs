@@ -1,33 +1,34 @@
-//! Which parts a node runs, and what each of them is started with.
+//! The parts of a node, and the arguments and variables of each.
 
 use crate::environment::{Backend, BgpSpeaker, Settings};
 use daemon::Environment;
 use std::ffi::OsString;
 
-/// A part of the node that runs as a process of its own.
+/// A part of the node that runs as a separate process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its name, which is also that of its file.
+    /// Its name, which is also the name of its file.
     pub name: &'static str,
-    /// The name that its process goes by. Calico's `calicoctl node status` looks for processes called like this.
+    /// The name of its process. Calico's `calicoctl node status` looks for processes by name.
     pub called: &'static str,
-    /// The arguments of this program that make it that part.
+    /// The arguments that make this program run that part.
     pub arguments: &'static [&'static str],
-    /// Variables on top of our own.
+    /// Variables in addition to our own.
     pub variables: Vec<(&'static str, OsString)>,
-    /// Whether this program can be that part.
+    /// Whether this program contains that part.
     pub available: bool,
 }
 
 /// The part that speaks BGP itself.
 pub(crate) const NATIVE_SPEAKER: &str = "bgp";
-/// A process for Calico's `calicoctl node status`, which asks about IPv6 only where it finds one called `bird6`. The native
-/// speaker, called `bird`, speaks both families and answers at both sockets; this one waits for its end.
+/// A process for Calico's `calicoctl node status`, which queries IPv6 only if it finds a process called `bird6`. The
+/// native speaker, called `bird`, speaks both families and answers on both sockets; this process only waits for the
+/// shutdown.
 const BIRD6: &str = "bird6";
-/// The part that has BIRD speak BGP.
+/// The part that runs BIRD.
 pub(crate) const CONFD: &str = "confd";
 
-/// Felix knows its settings by names of its own.
+/// Felix has its own names for these settings.
 const FELIX_NAMES: [(&str, &str); 7] = [
     ("ETCD_AUTHORITY", "FELIX_ETCDADDR"),
     ("ETCD_ENDPOINTS", "FELIX_ETCDENDPOINTS"),
@@ -38,7 +39,7 @@ const FELIX_NAMES: [(&str, &str); 7] = [
     ("DATASTORE_TYPE", "FELIX_DATASTORETYPE"),
 ];
 
-/// The parts that the settings ask for. `available` are the names of components that this program has.
+/// The parts that the settings require. `available` are the names of the components in this program.
 #[must_use]
 pub(crate) fn parts(
     settings: &Settings,
@@ -59,7 +60,8 @@ pub(crate) fn parts(
         let mut variables = named();
         variables.push(("FELIX_FELIXHOSTNAME", node_name.clone()));
         for (ours, felix) in FELIX_NAMES {
-            // Calico's Felix knows no embedded store, so its parameter has no such value; ours reads the client's variable.
+            // Calico's Felix does not know the embedded store, so its parameter has no such value; ours reads the
+            // client's variable.
             let is_ours = |value: &OsString| felix == "FELIX_DATASTORETYPE" && value == "embedded";
             let value = environment.variable(ours).filter(|value| !value.is_empty() && !is_ours(value));
             variables.extend(value.map(|value| (felix, value)));
@@ -73,7 +75,7 @@ pub(crate) fn parts(
         });
     }
     if settings.backend() == Backend::Bird {
-        // BIRD itself runs under confd, which knows when its files are there.
+        // BIRD itself is started by confd, which knows when its files are ready.
         let (name, called, arguments): (_, _, &[&str]) = match settings.bgp_speaker {
             BgpSpeaker::Native => (NATIVE_SPEAKER, "bird", &["component", "bgp"]),
             BgpSpeaker::Bird => (CONFD, "calico-node", &["component", "confd"]),
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_by_backend() {
+    fn the_backend_determines_the_parts() {
         assert_eq!(names(&[]), ["node-services", "felix", "bgp", "bird6"]);
         assert_eq!(names(&[("TORTIE_BGP_SPEAKER", "bird")]), ["node-services", "felix", "confd"]);
         assert_eq!(names(&[("CALICO_NETWORKING_BACKEND", "vxlan")]), ["node-services", "felix"]);
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn felix_gets_its_own_names() {
+    fn felix_gets_settings_by_its_own_names() {
         let parts = planned(&[
             ("ETCD_ENDPOINTS", "http://1.2.3.4:2379"),
             ("ETCD_KEY_FILE", ""),

@@ -1,4 +1,4 @@
-//! What to do about one tunnel device: which pools may serve it, whether its address may stay, and what to release.
+//! Decides about one tunnel device: which pools may serve it, whether it keeps its address, and what to release.
 
 use super::kind::{NODE_ATTRIBUTE, TYPE_ATTRIBUTE, TunnelKind};
 use api::{AllocationAttribute, IPIPMode, IPPool, IPPoolAllowedUse, Node, VXLANMode};
@@ -6,16 +6,16 @@ use client::InvalidEntry;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// The pools that can be read, and whether these are all of them.
+/// The readable pools, and whether these are all pools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Pools {
     readable: Vec<(IPPool, IpNet)>,
-    /// Whether there is a pool that cannot be read: an address might belong to it, and a device might be served by it.
+    /// Whether a pool is unreadable: an address might belong to it, and it might serve a device.
     has_unreadable: bool,
 }
 
 impl Pools {
-    /// Sorts them out; those that cannot be read are named in the log.
+    /// Separates readable pools from unreadable ones, which are logged.
     #[must_use]
     pub(crate) fn new(pools: Vec<IPPool>, invalid: &[InvalidEntry]) -> Self {
         let mut sorted = Self { readable: Vec::new(), has_unreadable: !invalid.is_empty() };
@@ -36,28 +36,28 @@ impl Pools {
         sorted
     }
 
-    /// Whether every pool can be read. Where one cannot, no address is given up for want of a pool.
+    /// Whether every pool is readable. If not, no address is released for lack of a pool.
     #[must_use]
     pub(crate) fn are_all_known(&self) -> bool {
         !self.has_unreadable
     }
 }
 
-/// What the pools mean for a device.
+/// The pools that serve a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Serving {
-    /// These may serve it, in the order of the list.
+    /// These pools may serve it, in the order of the list.
     Ranges(Vec<IpNet>),
     /// The device is not used.
     Unused,
-    /// None may, but there is one that cannot be read: the device is left as it is.
+    /// No readable pool serves it, but an unreadable one might: the device is left unchanged.
     Unknown,
 }
 
-/// Which pools may serve the device.
+/// Determines which pools may serve the device.
 #[must_use]
 pub(crate) fn serving(kind: TunnelKind, node: &Node, pools: &Pools, host_encryption: bool) -> Serving {
-    // WireGuard runs once the node has a key. Encrypting hosts, its device has the host's own address.
+    // WireGuard runs once the node has a key. With host encryption, its device has the host's own address.
     let public_key = match kind {
         TunnelKind::Wireguard => Some(&node.status.wireguard_public_key),
         TunnelKind::WireguardV6 => Some(&node.status.wireguard_public_key_v6),
@@ -97,7 +97,7 @@ fn uses(pool: &IPPool, kind: TunnelKind) -> bool {
     }
 }
 
-/// A selector that cannot be read selects nobody: an address from the wrong pool would be announced.
+/// A selector that cannot be parsed selects no node: otherwise an address from the wrong pool could be announced.
 fn selects(pool: &IPPool, node: &Node) -> bool {
     match selector::Selector::parse(pool.spec.node_selector.as_str()) {
         Ok(selector) => selector.evaluate(&node.metadata.labels),
@@ -108,21 +108,21 @@ fn selects(pool: &IPPool, node: &Node) -> bool {
     }
 }
 
-/// What to do about a device that is used.
+/// What to do about a device that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The address may stay.
+    /// Keep the address.
     Keep,
-    /// Take a new one; what the device's handle holds is given back first.
+    /// Assign a new address; release those of the device's handle first.
     ReleaseAndAssign,
-    /// Take a new one; the old one is in use elsewhere.
+    /// Assign a new address; the old one is used by something else.
     Assign,
-    /// The address is ours from a time without handles: take the same one again, with a handle.
+    /// The address is ours from before handles were used: assign the same one again, with a handle.
     Retag(IpAddr),
 }
 
-/// Decides for a device that is used. `allocation` is who holds its present address; `are_all_known` says whether `pools` may
-/// lack one that cannot be read.
+/// Decides about a device that is in use. `allocation` is the holder of its present address; `are_all_known` is false
+/// if `pools` may lack an unreadable one.
 #[must_use]
 pub(crate) fn step(
     kind: TunnelKind,
@@ -142,7 +142,7 @@ pub(crate) fn step(
         let is_served = pools.iter().any(|pool| pool.contains(&current));
         if is_served || !are_all_known { Step::Keep } else { Step::ReleaseAndAssign }
     } else if owner.is_empty() && allocation.handle_id.is_none() {
-        // Workloads always had handles; tunnels got them only later.
+        // Workloads always had handles, but tunnels only got them later.
         Step::Retag(current)
     } else {
         Step::Assign
@@ -155,20 +155,20 @@ fn is_owned(kind: TunnelKind, node_name: &str, allocation: &AllocationAttribute)
         && owner.get(NODE_ATTRIBUTE).is_some_and(|value| value == node_name)
 }
 
-/// What to do about the address of a device that is not used, when its handle holds nothing.
+/// What to do about the address of an unused device whose handle holds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leftover {
-    /// Nothing: it is free.
+    /// Nothing: the address is free.
     Nothing,
-    /// It is ours from a time without handles: release it.
+    /// The address is ours from before handles were used: release it.
     Release,
-    /// It is held under our handle, which got lost: release it by address and handle.
+    /// The address is held by our handle, whose record was lost: release it by address and handle.
     ReleaseOfHandle,
-    /// It is in use elsewhere.
+    /// The address is used by something else.
     NotOurs,
 }
 
-/// Decides for a device that is not used.
+/// Decides about a device that is not in use.
 #[must_use]
 pub(crate) fn leftover(
     kind: TunnelKind,

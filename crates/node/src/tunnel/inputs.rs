@@ -1,7 +1,7 @@
-//! What the decisions depend on, as the datastore or a Typha says it: pools, and of the node its labels, keys and addresses.
+//! The inputs of the decisions, from the datastore or a Typha: pools, and the node's labels, keys and addresses.
 //!
-//! It only says that it is time to look: a pass reads for itself. A pool on Typha's wire has no node selector, so a change
-//! of that alone is noticed with the next change of anything else, as in Calico.
+//! They only indicate that a pass is needed; the pass reads for itself. Typha's protocol does not transmit a pool's
+//! node selector, so a change of only that is noticed with the next change of anything else, as in Calico.
 
 use super::kind::TunnelKind;
 use api::meta::StringMap;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use typha_client::environment::Plan;
 
-/// What the decisions depend on in a node.
+/// The parts of a node that the decisions depend on.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeInputs {
     labels: StringMap,
@@ -42,23 +42,23 @@ impl NodeInputs {
     }
 }
 
-/// Pools as they are stored, with their revisions.
+/// The stored pools with their revisions.
 type StoredPools = Arc<Vec<KvPair>>;
 
-/// All of it at one moment, to be compared with another one.
+/// All inputs at one moment, for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Inputs {
     Stored(StoredPools, Option<Arc<NodeInputs>>),
     Told(BTreeMap<IpNet, Box<IpPool>>, Option<Arc<NodeInputs>>),
 }
 
-/// Who says it.
+/// The source of the inputs.
 pub(super) enum Source {
     Datastore { pools: Snapshot<StoredPools>, node: Snapshot<Option<Arc<NodeInputs>>> },
     Typha(Told),
 }
 
-/// What Typha has said.
+/// The state received from Typha.
 pub(super) struct Told {
     _follower: typha_client::Follower,
     events: mpsc::Receiver<FeedEvent>,
@@ -83,7 +83,7 @@ impl Told {
                     }
                 }
             }
-            // What was known stays in force while everything is read again.
+            // The known state stays in force while everything is read again.
             FeedEvent::Status(status) => self.in_sync |= status == Status::InSync,
             FeedEvent::Away(_) => {}
         }
@@ -92,7 +92,7 @@ impl Told {
     async fn changed(&mut self) {
         match self.events.recv().await {
             Some(event) => self.apply(event),
-            // Only when everything ends.
+            // Happens only at shutdown.
             None => std::future::pending().await,
         }
         while let Ok(event) = self.events.try_recv() {
@@ -102,7 +102,7 @@ impl Told {
 }
 
 impl Source {
-    /// Follows Typha where one is named, and the datastore otherwise.
+    /// Follows Typha if one is configured, and the datastore otherwise.
     pub(super) fn start(client: &Client, node_name: &str, typha: Option<Plan>) -> Self {
         if let Some(plan) = typha {
             let (follower, events) = plan.start();
@@ -129,7 +129,7 @@ impl Source {
         }
     }
 
-    /// What is known now; nothing before everything is.
+    /// The present inputs; `None` until they are complete.
     pub(super) fn inputs(&self) -> Option<Inputs> {
         match self {
             Self::Datastore { pools, node } => Some(Inputs::Stored(pools.get()?, node.get()?)),
@@ -137,7 +137,7 @@ impl Source {
         }
     }
 
-    /// Waits until it may have changed.
+    /// Waits until the inputs may have changed.
     pub(super) async fn changed(&mut self) {
         match self {
             Self::Datastore { pools, node } => tokio::select! {

@@ -22,7 +22,7 @@ pub enum TunnelKind {
 }
 
 impl TunnelKind {
-    /// All of them, in the order in which they are looked after.
+    /// All devices, in the order in which they are processed.
     pub const ALL: [Self; 5] = [Self::Wireguard, Self::WireguardV6, Self::Ipip, Self::Vxlan, Self::VxlanV6];
 
     /// The family of the device's address.
@@ -34,7 +34,7 @@ impl TunnelKind {
         }
     }
 
-    /// What the address is, in the attributes of its allocation.
+    /// The type of the address in the attributes of its allocation.
     #[must_use]
     pub fn attribute(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl TunnelKind {
         ])
     }
 
-    /// The address that the node's resource has for the device; empty for none.
+    /// The device's address in the node's resource; empty if it has none.
     #[must_use]
     pub fn address(self, node: &Node) -> Ip {
         let spec = &node.spec;
@@ -84,7 +84,8 @@ impl TunnelKind {
         address.cloned().unwrap_or_default()
     }
 
-    /// Writes the address into the node's resource. Parts that become empty go away, because an empty one is not valid.
+    /// Writes the address into the node's resource. Parts that become empty are removed, because empty ones are
+    /// invalid.
     pub fn set_address(self, node: &mut Node, address: Ip) {
         let spec = &mut node.spec;
         match self {
@@ -108,9 +109,9 @@ impl TunnelKind {
     }
 }
 
-/// The attribute that names the node.
+/// The attribute with the node's name.
 pub(crate) const NODE_ATTRIBUTE: &str = "node";
-/// The attribute that says what an address is.
+/// The attribute with the type of an address.
 pub(crate) const TYPE_ATTRIBUTE: &str = "type";
 
 impl fmt::Display for TunnelKind {
@@ -125,7 +126,7 @@ mod tests {
     use crate::testing::node_with;
 
     #[test]
-    fn addresses_go_in_and_come_out_and_leave_nothing() {
+    fn addresses_are_set_and_removed_without_a_trace() {
         for kind in TunnelKind::ALL {
             let mut node = node_with("", "");
             let before = node.clone();
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_are_calicos() {
+    fn handles_and_attributes_have_calicos_names() {
         let names: Vec<String> = TunnelKind::ALL.iter().map(|kind| kind.handle("n").to_string()).collect();
         assert_eq!(
             names,

@@ -1,7 +1,8 @@
-//! A pass whenever something changed that the decisions depend on: pools, and of the node its labels, keys and addresses.
+//! Runs a pass whenever the inputs of the decisions change: pools, and the node's labels, keys and addresses.
 //!
-//! What is followed ([`super::inputs`]) only says that it is time to look; a pass reads for itself, so that no event can be missed or applied
-//! twice. A pass that fails is logged and tried again with growing pauses: the node's other services go on.
+//! The followed inputs ([`super::inputs`]) only indicate that a pass is needed; the pass reads for itself, so that no
+//! event can be missed or applied twice. A failed pass is logged and retried with growing pauses, while the node's
+//! other services keep running.
 
 use super::inputs::Source;
 use super::reconcile::reconcile;
@@ -10,10 +11,10 @@ use daemon::{Backoff, Shutdown};
 use std::time::Duration;
 use typha_client::environment::Plan;
 
-/// How long changes are gathered before they are looked at.
+/// How long changes are collected before a pass.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Keeps the addresses right until the end. What says that it is time to look is Typha where one is named.
+/// Keeps the addresses up to date until the shutdown. Changes are reported by Typha if one is configured.
 pub(crate) async fn follow(
     client: &Client,
     node_name: &str,
@@ -22,13 +23,13 @@ pub(crate) async fn follow(
     shutdown: Shutdown,
 ) {
     let mut source = Source::start(client, node_name, typha);
-    // The inputs of the last pass that succeeded.
+    // The inputs of the last successful pass.
     let mut done = None;
     let mut backoff = Backoff::SERVER;
     while !shutdown.is_requested() {
         let inputs = source.inputs();
         if inputs.is_some() && inputs != done {
-            // A pass is not interrupted: what it began, it finishes.
+            // A pass is not interrupted, so that it finishes its work.
             match reconcile(client, node_name, host_encryption).await {
                 Ok(()) => {
                     done = inputs;

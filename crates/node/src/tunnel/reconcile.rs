@@ -1,7 +1,7 @@
-//! One pass over all tunnel devices: read, decide, take and release addresses, write the node's resource once.
+//! One pass over all tunnel devices: reads, decides, takes and releases addresses, and writes the node's resource once.
 //!
-//! Addresses are taken before the resource names them, and released after it does not; a pass that fails in between gives
-//! back what it took. Whatever a crash leaves is found again by its handle.
+//! Addresses are taken before the resource names them, and released after it no longer does; a pass that fails in
+//! between releases what it took. Anything left by a crash is found again by its handle.
 
 use super::decision::{Leftover, Pools, Serving, Step, leftover, serving, step};
 use super::kind::TunnelKind;
@@ -15,7 +15,7 @@ use model::IpVersion;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Why tunnel addresses are not right.
+/// Why the tunnel addresses could not be updated.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
     /// The settings cannot be used.
@@ -24,56 +24,56 @@ pub enum TunnelError {
     /// The datastore cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The datastore failed.
+    /// The datastore returned an error.
     #[error("{step}: {source}")]
     Datastore {
-        /// What was attempted.
+        /// The step.
         step: String,
-        /// What it said.
+        /// The error.
         #[source]
         source: client::Error,
     },
-    /// What the resource has for a device is not an address.
+    /// The resource's value for a device is not an address.
     #[error("the {kind} of node {node} is not an address: {reason}")]
     NotAnAddress {
-        /// Which device.
+        /// The device.
         kind: TunnelKind,
-        /// Whose.
+        /// The name of the node.
         node: String,
         /// What is wrong.
         reason: String,
     },
-    /// Address management refused or failed.
+    /// Address management returned an error.
     #[error("{step} for the {kind} of node {node}: {source}")]
     Ipam {
-        /// What was attempted.
+        /// The step.
         step: &'static str,
-        /// Which device.
+        /// The device.
         kind: TunnelKind,
-        /// Whose.
+        /// The name of the node.
         node: String,
-        /// What it said.
+        /// The error.
         #[source]
         source: Box<ipam::Error>,
     },
-    /// There are not enough addresses.
+    /// The pools have no free address.
     #[error("no address for the {kind} of node {node} in the pools {pools}: {reason}")]
     Exhausted {
-        /// Which device.
+        /// The device.
         kind: TunnelKind,
-        /// Whose.
+        /// The name of the node.
         node: String,
-        /// Where it was looked for.
+        /// The pools that were tried.
         pools: String,
-        /// Why there is none.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Makes the addresses of all tunnel devices right.
+/// Brings the addresses of all tunnel devices up to date.
 ///
 /// # Errors
-/// The first device that failed. Addresses that were taken are given back.
+/// When a device failed. Addresses taken in this pass are released.
 pub(crate) async fn reconcile(
     client: &Client,
     node_name: &str,
@@ -109,7 +109,7 @@ pub(crate) async fn reconcile(
     outcome
 }
 
-/// Writes the addresses into the resource; true when that changed it.
+/// Writes the addresses into the resource. Returns true if this changed it.
 fn apply(node: &mut Node, wanted: &BTreeMap<TunnelKind, Ip>) -> bool {
     let before = node.spec.clone();
     for (kind, address) in wanted {
@@ -121,9 +121,9 @@ fn apply(node: &mut Node, wanted: &BTreeMap<TunnelKind, Ip>) -> bool {
 struct Pass<'a> {
     ipam: Ipam,
     node_name: &'a str,
-    /// Devices whose address was taken in this pass.
+    /// Devices that got an address in this pass.
     taken: Vec<TunnelKind>,
-    /// What the resource should have, for devices whose address changes.
+    /// The new addresses of devices whose address changes.
     wanted: BTreeMap<TunnelKind, Ip>,
 }
 
@@ -168,7 +168,7 @@ impl Pass<'_> {
                 self.assign(kind, pools).await
             }
             Step::Retag(address) => match self.retag(kind, address).await {
-                // It was taken in between.
+                // It was taken in the meantime.
                 Err(error) if error.is_already_exists() => self.assign(kind, pools).await,
                 outcome => outcome.map_err(self.failed("giving the old address a handle", kind)),
             },
@@ -218,7 +218,7 @@ impl Pass<'_> {
         if self.release_handle(kind).await? {
             return Ok(());
         }
-        // What is not an address cannot be allocated either.
+        // A value that is not an address cannot be allocated either.
         let Ok(address) = text.parse() else { return Ok(()) };
         let allocation =
             self.ipam.allocation(address).await.map_err(self.failed("looking up the address", kind))?;
@@ -241,7 +241,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives back what the device's handle holds; false when there is no such handle.
+    /// Releases the addresses of the device's handle. Returns false if the handle does not exist.
     async fn release_handle(&self, kind: TunnelKind) -> Result<bool, TunnelError> {
         match self.ipam.release_by_handle(&kind.handle(self.node_name)).await {
             Ok(()) => Ok(true),
@@ -250,7 +250,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Gives back what this pass took. A failure of this is only logged: the next pass finds it by its handle.
+    /// Releases the addresses taken in this pass. Failing to do so is only logged: the next pass finds them by handle.
     async fn give_back(&self) {
         for kind in &self.taken {
             if let Err(error) = self.release_handle(*kind).await {

@@ -1,11 +1,11 @@
-//! The machine itself, in network namespaces of the test's own. Needs root.
+//! Detection on the real machine, in network namespaces of the test's own. Needs root.
 
 use model::IpVersion;
 use node::for_tests::{Facts, Host as _, Method, ThisHost, detect};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A network namespace that goes away with the test.
+/// A network namespace that is removed with the test.
 struct Namespace {
     name: String,
 }
@@ -57,7 +57,7 @@ fn found(namespace: &Namespace, method: &str, family: IpVersion) -> Result<Strin
 }
 
 #[test]
-fn every_method_on_a_real_machine() {
+fn every_method_works_on_a_real_machine() {
     let namespace = Namespace::new("detect");
     namespace.ip(&["link", "set", "lo", "up"]);
     for (name, peer) in [("eth0", "far0"), ("eth1", "far1"), ("cali1", "far2")] {

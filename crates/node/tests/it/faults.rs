@@ -1,4 +1,4 @@
-//! A datastore that is away, refuses, or is written by others at the same time.
+//! A datastore that is unreachable, rejects requests, or is written by others at the same time.
 
 use crate::support::{TestNode, on_etcd};
 use api::NodeSpec;
@@ -10,7 +10,7 @@ async fn a_node_waits_for_its_datastore() {
     let mut etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     etcd.kill();
-    // In etcd's place, one that hangs up: after the second attempt the first one has failed.
+    // In etcd's place, a server that closes every connection: a second attempt shows that the first one has failed.
     let place = endpoint.trim_start_matches("http://").to_owned();
     let hangs_up = tokio::net::TcpListener::bind(&place).await.expect("etcd's port");
     let node = TestNode::new(&on_etcd(&endpoint, &[("WAIT_FOR_DATASTORE", "true"), ("IP", "autodetect")]));
@@ -28,7 +28,7 @@ async fn a_node_waits_for_its_datastore() {
 }
 
 #[tokio::test]
-async fn wrong_settings_are_not_waited_for() {
+async fn invalid_settings_fail_at_once() {
     let node = TestNode::new(&[
         ("DATASTORE_TYPE", "kubernetes"),
         ("KUBECONFIG", "/nowhere/at/all"),

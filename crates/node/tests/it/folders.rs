@@ -1,4 +1,4 @@
-//! `node hostpath-init` on folders of the test's own. Needs root, as the command does.
+//! `node hostpath-init` on temporary folders. Needs root, like the command.
 
 use crate::support::TestNode;
 use node::for_tests::hostpath;
@@ -10,7 +10,7 @@ fn folders_and_logs_are_given_to_the_nodes_user() {
     let logs = node.context.path("/var/log/calico/cni/old");
     std::fs::create_dir_all(&logs).expect("a folder");
     std::fs::write(logs.join("cni.log"), "").expect("writing");
-    // A link is given itself; what it points at is not the node's.
+    // The owner of a link itself is changed; its target does not belong to the node.
     let foreign = node.context.path("/etc/shadow");
     std::fs::create_dir_all(foreign.parent().expect("a folder")).expect("a folder");
     std::fs::write(&foreign, "").expect("writing");

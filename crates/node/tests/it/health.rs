@@ -1,4 +1,4 @@
-//! Probes against a Felix and a BIRD of the test's own.
+//! Probes against a fake Felix and a fake BIRD.
 
 use crate::support::TestNode;
 use node::for_tests::health::{Checks, check};
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 const THRESHOLD: Duration = Duration::from_secs(30);
 
-/// A Felix that answers every question like this; its port.
+/// A Felix that gives this answer to every request; returns its port.
 async fn felix(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -22,7 +22,7 @@ async fn felix(answer: &'static str) -> String {
     port.to_string()
 }
 
-/// A BIRD that knows one table of peers.
+/// A BIRD with one table of peers.
 pub(crate) fn bird(node: &TestNode, peers: &'static str) {
     let path = node.context.path("/var/run/calico/bird.ctl");
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -61,7 +61,7 @@ pub(crate) fn bird(node: &TestNode, peers: &'static str) {
 }
 
 #[tokio::test]
-async fn felix_is_asked_over_http() {
+async fn felix_is_queried_over_http() {
     let checks = Checks { felix_live: true, felix_ready: true, ..Checks::default() };
     let port = felix("HTTP/1.1 204 No Content\r\n\r\n").await;
     let node = TestNode::new(&[("FELIX_HEALTHPORT", &port), ("FELIX_HEALTHHOST", "127.0.0.1")]);
@@ -84,7 +84,7 @@ async fn felix_is_asked_over_http() {
 }
 
 #[tokio::test]
-async fn bird_is_asked_over_its_socket() {
+async fn bird_is_queried_over_its_socket() {
     let node = TestNode::new(&[]);
     let ready = Checks { bird_ready: true, ..Checks::default() };
     let wrong = check(&node.context, ready, THRESHOLD).await.expect_err("no start yet");
@@ -108,7 +108,7 @@ async fn bird_is_asked_over_its_socket() {
     );
     assert_eq!(check(&node.context, ready, Duration::ZERO).await, Ok(()));
 
-    // Live also means that the services run, under runit or under our own supervision.
+    // Live also requires that the services run, under runit or under our own supervision.
     let live = Checks { bird_live: true, ..Checks::default() };
     let wrong = check(&node.context, live, THRESHOLD).await.expect_err("no services");
     assert!(wrong[0].contains("bird/confd is not live"), "{wrong:?}");
@@ -125,7 +125,7 @@ async fn bird_is_asked_over_its_socket() {
     std::fs::write(services.join("confd"), "").expect("writing");
     let wrong = check(&node.context, live, THRESHOLD).await.expect_err("confd is down");
     assert!(wrong[0].contains("service confd is not running"), "{wrong:?}");
-    // The native speaker is one process for both families, and no confd is wanted beside it.
+    // The native speaker is one process for both families, and confd is not needed with it.
     std::fs::write(services.join("bgp"), "").expect("writing");
     let wrong = check(&node.context, live, THRESHOLD).await.expect_err("the speaker is down");
     assert!(wrong[0].contains("service bgp is not running"), "{wrong:?}");

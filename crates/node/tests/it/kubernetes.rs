@@ -1,7 +1,7 @@
-//! Nodes on a real kube-apiserver: what Calico's own start-up wrote on a captured cluster is written again, the condition
-//! goes both ways, a GKE-style node writes nothing of its own, tokens are renewed.
+//! Nodes on a real kube-apiserver: start-up writes the same as Calico's own did on a captured cluster, the condition is
+//! set both ways, a GKE-style node writes nothing of its own, tokens are renewed.
 //!
-//! One server for all, one scenario after another: starting it takes longer than all of them.
+//! All scenarios run in turn on one server, because starting it takes longer than all of them.
 
 use crate::support::{TestHost, TestNode, eventually};
 use api::scalars::Ip;
@@ -75,7 +75,7 @@ fn captured(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(&path).expect("a capture")).expect("JSON")
 }
 
-/// The objects of a list as `kind/name` with what is the same in every run.
+/// The objects of a list as `kind/name` with the parts that are equal in every run.
 fn essence(list: &Value, keep: impl Fn(&str) -> bool) -> Vec<Value> {
     let mut objects = Vec::new();
     for object in list["items"].as_array().expect("a list") {
@@ -106,7 +106,7 @@ fn essence(list: &Value, keep: impl Fn(&str) -> bool) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_of_a_kubernetes_cluster() {
+async fn nodes_start_on_a_kubernetes_cluster() {
     let cluster = Cluster::start();
     as_captured(&cluster).await;
     conflicts_and_missing_nodes(&cluster).await;
@@ -152,7 +152,7 @@ async fn as_captured(cluster: &Cluster) {
     let handle = |name: &str| name == "vxlan-tunnel-addr-kc-node1";
     let handles = cluster.get(&["ipamhandles.crd.projectcalico.org"]);
     let (mut ours, mut theirs) = (essence(&handles, handle), essence(&captured("ipamhandles.json"), handle));
-    // Which block a node starts with is not part of the contract.
+    // It is not specified which block a node starts with.
     let found = cluster.get(&["node", "kc-node1"]);
     let annotations = &found["metadata"]["annotations"];
     let address = annotations["projectcalico.org/IPv4VXLANTunnelAddr"].as_str().expect("a tunnel address");
@@ -181,7 +181,7 @@ async fn as_captured(cluster: &Cluster) {
     }
     assert_eq!(node.file("/var/lib/calico/nodename"), "kc-node1");
 
-    // A second start changes nothing, whatever it looks at.
+    // A second start changes nothing.
     let before = everything(cluster);
     assert!(!run(&node.context).await.expect("a second start").node_written);
     tunnel::run_once(&node.context).await.expect("tunnel addresses");
@@ -260,7 +260,7 @@ async fn the_condition_goes_both_ways(cluster: &Cluster) {
     assert_eq!(network_condition(cluster, "kc-node1"), down);
     assert!(node.file("/var/lib/calico/shutdownTS").ends_with('Z'));
 
-    // As a service: nothing to wait for, so the condition is set at once; the file of the shutdown goes.
+    // As a service there is nothing to wait for, so the condition is set at once; the file of the shutdown is removed.
     let (handle, ended) = ShutdownHandle::new();
     let context = node.context.clone();
     let service =
@@ -271,7 +271,7 @@ async fn the_condition_goes_both_ways(cluster: &Cluster) {
     handle.request();
     service.await.expect("no panic").expect("an orderly end");
 
-    // Kubernetes may call the node something else.
+    // The node's name in Kubernetes may differ.
     let mut renamed = variables(&kubeconfig, "other-name");
     renamed.push(("CALICO_K8S_NODE_REF", "kc-node2"));
     let renamed = node.with(&renamed);
@@ -309,7 +309,7 @@ async fn tokens_are_renewed(cluster: &Cluster) {
         "{}",
         String::from_utf8_lossy(&who.stderr)
     );
-    // The kubelet renews the pod's own token: ours follows at once.
+    // When the kubelet renews the pod's own token, ours is renewed at once.
     std::fs::write(secrets.join("..data"), "renewed").expect("writing");
     eventually("the kubeconfig is renewed", || async {
         std::fs::read_to_string(&file).is_ok_and(|text| text != first)
@@ -344,7 +344,7 @@ async fn kubeadm_and_a_changed_type(cluster: &Cluster) {
     assert_eq!(information["spec"]["calicoVersion"], json!("v3.32.1"));
 }
 
-/// Policy only, host-local addresses: the node's own resource is not Calico's to write.
+/// Policy only, host-local addresses: Calico does not write the node's own resource.
 async fn a_node_of_gke(cluster: &Cluster) {
     cluster.delete_all(&[
         "ippools",
@@ -388,7 +388,7 @@ async fn a_node_of_gke(cluster: &Cluster) {
     );
     assert_eq!(node.file("/var/lib/calico/nodename"), "gke-a");
     assert!(!node.context.path("/var/log/calico").exists());
-    // Calico's view of the node has the first address of its own range for tunnels.
+    // In Calico's view, the node uses the first address of its own range for tunnels.
     let calico = node.client().await.resource::<api::NodeSpec>().get("", "gke-a").await.expect("the node");
     assert_eq!(calico.spec.bgp.expect("bgp").ipv4_ipip_tunnel_addr.as_str(), "192.168.1.1");
 }

@@ -1,7 +1,7 @@
 //! The node on real stores: etcd, the embedded store, a kube-apiserver; and on real network namespaces.
 //!
-//! Machines are made up ([`support::TestHost`]) except where the kernel itself is asked. Every server, folder and
-//! namespace is made by the test that uses it.
+//! Machines are simulated ([`support::TestHost`]) except where the kernel itself is tested. Each test creates its own
+//! servers, folders and namespaces.
 
 mod addresses;
 mod faults;

@@ -1,5 +1,6 @@
-//! A node with the account of each stock manifest of each release: images are swapped, manifests stay. Whatever the role
-//! does not allow, the node starts, gets its tunnel address where Calico gives out addresses, and goes down in order.
+//! A node with the account of each stock manifest of each release, because upgrades swap images but keep manifests.
+//! Whatever the role forbids, the node starts, gets its tunnel address where Calico manages addresses, and shuts down
+//! cleanly.
 
 use crate::kubernetes::Cluster;
 use crate::support::TestNode;
@@ -8,7 +9,7 @@ use node::for_tests::{shutdown, tunnel};
 use serde_json::json;
 use testkit::roles::{RELEASES, rules};
 
-/// The manifests, and what each sets for calico-node.
+/// The manifests, and the variables that each sets for calico-node.
 const MANIFESTS: [(&str, &[(&str, &str)]); 3] = [
     (
         "calico",
@@ -47,7 +48,7 @@ async fn a_node_starts_with_the_role_of_every_manifest_and_release() {
             let kubeconfig = cluster.api_server.account(&name, &rules).expect("an account");
             let kubeconfig = kubeconfig.display().to_string();
             cluster.add_node(&name, "10.99.0.11", &format!("10.244.{number}.0/24"));
-            // As the first start of a cluster: everything has to be made.
+            // Like the first start of a cluster: everything has to be created.
             cluster.delete_all(&[
                 "ippools",
                 "clusterinformations",
@@ -64,7 +65,7 @@ async fn a_node_starts_with_the_role_of_every_manifest_and_release() {
                 ("WAIT_FOR_DATASTORE", "true"),
                 ("CALICO_DISABLE_FILE_LOGGING", "true"),
                 ("FELIX_IPV6SUPPORT", "false"),
-                // Each node of this test has the address of the one before.
+                // Each node in this test has the address of the previous one.
                 ("DISABLE_NODE_IP_CHECK", "true"),
             ];
             variables.extend_from_slice(settings);

@@ -77,26 +77,26 @@ async fn addresses_follow_the_machine_and_conflicts_stop_a_node() {
     run(&one.context).await.expect("a start");
     let client = one.client().await;
 
-    // The machine gets another address, and another card that is not asked for.
+    // The machine gets another address, and an unrelated interface.
     one.host.set(&[("eth0", &["10.99.0.12/24"]), ("cali1", &["169.254.1.1/32"])]);
     assert!(run(&one.context).await.expect("a start").node_written);
     assert_eq!(stored(&client, "node-a").await.spec.bgp.expect("bgp").ipv4_address.as_str(), "10.99.0.12/24");
 
-    // Another node on the same address is refused, and writes nothing.
+    // Another node with the same address is refused, and writes nothing.
     let same = TestHost::new(&[("eth0", &["10.99.0.12/16"])]);
     let other = TestNode::on(same, &on_etcd(&endpoint, &[pools[0], pools[1], ("NODENAME", "node-b")]));
     let error = run(&other.context).await.expect_err("a conflict");
     assert!(error.to_string().contains("node 'node-a' already uses the IPv4 address 10.99.0.12"), "{error}");
     assert!(client.resource::<NodeSpec>().get("", "node-b").await.expect_err("no node").is_does_not_exist());
 
-    // A node that had an address of its own loses it when it detects a taken one.
+    // A node with an address of its own loses it when it detects one that is in use.
     other.host.set(&[("eth0", &["10.99.0.13/24"])]);
     run(&other.context).await.expect("a start");
     other.host.set(&[("eth0", &["10.99.0.12/24"])]);
     assert!(matches!(run(&other.context).await, Err(StartupError::Conflict(_))));
     assert_eq!(stored(&client, "node-b").await.spec.bgp, None);
 
-    // Unless conflicts are nobody's business.
+    // Unless the conflict check is disabled.
     let careless = other.with(&on_etcd(
         &endpoint,
         &[pools[0], pools[1], ("NODENAME", "node-b"), ("DISABLE_NODE_IP_CHECK", "true")],
@@ -106,7 +106,7 @@ async fn addresses_follow_the_machine_and_conflicts_stop_a_node() {
 }
 
 #[tokio::test]
-async fn ambiguity_is_told_with_its_candidates_and_settled_by_what_is_stored() {
+async fn ambiguity_lists_candidates_and_is_settled_by_the_stored_address() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let method = ("IP_AUTODETECTION_METHOD", "interface=eth.*");
@@ -114,7 +114,7 @@ async fn ambiguity_is_told_with_its_candidates_and_settled_by_what_is_stored() {
     let node = TestNode::on(cards, &on_etcd(&endpoint, &[("IP", "autodetect"), method]));
     let error = run(&node.context).await.expect_err("two candidates").to_string();
     assert!(error.contains("10.98.0.11/24 on eth1, 10.99.0.11/24 on eth0"), "{error}");
-    // Once it is known which one it is, a start goes on with it.
+    // Once the address is known, the start succeeds with it.
     let told = node.with(&on_etcd(&endpoint, &[("IP", "10.99.0.11")]));
     run(&told.context).await.expect("a start");
     let again = told.with(&on_etcd(&endpoint, &[("IP", "autodetect"), method]));
@@ -158,7 +158,7 @@ async fn many_starts_at_once_agree() {
 }
 
 #[tokio::test]
-async fn a_node_on_the_embedded_store() {
+async fn a_node_starts_on_the_embedded_store() {
     let folder = testkit::Folder::new("store").expect("a folder");
     let path = folder.path().join("data").display().to_string();
     let variables =

@@ -1,4 +1,4 @@
-//! Questions about a node with a BIRD of the test's own, on etcd.
+//! Requests for a node's status with a fake BIRD, on etcd.
 
 use crate::health::bird;
 use crate::support::{TestNode, eventually, on_etcd};
@@ -23,7 +23,7 @@ fn ask(name: &str, node: &str, classes: &[NodeStatusClass], period: u32) -> Cali
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_are_answered_changed_and_forgotten() {
+async fn requests_are_answered_changed_and_removed() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let node = TestNode::new(&on_etcd(&endpoint, &[]));
@@ -44,7 +44,7 @@ async fn questions_are_answered_changed_and_forgotten() {
     assert_eq!(answer.agent.bird_v6.state.as_str(), "NotReady");
     assert!(answer.last_updated.is_some() && answer.bgp.peers_v4.is_empty());
 
-    // Asking for more is answered at once; a question for another node is not.
+    // A request that asks for more is answered at once; one for another node is not.
     let all = [NodeStatusClass::Agent, NodeStatusClass::BGP, NodeStatusClass::Routes];
     questions.create(ask("other", "node-b", &all, 0)).await.expect("a question");
     let more = questions.update_with_retry("", "early", |question| {
@@ -68,7 +68,7 @@ async fn questions_are_answered_changed_and_forgotten() {
 }
 
 #[tokio::test]
-async fn the_same_facts_as_tables() {
+async fn the_status_is_shown_as_tables() {
     let node = TestNode::new(&[]);
     bird(&node, "1002-Mesh_10_0_0_2 BGP      master   up     19:30:00  Established\n");
     let text = status::show(&node.context).await;

@@ -1,4 +1,4 @@
-//! Machines that do not exist, variables from tables, and nodes on real stores.
+//! Simulated machines, variables from tables, and nodes on real stores.
 
 use async_trait::async_trait;
 use client::{Client, ClientConfig};
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use testkit::{Etcd, Folder};
 
-/// A machine whose interfaces the test decides.
+/// A machine whose interfaces are set by the test.
 #[derive(Default)]
 pub(crate) struct TestHost {
     interfaces: Mutex<Vec<Interface>>,
 }
 
 impl TestHost {
-    /// A machine with these interfaces, counted from 2.
+    /// A machine with these interfaces; their indices start at 2.
     pub(crate) fn new(interfaces: &[(&str, &[&str])]) -> Arc<Self> {
         let host = Arc::new(Self::default());
         host.set(interfaces);
@@ -54,7 +54,7 @@ impl Host for TestHost {
     }
 }
 
-/// A node: its context, and a client to look at what it wrote.
+/// A node: its context, and a client for checking what it wrote.
 pub(crate) struct TestNode {
     pub(crate) context: Context,
     pub(crate) host: Arc<TestHost>,
@@ -62,7 +62,7 @@ pub(crate) struct TestNode {
 }
 
 impl TestNode {
-    /// A node with these variables on a machine with one card.
+    /// A node with these variables on a machine with one interface.
     pub(crate) fn new(variables: &[(&str, &str)]) -> Self {
         Self::on(TestHost::new(&[("eth0", &["10.99.0.11/24"])]), variables)
     }
@@ -118,7 +118,7 @@ pub(crate) fn revisions(etcd: &Etcd) -> Vec<(String, i64)> {
     entries.iter().map(entry).collect()
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) async fn eventually(what: &str, holds: impl AsyncFnMut() -> bool) {
     testkit::eventually_async(what, holds).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Tunnel addresses on etcd: taken, kept, moved and given back.
+//! Tunnel addresses on etcd: assigned, kept, moved and released.
 
 use crate::support::{TestNode, eventually, on_etcd, revisions};
 use api::{IPIPMode, IPPool, IPPoolSpec, Node, NodeSpec, VXLANMode};
@@ -50,7 +50,7 @@ async fn change(client: &Client, name: &str, change: impl Fn(&mut IPPoolSpec) + 
 }
 
 #[tokio::test]
-async fn an_address_is_taken_kept_moved_and_given_back() {
+async fn an_address_is_assigned_kept_moved_and_released() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let (node, client) = node(&endpoint).await;
@@ -70,12 +70,12 @@ async fn an_address_is_taken_kept_moved_and_given_back() {
     assert!(address(&client, TunnelKind::VxlanV6).await.starts_with("fd00:1:"));
     assert_eq!(holder(&client, &first).await.as_deref(), Some("vxlan-tunnel-addr-node-a"));
 
-    // Nothing changes, nothing is written.
+    // If nothing changes, nothing is written.
     let before = revisions(&etcd);
     tunnel::run_once(&node.context).await.expect("nothing to do");
     assert_eq!(revisions(&etcd), before);
 
-    // Another pool and another tunnel: the old address goes back.
+    // Another pool and another tunnel: the old address is released.
     change(&client, "one", |spec| spec.vxlan_mode = VXLANMode::Never).await;
     create(&client, pool("two", "10.2.0.0/16", |spec| spec.ipip_mode = IPIPMode::CrossSubnet)).await;
     tunnel::run_once(&node.context).await.expect("addresses");
@@ -84,7 +84,7 @@ async fn an_address_is_taken_kept_moved_and_given_back() {
     let second = address(&client, TunnelKind::Ipip).await;
     assert!(second.starts_with("10.2."), "{second}");
 
-    // The pool is closed: its address moves to the other one.
+    // The pool is disabled: its address is replaced by one of the other pool.
     change(&client, "two", |spec| spec.disabled = true).await;
     change(&client, "one", |spec| spec.ipip_mode = IPIPMode::Always).await;
     tunnel::run_once(&node.context).await.expect("addresses");
@@ -94,7 +94,7 @@ async fn an_address_is_taken_kept_moved_and_given_back() {
 }
 
 #[tokio::test]
-async fn addresses_of_others_are_left_alone() {
+async fn addresses_of_other_holders_are_left_alone() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let (node, client) = node(&endpoint).await;
@@ -116,7 +116,7 @@ async fn addresses_of_others_are_left_alone() {
     assert!(!got.is_empty() && got != "10.1.0.7", "{got}");
     assert_eq!(holder(&client, "10.1.0.7").await.as_deref(), Some("pod"));
 
-    // An address of a time without handles is given one.
+    // An address from before handles were used gets one.
     let old = "10.1.0.9".parse().expect("an address");
     ipam.assign_ip(&AssignIp::new(old, "node-a")).await.expect("an old address");
     set("10.1.0.9").await.expect("an old address");
@@ -124,7 +124,7 @@ async fn addresses_of_others_are_left_alone() {
     assert_eq!(address(&client, TunnelKind::Ipip).await, "10.1.0.9");
     assert_eq!(holder(&client, "10.1.0.9").await.as_deref(), Some("ipip-tunnel-addr-node-a"));
 
-    // A resource that lost its address finds it again by its handle: nothing leaks.
+    // If the resource has lost its address, it is found again by its handle: nothing leaks.
     set("").await.expect("a lost address");
     tunnel::run_once(&node.context).await.expect("addresses");
     let ours = ipam.ips_by_handle(&"ipip-tunnel-addr-node-a".into()).await.expect("addresses of the handle");
@@ -183,9 +183,9 @@ async fn changes_are_followed_through_an_outage() {
     following.await.expect("no panic").expect("an orderly end");
 }
 
-/// An entry that is not JSON: its pool is not used, and what may be from it is not given up.
+/// An entry that is not JSON: its pool is not used, and an address that may belong to it is not released.
 #[tokio::test]
-async fn a_pool_that_cannot_be_read_stops_nothing_and_releases_nothing() {
+async fn an_unreadable_pool_stops_nothing_and_releases_nothing() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let (node, client) = node(&endpoint).await;
@@ -195,7 +195,7 @@ async fn a_pool_that_cannot_be_read_stops_nothing_and_releases_nothing() {
     let handle = holder(&client, &before).await;
     assert!(handle.is_some(), "{before} is not allocated");
 
-    // Written past our own checks, which would refuse.
+    // Written directly, because our own checks would reject it.
     let put = |name: &str, text: &str| {
         let key = format!("/calico/resources/v3/projectcalico.org/ippools/{name}");
         assert!(etcd.etcdctl(&["put", &key, text]).expect("etcdctl").status.success());
@@ -203,7 +203,7 @@ async fn a_pool_that_cannot_be_read_stops_nothing_and_releases_nothing() {
     let two = |change: &dyn Fn(&mut IPPoolSpec)| {
         serde_json::to_string(&pool("two", "10.2.0.0/16", change)).expect("JSON")
     };
-    // The pool of the address breaks, alone and then beside another.
+    // The pool of the address becomes unreadable, first alone and then along with another pool.
     put("one", "{not JSON");
     for _ in 0..2 {
         tunnel::run_once(&node.context).await.expect("a pass beside a pool that cannot be read");
@@ -211,7 +211,7 @@ async fn a_pool_that_cannot_be_read_stops_nothing_and_releases_nothing() {
         assert_eq!(holder(&client, &before).await, handle);
         put("two", &two(&|spec| spec.vxlan_mode = VXLANMode::Always));
     }
-    // A device without an address gets one from a pool that can be read.
+    // A device without an address gets one from a readable pool.
     put("two", &two(&|spec| spec.ipip_mode = IPIPMode::Always));
     tunnel::run_once(&node.context).await.expect("an address beside a pool that cannot be read");
     assert!(address(&client, TunnelKind::Ipip).await.starts_with("10.2."));

@@ -1,4 +1,4 @@
-//! The node's services behind a Typha: they wait for it, follow it and nothing else, and say so.
+//! The node's services behind a Typha: they wait for it, follow only it, and report when it is missing.
 
 use crate::health::bird;
 use crate::support::{TestNode, eventually, on_etcd};
@@ -16,7 +16,7 @@ use typha::for_tests::{
 };
 use typha_wire::SyncerType;
 
-/// A Typha on the node's store. Each run of one has a number of its own.
+/// A Typha on the node's store. Each run has its own number.
 struct Typha {
     _server: Server,
     _sources: Vec<Source>,
@@ -60,7 +60,7 @@ async fn address(client: &Client) -> String {
     TunnelKind::Vxlan.address(&node).to_string()
 }
 
-/// What the node's health says about its services.
+/// The node's health report about its services.
 async fn unhealthy(node: &TestNode) -> String {
     let checks = health::Checks { felix_ready: true, bird_ready: true, ..health::Checks::default() };
     let outcome = health::check(&node.context, checks, health::THRESHOLD).await;
@@ -68,7 +68,7 @@ async fn unhealthy(node: &TestNode) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn services_wait_for_typha_and_never_go_around_it() {
+async fn services_wait_for_typha_and_never_bypass_it() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let place = SocketAddr::from(([127, 0, 0, 1], testkit::free_port().expect("a port")));
@@ -91,7 +91,7 @@ async fn services_wait_for_typha_and_never_go_around_it() {
     let context = node.context.clone();
     let reporter = tokio::spawn(async move { status::run(&context, shutdown).await });
 
-    // Nobody is there: nothing is done, and health says why.
+    // Without a Typha nothing is done, and health reports why.
     let waiting = "tunnel-ip-allocation: no connection to Typha (";
     eventually("health says what is missing", async || {
         let said = unhealthy(&node).await;
@@ -109,7 +109,7 @@ async fn services_wait_for_typha_and_never_go_around_it() {
     .await;
     eventually("health is content", async || !unhealthy(&node).await.contains("Typha")).await;
 
-    // It goes. What the services know stays; what changes meanwhile is done when it is back.
+    // Typha goes away. The services keep their state; changes in the meantime are handled when it is back.
     drop(typha);
     eventually("health says that it went", async || unhealthy(&node).await.contains(waiting)).await;
     let pools = client.resource::<IPPoolSpec>();
@@ -127,7 +127,7 @@ async fn services_wait_for_typha_and_never_go_around_it() {
 }
 
 #[tokio::test]
-async fn half_of_tls_keeps_a_service_from_starting() {
+async fn incomplete_tls_settings_keep_a_service_from_starting() {
     let etcd = Etcd::start().expect("etcd");
     let endpoint = etcd.endpoint();
     let more = [("CALICO_TYPHAADDR", "127.0.0.1:1"), ("CALICO_TYPHACN", "typha-server")];

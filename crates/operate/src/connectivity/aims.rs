@@ -1,4 +1,4 @@
-//! What clients aim at, and what must come of it in each phase. Pure.
+//! The targets of clients, and the expected outcome for each in every phase. Pure.
 
 use super::phases::{Client, Layout, Phase, Reach, SERVER_PORT, SERVICE_PORT, Server};
 use crate::probe::interface_target;
@@ -6,29 +6,29 @@ use kube_access::access::join_host_port;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// What kind of target it is.
+/// The kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// A pod that answers.
     Server(Server),
     /// The service of all of them, by address or by name.
     Service,
-    /// The service's port of a node: whose address the servers see depends on who translates.
+    /// A node port of the service: the source address that servers see depends on the proxy.
     NodePort,
-    /// Somebody outside of the cluster, who only has to take the connection.
+    /// An address outside the cluster that only has to accept the connection.
     Outside,
-    /// An interface by which packets to other nodes must leave.
+    /// An interface through which packets to other nodes must leave.
     Encryption(String),
 }
 
 /// A target of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Aim {
-    /// Its name for people.
+    /// Its display name.
     pub title: String,
-    /// How it stands in clients' logs.
+    /// The target as it appears in clients' logs.
     pub address: String,
-    /// What it is.
+    /// Its kind.
     pub goal: Goal,
 }
 
@@ -37,7 +37,7 @@ impl Aim {
         Self { title: title.into(), address: address.into(), goal }
     }
 
-    /// A pod that answers, once for each of its addresses.
+    /// A pod that answers, as one target per address.
     #[must_use]
     pub(crate) fn at_server(server: &Server, addresses: &[IpAddr]) -> Vec<Self> {
         let aim = |address: &IpAddr| {
@@ -48,7 +48,7 @@ impl Aim {
         addresses.iter().map(aim).collect()
     }
 
-    /// The service: its addresses, its name, and its port on the nodes that these are addresses of.
+    /// The service: its addresses, its name, and its port on the given node addresses.
     #[must_use]
     pub(crate) fn at_service(layout: &Layout, service: &Value, nodes: &[(String, IpAddr)]) -> Vec<Self> {
         let port = SERVICE_PORT.to_string();
@@ -76,7 +76,7 @@ impl Aim {
         aims
     }
 
-    /// Somebody outside of the cluster.
+    /// An address outside the cluster.
     #[must_use]
     pub(crate) fn outside(target: &str) -> Self {
         Self::new(format!("outside: {target}"), target, Goal::Outside)
@@ -89,13 +89,13 @@ impl Aim {
         Self::new(title, interface_target(interface), Goal::Encryption(interface.to_owned()))
     }
 
-    /// What must come of a client's attempt in a phase.
+    /// The expected outcome of a client's attempt in a phase.
     #[must_use]
     pub(crate) fn reach(&self, layout: &Layout, phase: &Phase, client: Client) -> Reach {
         match &self.goal {
             Goal::Server(server) => layout.reach(phase, client, server),
             Goal::Service => {
-                // Only where all its backends have one answer.
+                // Only if the answer is the same for all its backends.
                 let all: Vec<Reach> =
                     layout.servers().iter().map(|server| layout.reach(phase, client, server)).collect();
                 match all.first() {
@@ -107,14 +107,14 @@ impl Aim {
             Goal::NodePort => Reach::Any,
             Goal::Outside if phase.denies_egress && client == Client::Friend => Reach::No,
             Goal::Outside => Reach::Yes,
-            // The probe in the host's network sees the interface; without policy, everybody talks across nodes.
+            // The probe in the host's network sees the interface; without policy, all pods talk across nodes.
             Goal::Encryption(_) if client == Client::Host && phase.policies.is_empty() => Reach::Yes,
             Goal::Encryption(_) => Reach::Any,
         }
     }
 }
 
-/// What a client is started with: targets of each kind, the last ones only where it sees the host's interfaces.
+/// The arguments for a client: targets of each kind, interfaces only if it sees those of the host.
 #[must_use]
 pub(super) fn words(client: Client, aims: &[Aim]) -> Vec<String> {
     let mut words = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_aimed_at_in_every_way() {
+    fn a_service_is_tried_in_every_way() {
         let service =
             json!({"spec": {"clusterIPs": ["10.96.0.7", "fd00::7"], "ports": [{"nodePort": 30001}]}});
         let nodes = [("n1".to_owned(), address("10.0.0.1")), ("n1".to_owned(), address("fd88::1"))];

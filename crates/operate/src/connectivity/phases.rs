@@ -1,16 +1,17 @@
-//! Who talks to whom, under which policies, and what must come of it. Pure: a test holds the expectations against `explain`.
+//! Who talks to whom, under which policies, and the expected outcome. Pure: a test compares the expectations with
+//! `explain`.
 
 use serde_json::{Value, json};
 
-/// The port that servers answer at, and the one of their service.
+/// The port that servers listen on.
 pub(super) const SERVER_PORT: u16 = 8080;
-/// The service's.
+/// The port of their service.
 pub(super) const SERVICE_PORT: u16 = 80;
 
-/// The machines and names that a test uses.
+/// The nodes and names that a test uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The namespace of its own.
+    /// The test's own namespace.
     pub namespace: String,
     /// The image of the probes.
     pub image: String,
@@ -27,19 +28,18 @@ pub(crate) struct Server {
     pub node: String,
 }
 
-/// A pod that asks.
+/// A pod that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Client {
-    /// One that policies let in.
+    /// A pod that policies admit.
     Friend,
-    /// One that they do not.
+    /// A pod that policies do not admit.
     Stranger,
-    /// One in the network of the first node.
+    /// A pod in the network of the first node.
     Host,
 }
 
 impl Client {
-    /// All of them.
     pub(crate) const ALL: [Self; 3] = [Self::Friend, Self::Stranger, Self::Host];
 
     /// The name of its pod.
@@ -53,7 +53,7 @@ impl Client {
     }
 }
 
-/// What must come of an attempt.
+/// The expected outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// It must arrive.
@@ -64,14 +64,14 @@ pub(crate) enum Reach {
     Any,
 }
 
-/// Some policies, and what must hold under them.
+/// A set of policies, and the expectations under them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Phase {
     /// Its name.
     pub name: &'static str,
-    /// The policies of this phase; those of the one before are deleted.
+    /// The policies of this phase; those of the previous phase are deleted.
     pub policies: Vec<Value>,
-    /// Whether a pod of this kind reaches the servers; the second answer is for servers on other nodes than the client's.
+    /// Whether each client reaches the servers; the second value is for servers on other nodes than the client's.
     pub expected: [(Client, Reach, Reach); 3],
     /// Whether friends may not send at all.
     pub denies_egress: bool,
@@ -88,7 +88,7 @@ impl Layout {
         self.nodes.iter().enumerate().map(server).collect()
     }
 
-    /// What a phase expects of a client and a server.
+    /// What a phase expects for a client and a server.
     #[must_use]
     pub(crate) fn reach(&self, phase: &Phase, client: Client, server: &Server) -> Reach {
         // Clients are on the first node.
@@ -104,7 +104,7 @@ impl Layout {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {
                 "name": self.namespace,
-                // A probe in the host's network is refused by the stricter levels.
+                // Stricter pod security levels refuse a probe in the host's network.
                 "labels": {"pod-security.kubernetes.io/enforce": "privileged", "app.kubernetes.io/managed-by": "tortie"},
             },
         })
@@ -124,7 +124,7 @@ impl Layout {
             .collect()
     }
 
-    /// Their service, with the IP versions that the pods have: services of a cluster may have more.
+    /// Their service, with the IP versions of the pods: the cluster's services may have more.
     #[must_use]
     pub(crate) fn service_object(&self, versions: &[&str]) -> Value {
         let policy = if versions.len() > 1 { "RequireDualStack" } else { "SingleStack" };
@@ -139,7 +139,7 @@ impl Layout {
         })
     }
 
-    /// A pod that asks for these targets.
+    /// A client pod with these targets.
     #[must_use]
     pub(crate) fn client_object(&self, client: Client, targets: &[String]) -> Value {
         let node = self.nodes.first().map(String::as_str).unwrap_or_default();
@@ -171,7 +171,7 @@ impl Layout {
     }
 }
 
-/// What is tried, in this order.
+/// All phases, in order.
 #[must_use]
 pub(crate) fn phases(namespace: &str) -> Vec<Phase> {
     use Client::{Friend, Host, Stranger};
@@ -213,7 +213,7 @@ pub(crate) fn phases(namespace: &str) -> Vec<Phase> {
             expected: [(Friend, Yes, Yes), (Stranger, Yes, Yes), (Host, Yes, Yes)],
             denies_egress: false,
         },
-        // A node always reaches its own pods; from another node, the address depends on the tunnel.
+        // A node always reaches its own pods; from another node, the source address depends on the tunnel.
         Phase {
             name: "ingress denied",
             policies: vec![deny.clone()],
@@ -247,7 +247,7 @@ mod tests {
     use explain::{Cluster, Query, Verdict, World};
 
     #[test]
-    fn what_is_expected_is_what_explain_says() {
+    fn expectations_agree_with_explain() {
         let layout =
             Layout { namespace: "t".into(), image: "i".into(), nodes: vec!["n1".into(), "n2".into()] };
         for phase in phases(&layout.namespace) {

@@ -1,5 +1,5 @@
-//! Makes the pods, lets them talk, changes policies under them, and judges what their logs say. What it made it deletes, also
-//! when it fails.
+//! Creates the pods, lets them talk, changes policies under them, and judges their logs. Everything that it created is
+//! deleted, even after a failure.
 
 use super::aims::{Aim, Goal, words};
 use super::phases::{Client, Layout, Phase, Reach, SERVER_PORT, phases};
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// What was chosen.
+/// The options.
 #[derive(Clone, Debug)]
 pub(crate) struct Choices {
     /// The image of the probes.
@@ -25,7 +25,7 @@ pub(crate) struct Choices {
     pub single_node: bool,
     /// Hosts and ports outside of the cluster that pods must reach.
     pub outside: Vec<String>,
-    /// How long each thing may take.
+    /// How long each step may take.
     pub patience: Duration,
     /// The kubeconfig, for `explain`.
     pub kubeconfig: Option<PathBuf>,
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Runs the test; the report has a case for each client, target and phase that is judged.
 ///
 /// # Errors
-/// When the pods do not come up, or the cluster cannot be asked.
+/// When the pods do not start, or the cluster cannot be read.
 pub(crate) async fn run(target: &Target, choices: &Choices, out: &mut dyn Write) -> Result<TestReport> {
     let layout = layout(target, choices).await?;
     writeln!(out, "namespace {}, nodes {}", layout.namespace, layout.nodes.join(" and "))?;
@@ -63,7 +63,7 @@ async fn layout(target: &Target, choices: &Choices) -> Result<Layout> {
     names.sort();
     names.truncate(if choices.single_node { 1 } else { 2 });
     if names.is_empty() {
-        bail!("there is no node that is ready");
+        bail!("no node is ready");
     }
     let id = jiff::Timestamp::now().as_millisecond();
     Ok(Layout { namespace: format!("tortie-connectivity-{id}"), image: choices.image.clone(), nodes: names })
@@ -105,7 +105,7 @@ async fn inside(
     Ok(TestReport { cases })
 }
 
-/// Waits for the servers, makes their service, and finds out what there is to aim at.
+/// Waits for the servers, creates their service, and collects the targets.
 async fn aims(target: &Target, choices: &Choices, layout: &Layout, out: &mut dyn Write) -> Result<Vec<Aim>> {
     let mut aims = Vec::new();
     let mut versions = Vec::new();
@@ -163,7 +163,7 @@ fn node_addresses(layout: &Layout, nodes: &[Value]) -> Vec<(String, IpAddr)> {
     found
 }
 
-/// Looks at a client's log until everything is as it must be in two rounds that follow each other, or time is up.
+/// Reads a client's log until two consecutive rounds are entirely as expected, or time is up.
 async fn judge(
     target: &Target,
     choices: &Choices,
@@ -207,11 +207,11 @@ async fn judge(
         let wanted = verdict(reach == Reach::Yes);
         let mut reason = String::new();
         if outcome == Some(Outcome::Stuck) {
-            reason = "connections begin, and full packets do not arrive: an MTU on the way is smaller than pods take it to be; \
-                      --set mtu=... gives them another one"
+            reason = "connections are established, but full packets do not arrive: an MTU on the path is smaller than pods assume; \
+                      --set mtu=... changes theirs"
                 .to_owned();
         } else if let (Goal::Server(server), true) = (&aim.goal, client != Client::Host) {
-            // Policies of the cluster's own may say something else than ours.
+            // The cluster's own policies may decide differently.
             match explained(choices, &layout.namespace, client, &server.name).await {
                 Ok(explained) if Some(explained) != measured => {
                     reason = format!("explain says {}", explained.as_str());
@@ -236,7 +236,8 @@ async fn judge(
     Ok(cases)
 }
 
-/// What `calicoctl explain` of this same program says. What it cannot judge counts as a fault: the two must agree.
+/// The verdict of `calicoctl explain` in this program. A case that it cannot judge counts as a failure: the two must
+/// agree.
 async fn explained(choices: &Choices, namespace: &str, client: Client, server: &str) -> Result<Verdict> {
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
     command.args(["ctl", "explain", "-o", "json", "--from"]).arg(format!("{namespace}/{}", client.name()));

@@ -22,7 +22,7 @@ pub fn check_cluster(facts: &ClusterFacts) -> Vec<Finding> {
         findings.push(Finding::problem(
             "reading",
             format!("could not be read: {}", unread.join("; ")),
-            "use a kubeconfig of an administrator",
+            "use an administrator's kubeconfig",
         ));
     }
     findings
@@ -35,7 +35,7 @@ fn definitions(facts: &ClusterFacts) -> Finding {
     if facts.definitions.is_empty() {
         return Finding::warning(
             check,
-            "no custom resource definition of Calico is there (which is right before an installation, and with an etcd)",
+            "no custom resource definition of Calico exists (as expected before an installation, and with etcd)",
             remedy,
         );
     }
@@ -74,7 +74,7 @@ fn definitions(facts: &ClusterFacts) -> Finding {
     }
     match missing.is_empty() {
         true => Finding::ok(check, format!("all {} are served, and stored as {version}", all.len())),
-        false => Finding::warning(check, format!("not there: {}", missing.join(", ")), remedy),
+        false => Finding::warning(check, format!("missing: {}", missing.join(", ")), remedy),
     }
 }
 
@@ -83,7 +83,7 @@ fn owner(facts: &ClusterFacts) -> Finding {
         false => Finding::ok("operator", "no operator owns Calico's objects"),
         true => Finding::warning(
             "operator",
-            "Calico's operator is here and changes its objects back",
+            "Calico's operator is installed and reverts changes to its objects",
             "before a change of images: kubectl -n tigera-operator scale deploy/tigera-operator --replicas=0, or the annotation \
              unsupported.operator.tigera.io/ignore: \"true\" on the daemon set",
         ),
@@ -113,8 +113,8 @@ fn bpf(facts: &ClusterFacts) -> Finding {
         _ if !facts.has_api_endpoint => Finding::warning(
             check,
             format!(
-                "eBPF programs serve services ({reason}), and nothing says where the API is without its service: nodes do not start \
-                 unless something else leads to it"
+                "eBPF programs serve services ({reason}), and no address of the API other than its service is configured: nodes do not start \
+                 unless something else routes the service"
             ),
             "--set kubernetesServiceEndpoint.host=... --set kubernetesServiceEndpoint.port=..., or the config map \
              kube-system/kubernetes-services-endpoint",
@@ -129,7 +129,7 @@ fn proxy(facts: &ClusterFacts) -> Finding {
     let Some(configuration) = facts.status.kube_proxy.as_deref() else {
         return Finding::unknown(
             check,
-            "its configuration is not in kube-system/kube-proxy: each node decides by what it finds in its kernel",
+            "its configuration is not in kube-system/kube-proxy: each node decides by the state of its kernel",
         );
     };
     let mode = match proxy_mode(configuration) {
@@ -157,7 +157,7 @@ fn proxy(facts: &ClusterFacts) -> Finding {
     }
 }
 
-/// The ranges of a line of a configuration, whatever it is below.
+/// The ranges in a line of a configuration, at any depth.
 fn ranges(configuration: Option<&str>, key: &str) -> Vec<IpNet> {
     let lines = configuration.into_iter().flat_map(str::lines);
     let found = lines.filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
@@ -196,29 +196,31 @@ fn pools(facts: &ClusterFacts) -> Vec<Finding> {
             let list: Vec<String> = same.iter().map(ToString::to_string).collect();
             findings.push(Finding::warning(
                 check,
-                format!("{name} ({cidr}) is not inside the cluster's range {}: kube-proxy takes its pods for strangers", list.join(", ")),
-                "make a pool inside that range, or change clusterCIDR of kube-proxy and the controller manager",
+                format!("{name} ({cidr}) is not inside the cluster's range {}: kube-proxy treats its pods as external", list.join(", ")),
+                "create a pool inside that range, or change clusterCIDR of kube-proxy and the controller manager",
             ));
         }
         if let Some(range) = services.iter().find(|range| overlaps(range, &cidr)) {
             findings.push(Finding::problem(
                 check,
-                format!("{name} ({cidr}) lies over the services' range {range}"),
-                "make another pool, disable this one, and let pods move (docs/operations.md)",
+                format!("{name} ({cidr}) overlaps the services' range {range}"),
+                "create another pool, disable this one, and let pods move (docs/operations.md)",
             ));
         }
         if let Some((node, address)) = nodes.iter().find(|(_, address)| cidr.contains(address)) {
             findings.push(Finding::problem(
                 check,
-                format!("{name} ({cidr}) lies over the address {address} of node {node}"),
-                "make a pool that no network of the nodes lies in, and disable this one",
+                format!("{name} ({cidr}) contains the address {address} of node {node}"),
+                "create a pool that overlaps no network of the nodes, and disable this one",
             ));
         }
     }
     if findings.is_empty() {
         findings.push(match facts.status.pools.len() {
-            0 => Finding::unknown(check, "there is none (yet)"),
-            count => Finding::ok(check, format!("{count}, over no address of nodes or services")),
+            0 => Finding::unknown(check, "none (yet)"),
+            count => {
+                Finding::ok(check, format!("{count}, none of which overlaps addresses of nodes or services"))
+            }
         });
     }
     findings
@@ -275,8 +277,8 @@ fn node_addresses(facts: &ClusterFacts) -> Finding {
         }
         false => Finding::warning(
             check,
-            format!("not the address that kubelet has: {}", odd.join("; ")),
-            "where that is not meant, --set ipAutodetectionMethod=kubernetes-internal-ip",
+            format!("not kubelet's address: {}", odd.join("; ")),
+            "if that is not intended, --set ipAutodetectionMethod=kubernetes-internal-ip",
         ),
     }
 }
@@ -307,7 +309,7 @@ fn typha(facts: &ClusterFacts) -> Finding {
                 return Finding::warning(
                     "Typha",
                     format!("Typha is {typha} and nodes are {node}"),
-                    "bring both to one version: a Typha may refuse agents of another one",
+                    "bring both to the same version: a Typha may refuse agents of another version",
                 );
             }
             Finding::ok("Typha", typha)
@@ -318,9 +320,9 @@ fn typha(facts: &ClusterFacts) -> Finding {
 fn rights(facts: &ClusterFacts) -> Finding {
     let remedy = "apply the roles of this version: `tortie manifests --like NAME --set includeCRDs=false`, or `tortie upgrade`";
     match &facts.missing_rights {
-        None => Finding::unknown("rights", "this account may not ask for the rights of others"),
+        None => Finding::unknown("rights", "this account may not query the rights of others"),
         Some(_) if facts.rights_asked == 0 => {
-            Finding::unknown("rights", "nothing is installed whose rights could be asked for")
+            Finding::unknown("rights", "nothing is installed whose rights could be checked")
         }
         Some(missing) if missing.is_empty() => {
             Finding::ok("rights", format!("all {} that components use", facts.rights_asked))
@@ -336,7 +338,7 @@ fn rights(facts: &ClusterFacts) -> Finding {
 
 fn clock(facts: &ClusterFacts) -> Finding {
     match facts.clock_ahead {
-        None => Finding::unknown("clock", "the API did not say its time"),
+        None => Finding::unknown("clock", "the API did not report its time"),
         Some(seconds) if seconds.abs() > 5 => Finding::problem(
             "clock",
             format!("the API's clock and this machine's differ by {} seconds", seconds.abs()),
@@ -377,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_well() {
+    fn a_healthy_cluster() {
         let findings = check_cluster(&healthy());
         assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:#?}");
     }
@@ -389,7 +391,7 @@ mod tests {
             ("definitions", Level::Warning, "no custom resource definition", |facts| {
                 facts.definitions.clear();
             }),
-            ("definitions", Level::Warning, "not there: bgpconfigurations", |facts| {
+            ("definitions", Level::Warning, "missing: bgpconfigurations", |facts| {
                 facts.definitions.remove(0);
             }),
             ("definitions", Level::Problem, "does not serve v1", |facts| {
@@ -398,7 +400,7 @@ mod tests {
             ("definitions", Level::Problem, "stored in v2", |facts| {
                 facts.definitions[0]["status"] = json!({"storedVersions": ["v1", "v2"]});
             }),
-            ("definitions", Level::Warning, "not there: bgpconfigurations.projectcalico.org", |facts| {
+            ("definitions", Level::Warning, "missing: bgpconfigurations.projectcalico.org", |facts| {
                 facts.definitions = api::crds::all_v3();
                 facts
                     .definitions
@@ -409,11 +411,11 @@ mod tests {
                     vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
                 facts.proxied_nodes = Some(1);
             }),
-            ("eBPF", Level::Warning, "nothing says where the API is", |facts| {
+            ("eBPF", Level::Warning, "no address of the API", |facts| {
                 facts.status.felix =
                     vec![json!({"metadata": {"name": "default"}, "spec": {"bpfEnabled": true}})];
             }),
-            ("operator", Level::Warning, "changes its objects back", |facts| facts.has_operator = true),
+            ("operator", Level::Warning, "reverts changes to its objects", |facts| facts.has_operator = true),
             ("kube-proxy", Level::Warning, "both kinds of rules", |facts| {
                 facts.status.felix =
                     vec![json!({"metadata": {"name": "default"}, "spec": {"nftablesMode": "Disabled"}})];
@@ -421,13 +423,13 @@ mod tests {
             ("pools", Level::Warning, "not inside the cluster's range", |facts| {
                 facts.status.pools[0]["spec"]["cidr"] = json!("10.2.0.0/16");
             }),
-            ("pools", Level::Problem, "over the services' range", |facts| {
+            ("pools", Level::Problem, "overlaps the services' range", |facts| {
                 facts.status.pools[0]["spec"]["cidr"] = json!("10.96.0.0/16");
             }),
-            ("pools", Level::Problem, "over the address 172.16.0.1 of node a", |facts| {
+            ("pools", Level::Problem, "contains the address 172.16.0.1 of node a", |facts| {
                 facts.status.pools[0]["spec"]["cidr"] = json!("172.16.0.0/16");
             }),
-            ("pools", Level::Problem, "over the services' range 10.1.128.0/20", |facts| {
+            ("pools", Level::Problem, "overlaps the services' range 10.1.128.0/20", |facts| {
                 facts.kubeadm = None;
                 facts.service_ranges = vec!["10.1.128.0/20".into()];
             }),

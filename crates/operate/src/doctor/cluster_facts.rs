@@ -1,4 +1,4 @@
-//! What a cluster says about itself, as far as the account may read it.
+//! The facts about a cluster, as far as the account may read them.
 
 use crate::cluster::{Reference, Target};
 use crate::install::Existing;
@@ -11,29 +11,29 @@ use serde_json::{Value, json};
 /// The facts.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
-    /// What `tortie status` looks at.
+    /// The facts of `tortie status`.
     pub status: status::Facts,
-    /// The definitions of Calico's kinds that are there.
+    /// The existing definitions of Calico's kinds.
     pub definitions: Vec<Value>,
-    /// Whether Calico's operator is there.
+    /// Whether Calico's operator is installed.
     pub has_operator: bool,
     /// kubeadm's configuration of the cluster, as text.
     pub kubeadm: Option<String>,
-    /// The ranges of services, as the cluster's ServiceCIDRs have them.
+    /// The ranges of services, from the cluster's ServiceCIDRs.
     pub service_ranges: Vec<String>,
-    /// On how many nodes kube-proxy's daemon set runs; `None` where there is none.
+    /// The number of nodes on which kube-proxy's daemon set runs; `None` without that daemon set.
     pub proxied_nodes: Option<i64>,
     /// Whether nodes are configured with the API's address, so that they need no service to reach it.
     pub has_api_endpoint: bool,
-    /// Rights that components use and do not have, a line each; `None` where nobody could be asked.
+    /// Missing rights of components, one per line; `None` if they could not be queried.
     pub missing_rights: Option<Vec<String>>,
-    /// How many rights were asked for.
+    /// The number of rights that were checked.
     pub rights_asked: usize,
-    /// By how many seconds the API's clock is ahead of this machine's.
+    /// How many seconds the API's clock is ahead of this machine's.
     pub clock_ahead: Option<i64>,
 }
 
-/// Looks at the cluster.
+/// Reads the facts.
 pub async fn gather_cluster(target: &Target) -> ClusterFacts {
     let mut facts = ClusterFacts { status: status::gather(target).await, ..ClusterFacts::default() };
     let definitions = target.list("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await;
@@ -47,7 +47,7 @@ pub async fn gather_cluster(target: &Target) -> ClusterFacts {
     if let Ok(Some(map)) = target.get(&Reference::new("ConfigMap", NAMESPACE, "kubeadm-config")).await {
         facts.kubeadm = map["data"]["ClusterConfiguration"].as_str().map(str::to_owned);
     }
-    // Older clusters do not serve this kind, and kubeadm's configuration may still say it.
+    // Older clusters do not serve this kind; kubeadm's configuration may still contain the ranges.
     let ranges = target.list("/apis/networking.k8s.io/v1/servicecidrs").await.unwrap_or_default();
     facts.service_ranges = ranges
         .iter()
@@ -66,7 +66,7 @@ pub async fn gather_cluster(target: &Target) -> ClusterFacts {
     facts
 }
 
-/// Whether the config map that Calico's manifests read has the API's address, or the daemon set itself does.
+/// Whether the config map that Calico's manifests read, or the daemon set itself, contains the API's address.
 async fn has_api_endpoint(target: &Target, workloads: &[Value]) -> bool {
     let reference = Reference::new("ConfigMap", NAMESPACE, "kubernetes-services-endpoint");
     let map = target.get(&reference).await.ok().flatten();
@@ -81,14 +81,14 @@ async fn has_api_endpoint(target: &Target, workloads: &[Value]) -> bool {
         || variables.into_iter().any(|variable| variable["name"] == "KUBERNETES_SERVICE_HOST")
 }
 
-/// One right: who, and what.
+/// One right: the account, and the action.
 struct Question {
     account: String,
     attributes: Value,
     text: String,
 }
 
-/// Every right that a component of ours uses, for the accounts that the daemon set and the deployments run as.
+/// Every right that our components use, for the accounts of the daemon set and the deployments.
 fn questions(facts: &ClusterFacts) -> Vec<Question> {
     let node = facts.status.workloads.iter().find(|workload| workload["kind"] == "DaemonSet");
     let Some(node) = node else { return Vec::new() };
@@ -110,7 +110,7 @@ fn questions(facts: &ClusterFacts) -> Vec<Question> {
                 .flat_map(|group| rule.resources.iter().map(move |resource| (group, resource)))
                 .flat_map(|(group, resource)| rule.verbs.iter().map(move |verb| (group, resource, verb)))
             {
-                // What only some versions of Calico or of Kubernetes serve is taken as absent where it is refused.
+                // A refused right to an API that only some versions of Calico or Kubernetes serve counts as absent.
                 let is_optional = **group == "kubevirt.io"
                     || **group == "policy.networking.k8s.io"
                     || resource.starts_with("global") && resource.ends_with("configs")
@@ -169,7 +169,7 @@ async fn missing_rights(target: &Target, questions: Vec<Question>) -> Option<Vec
     Some(missing)
 }
 
-/// Asks the server to make an object without keeping it: it says when that was.
+/// Compares clocks: a dry-run creation returns the server's time.
 async fn clock_ahead(target: &Target) -> Option<i64> {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tortie-clock", "namespace": "default"}});
     let path = "/api/v1/namespaces/default/configmaps?dryRun=All";

@@ -2,7 +2,7 @@
 
 use super::{Finding, HostFacts};
 
-/// Modules of the kernel: their name, what needs them, and whether every node does.
+/// Kernel modules: their name, what needs them, and whether every node needs them.
 const MODULES: [(&str, &str, bool); 7] = [
     ("nf_tables", "filtering with nftables", false),
     ("ip_tables", "filtering with iptables", false),
@@ -55,11 +55,11 @@ fn modules(facts: &HostFacts) -> Vec<Finding> {
     if !facts.has_all_modules {
         let missing: Vec<&str> = MODULES.iter().map(|(name, _, _)| *name).filter(|name| !has(name)).collect();
         return vec![match missing.is_empty() {
-            true => Finding::ok("kernel modules", "all that Calico can use are there"),
+            true => Finding::ok("kernel modules", "all that Calico can use are available"),
             false => Finding::unknown(
                 "kernel modules",
                 format!(
-                    "there is no folder of modules for this kernel, so that these may be built in or missing: {}",
+                    "there is no module folder for this kernel, so these may be built in or missing: {}",
                     missing.join(", ")
                 ),
             ),
@@ -76,7 +76,7 @@ fn modules(facts: &HostFacts) -> Vec<Finding> {
         if has(name) {
             continue;
         }
-        let text = format!("{name} is neither loaded nor to be found: no {what}");
+        let text = format!("{name} is neither loaded nor available: no {what}");
         let remedy = format!("modprobe {name}; where that fails, install the kernel's extra modules");
         findings.push(match is_needed {
             true => Finding::problem("kernel modules", text, remedy),
@@ -84,7 +84,7 @@ fn modules(facts: &HostFacts) -> Vec<Finding> {
         });
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("kernel modules", "all that Calico can use are there"));
+        findings.push(Finding::ok("kernel modules", "all that Calico can use are available"));
     }
     findings
 }
@@ -94,7 +94,7 @@ fn rp_filter(facts: &HostFacts) -> Finding {
         None => Finding::unknown("rp_filter", "net.ipv4.conf.all.rp_filter cannot be read"),
         Some(2) => Finding::problem(
             "rp_filter",
-            "net.ipv4.conf.all.rp_filter is 2 (loose): a pod could send with addresses of others",
+            "net.ipv4.conf.all.rp_filter is 2 (loose): a pod could send from addresses of others",
             "sysctl -w net.ipv4.conf.all.rp_filter=1 (and in /etc/sysctl.d), or set ignoreLooseRPF in the FelixConfiguration",
         ),
         Some(value) => Finding::ok("rp_filter", format!("net.ipv4.conf.all.rp_filter is {value}")),
@@ -119,7 +119,7 @@ fn managers(facts: &HostFacts) -> Vec<Finding> {
     if runs("NetworkManager") && !facts.manager_files.contains("interface-name:cali") {
         findings.push(Finding::problem(
             "network managers",
-            "NetworkManager runs and may take cali* and vxlan.calico for its own",
+            "NetworkManager is running and may manage cali* and vxlan.calico",
             "write /etc/NetworkManager/conf.d/calico.conf with [keyfile] and \
              unmanaged-devices=interface-name:cali*;interface-name:tunl*;interface-name:vxlan.calico;interface-name:wireguard.cali, \
              then reload it",
@@ -128,7 +128,7 @@ fn managers(facts: &HostFacts) -> Vec<Finding> {
     if runs("systemd-network") && !facts.manager_files.contains("ManageForeignRoutes=no") {
         findings.push(Finding::warning(
             "network managers",
-            "systemd-networkd runs and removes routes that it did not make",
+            "systemd-networkd is running and removes routes that it did not create",
             "write /etc/systemd/networkd.conf.d/calico.conf with [Network], ManageForeignRoutes=no and \
              ManageForeignRoutingPolicyRules=no, then restart it",
         ));
@@ -136,7 +136,7 @@ fn managers(facts: &HostFacts) -> Vec<Finding> {
     if runs("firewalld") {
         findings.push(Finding::warning(
             "network managers",
-            "firewalld runs: its rules are beside Calico's, and it flushes tables when it is reloaded",
+            "firewalld is running: its rules apply beside Calico's, and it flushes tables when it is reloaded",
             "systemctl disable --now firewalld, and write host policies as HostEndpoints and GlobalNetworkPolicies",
         ));
     }
@@ -154,9 +154,9 @@ fn configurations(facts: &HostFacts) -> Finding {
         [only] if is_ours(only) => Finding::ok(check, format!("{only} is the only one")),
         [first, rest @ ..] if is_ours(first) => Finding::warning(
             check,
-            format!("{first} is read first; {} also there", rest.join(", ")),
+            format!("{first} is read first; also present: {}", rest.join(", ")),
             format!(
-                "move the others away from {}: a runtime that reads another one gives pods another network",
+                "move the others out of {}: a runtime that reads another one gives pods another network",
                 facts.cni_conf_dir
             ),
         ),
@@ -177,13 +177,13 @@ fn folders(facts: &HostFacts) -> Vec<Finding> {
             None => findings.push(Finding::warning(
                 check,
                 format!("{folder} does not exist"),
-                "the manifest makes the folder of plugins; otherwise mkdir -p, or say the right folder with --set cni.confDir and \
+                "the manifest creates the plugin folder; otherwise mkdir -p, or set the right folder with --set cni.confDir and \
                  cni.binDir",
             )),
             Some(false) => findings.push(Finding::problem(
                 check,
                 format!("{folder} cannot be written"),
-                "hosts with a read-only /usr or /opt keep them elsewhere: say where with --set cni.binDir and cni.confDir",
+                "hosts with a read-only /usr or /opt keep them elsewhere: configure that with --set cni.binDir and cni.confDir",
             )),
         }
     }
@@ -219,23 +219,23 @@ fn folders(facts: &HostFacts) -> Vec<Finding> {
 
 fn portmap(facts: &HostFacts) -> Finding {
     match facts.has_portmap {
-        true => Finding::ok("portmap", format!("{}/portmap is there", facts.cni_bin_dir)),
+        true => Finding::ok("portmap", format!("{}/portmap exists", facts.cni_bin_dir)),
         false => Finding::warning(
             "portmap",
-            format!("{}/portmap is not there: pods with a hostPort do not start", facts.cni_bin_dir),
-            "`tortie cni install` (what the init container does) brings it; nothing else is needed",
+            format!("{}/portmap does not exist: pods with a hostPort do not start", facts.cni_bin_dir),
+            "`tortie cni install` (which the init container runs) installs it; nothing else is needed",
         ),
     }
 }
 
 fn variants(facts: &HostFacts) -> Finding {
     match facts.legacy_tables {
-        None => Finding::ok("iptables variant", "no table of the old iptables"),
-        Some(false) => Finding::ok("iptables variant", "no table of the old iptables"),
+        None => Finding::ok("iptables variant", "no tables of legacy iptables"),
+        Some(false) => Finding::ok("iptables variant", "no tables of legacy iptables"),
         Some(true) => Finding::warning(
             "iptables variant",
-            "tables of the old iptables (legacy) are in use: rules of the new kind do not see them",
-            "let kube-proxy and everything else use one variant; FELIX_IPTABLESBACKEND=Legacy where it must be the old one",
+            "tables of legacy iptables are in use: iptables-nft does not see them",
+            "let kube-proxy and everything else use one variant; FELIX_IPTABLESBACKEND=Legacy if it must be legacy",
         ),
     }
 }
@@ -258,7 +258,7 @@ fn addresses(facts: &HostFacts) -> Finding {
         .iter()
         .filter(|interface| !ours.iter().any(|prefix| interface.name.starts_with(prefix)))
         .partition(|interface| interface.address.contains('.'));
-    // A host without IPv4 belongs to a cluster of IPv6.
+    // A host without IPv4 belongs to an IPv6 cluster.
     let candidates = if v4.is_empty() { v6 } else { v4 };
     let list = || {
         let texts: Vec<String> =
@@ -274,8 +274,8 @@ fn addresses(facts: &HostFacts) -> Finding {
         1 => Finding::ok("node address", list()),
         _ => Finding::warning(
             "node address",
-            format!("there are several: {}; without IP_AUTODETECTION_METHOD the first is taken", list()),
-            "say which with --set ipAutodetectionMethod=kubernetes-internal-ip (or interface=REGEX, can-reach=ADDRESS, cidr=RANGE)",
+            format!("there are several: {}; without IP_AUTODETECTION_METHOD the first is used", list()),
+            "choose one with --set ipAutodetectionMethod=kubernetes-internal-ip (or interface=REGEX, can-reach=ADDRESS, cidr=RANGE)",
         ),
     }
 }
@@ -319,11 +319,11 @@ fn clock(facts: &HostFacts) -> Finding {
     let services =
         ["chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys", "timesyncd", "VBoxService", "vmtoolsd"];
     match services.iter().find(|name| facts.programs.contains(**name)) {
-        Some(name) => Finding::ok("clock", format!("{name} keeps it")),
+        Some(name) => Finding::ok("clock", format!("{name} synchronises it")),
         None => Finding::warning(
             "clock",
-            "no program that keeps the clock runs here",
-            "tokens and certificates fail when clocks differ: run chrony or systemd-timesyncd, unless the machine below keeps time",
+            "no program that synchronises the clock is running",
+            "tokens and certificates fail when clocks differ: run chrony or systemd-timesyncd, unless the hypervisor does",
         ),
     }
 }
@@ -334,7 +334,7 @@ fn peers(facts: &HostFacts) -> Vec<Finding> {
         return vec![Finding::unknown(
             check,
             "not tried: name some with --peer ADDRESS:PORT (TCP 179 for BGP, 5473 for Typha). UDP 4789 (VXLAN), 51820 \
-             (WireGuard) and protocol 4 (IP in IP) answer nobody: `calicoctl node status` and a ping between pods show them",
+             (WireGuard) and protocol 4 (IP in IP) do not answer: `calicoctl node status` and a ping between pods show them",
         )];
     }
     facts
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_well() {
+    fn a_healthy_machine() {
         let findings = check_host(&healthy());
         assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:#?}");
     }
@@ -430,7 +430,7 @@ mod tests {
                 });
             }),
             ("MTU", Level::Problem, "does not fit through 1500", |facts| facts.links[0].1 = 1500),
-            ("clock", Level::Warning, "keeps the clock", |facts| facts.programs.clear()),
+            ("clock", Level::Warning, "synchronises the clock", |facts| facts.programs.clear()),
             ("other nodes", Level::Problem, "10.0.0.2:179 does not answer", |facts| {
                 facts.peers[0].1 = Some("timed out".into());
             }),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_well() {
+    fn unknown_facts_are_not_ok() {
         let findings = check_host(&HostFacts::default());
         for check in ["kernel", "kernel modules", "rp_filter", "ip_forward", "MTU", "other nodes"] {
             let found = findings.iter().find(|finding| finding.check == check).unwrap();

@@ -1,6 +1,6 @@
-//! What this machine says about itself: files of the kernel and of `/etc`, running programs, interfaces.
+//! The facts about this machine: files of the kernel and of `/etc`, running programs, interfaces.
 //!
-//! Files are read below a root, so that a test can have a machine of its own.
+//! Files are read below a root, so that a test can provide its own machine.
 
 use netlink::Kernel as _;
 use std::collections::BTreeSet;
@@ -15,18 +15,18 @@ pub(crate) struct Interface {
     pub name: String,
     /// Its address, with the prefix.
     pub address: String,
-    /// The largest packet.
+    /// The MTU.
     pub mtu: u32,
 }
 
-/// The facts. `None` stands for what cannot be found out.
+/// The facts. `None` means that a fact could not be determined.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostFacts {
     /// The kernel's version, such as `6.1.0-13-amd64`.
     pub kernel: String,
-    /// Modules that are loaded, built in or can be loaded.
+    /// Modules that are loaded, built in or loadable.
     pub modules: Option<BTreeSet<String>>,
-    /// Whether that list has all of them: without the folder of modules, some that are built in do not show.
+    /// Whether that list is complete: without the module folder, some built-in modules are not visible.
     pub has_all_modules: bool,
     /// `net.ipv4.conf.all.rp_filter`.
     pub rp_filter: Option<u32>,
@@ -34,7 +34,7 @@ pub(crate) struct HostFacts {
     pub ip_forward: Option<u32>,
     /// Names of running programs.
     pub programs: BTreeSet<String>,
-    /// What NetworkManager and systemd-networkd are configured to leave alone, as text of all their files.
+    /// The contents of all files that configure what NetworkManager and systemd-networkd leave alone.
     pub manager_files: String,
     /// Files in the folder of CNI configurations, in the order in which runtimes read them.
     pub cni_files: Vec<String>,
@@ -44,24 +44,24 @@ pub(crate) struct HostFacts {
     pub cni_bin_dir: String,
     /// Whether those folders can be written, in this order.
     pub writable: [Option<bool>; 2],
-    /// The folders that containerd reads, where its configuration names some.
+    /// The folders that containerd reads, if its configuration names any.
     pub containerd: Vec<(String, String)>,
     /// Whether `portmap` is among the plugins.
     pub has_portmap: bool,
-    /// Whether the old kind of iptables has tables in this kernel.
+    /// Whether legacy iptables has tables in this kernel.
     pub legacy_tables: Option<bool>,
-    /// Interfaces with addresses that are not of the loopback or of a link only.
+    /// Interfaces with addresses, except loopback and link-local ones.
     pub interfaces: Vec<Interface>,
     /// Links, with their MTU.
     pub links: Vec<(String, u32)>,
-    /// Addresses and ports of other nodes that were tried, and why they did not answer.
+    /// Tested addresses and ports of other nodes, with the reason for each failure.
     pub peers: Vec<(SocketAddr, Option<String>)>,
 }
 
 /// How long another node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Looks at the machine below `root`; `peers` are addresses of other nodes with ports to try.
+/// Reads the facts below `root`; `peers` are addresses and ports of other nodes to test.
 #[must_use]
 pub(crate) fn gather_host(
     root: &Path,
@@ -89,7 +89,7 @@ pub(crate) fn gather_host(
         kernel,
         ..HostFacts::default()
     };
-    // Whoever answers is there, built in or not.
+    // If nftables answers, it is available, built in or not.
     let answers = netlink::netfilter::nft::Client::open().and_then(|mut client| client.tables()).is_ok();
     if let (Some(modules), true) = (&mut facts.modules, answers) {
         modules.insert("nf_tables".to_owned());
@@ -123,7 +123,8 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Modules by name with underscores; nothing where the kernel's folder is not there and so nothing could be loaded or seen.
+/// Modules by name with underscores; `None` if the kernel's folder does not exist, so that nothing can be loaded or
+/// seen.
 fn modules(root: &Path, kernel: &str) -> Option<BTreeSet<String>> {
     let mut found: BTreeSet<String> = names(root, "/sys/module").into_iter().collect();
     let folder = root.join("lib/modules").join(kernel);
@@ -187,8 +188,7 @@ fn writable(root: &Path, folder: &str) -> Option<bool> {
     Some(access.is_ok())
 }
 
-/// `bin_dir` (or the list `bin_dirs` of newer versions) and `conf_dir` of containerd's configuration, whichever section they
-/// stand in.
+/// `bin_dir` (or the list `bin_dirs` of newer versions) and `conf_dir` in containerd's configuration, in any section.
 fn containerd(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, value) in text.lines().filter_map(|line| line.trim().split_once('=')) {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_of_files_is_read() {
+    fn facts_are_read_from_files() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_listens_at_is_told() {
+    fn a_closed_port_is_reported() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -1,23 +1,23 @@
-//! What is on the cluster already, and whether installing may go on: a function of facts.
+//! What already exists on the cluster, and whether installing may proceed: a function of facts.
 
 use crate::cluster::{Reference, Target};
 use anyhow::Result;
 use manifests::{NAMESPACE, Options};
 use serde_json::Value;
 
-/// What is there.
+/// What exists on the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Existing {
-    /// Whether the record of an installation of ours is there.
+    /// Whether there is a record of an installation by us.
     pub has_record: bool,
     /// The images of the daemon sets `calico-node` and `canal`, with their names.
     pub daemon_sets: Vec<(String, Vec<String>)>,
-    /// Whether Calico's operator is there.
+    /// Whether Calico's operator is installed.
     pub has_operator: bool,
 }
 
 impl Existing {
-    /// Looks at the cluster.
+    /// Reads the facts.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -46,13 +46,13 @@ pub(crate) fn images(workload: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Why installing must not go on.
+/// The reason why installing must not proceed.
 #[must_use]
 pub(crate) fn refusal(existing: &Existing, options: &Options, is_upgrade: bool) -> Option<String> {
     if existing.has_operator {
         return Some(
-            "Calico's operator is on this cluster and would change everything back. Go on with `tortie migrate from-calico`, \
-             which says what to do about it"
+            "Calico's operator is on this cluster and would revert everything. Continue with `tortie migrate from-calico`, \
+             which explains what to do about it"
                 .to_owned(),
         );
     }
@@ -64,7 +64,7 @@ pub(crate) fn refusal(existing: &Existing, options: &Options, is_upgrade: bool) 
             "calico, calico-vxlan, calico-typha, calico-policy-only or calico-etcd"
         };
         return Some(format!(
-            "the daemon set {other} is there, and --like {} would make {wanted} beside it: two networks on every node. Say --like \
+            "the daemon set {other} exists, and --like {} would create {wanted} beside it: two networks on every node. Use --like \
              with {likes}, or uninstall the other one first",
             options.like.name()
         ));
@@ -74,7 +74,7 @@ pub(crate) fn refusal(existing: &Existing, options: &Options, is_upgrade: bool) 
         (false, true) => Some("nothing was installed by `tortie install`: there is nothing to upgrade".to_owned()),
         (false, false) => existing.daemon_sets.first().map(|(name, images)| {
             format!(
-                "the daemon set {name} is there, with images {}: a running Calico is swapped node by node with `tortie migrate \
+                "the daemon set {name} exists, with images {}: a running Calico is swapped node by node with `tortie migrate \
                  from-calico`",
                 images.join(", ")
             )
@@ -89,7 +89,7 @@ mod tests {
     use manifests::Like;
 
     #[test]
-    fn what_is_in_the_way_is_named() {
+    fn obstacles_are_reported() {
         let options = Options::new(Like::CalicoVxlan, "r", "t");
         let theirs = ("calico-node".to_owned(), vec!["quay.io/calico/node:v3.31.0".to_owned()]);
         let canal = ("canal".to_owned(), vec!["x".to_owned()]);

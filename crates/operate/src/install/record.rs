@@ -1,4 +1,4 @@
-//! What is remembered about an installation, in the cluster itself: options and objects, as a config map that people can read.
+//! The record of an installation in the cluster itself: options and objects, as a readable config map.
 
 use crate::cluster::{Reference, Target};
 use anyhow::{Context as _, Result};
@@ -6,17 +6,17 @@ use manifests::{Like, NAMESPACE, Object, Options};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The config map.
+/// The name of the config map.
 const NAME: &str = "tortie-install";
 
-/// What is remembered.
+/// The record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which manifest.
+    /// The manifest.
     pub like: Like,
-    /// Where images came from.
+    /// The registry of images.
     pub registry: String,
-    /// Their tag.
+    /// The tag of images.
     pub tag: String,
     /// The settings, in the order in which they were given.
     pub settings: Vec<(String, String)>,
@@ -25,7 +25,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What there is to remember.
+    /// The record of an installation.
     #[must_use]
     pub fn new(options: &Options, settings: &[(String, String)], objects: &[Object]) -> Self {
         let references = objects
@@ -41,16 +41,16 @@ impl Record {
         }
     }
 
-    /// Which object it is kept in.
+    /// The reference of its config map.
     #[must_use]
     pub fn reference() -> Reference {
         Reference::new("ConfigMap", NAMESPACE, NAME)
     }
 
-    /// Reads it; nothing where there is none.
+    /// Reads the record; `None` if there is none.
     ///
     /// # Errors
-    /// When it cannot be read, or says something that this version does not know.
+    /// When it cannot be read, or contains values that this version does not know.
     pub async fn read(target: &Target) -> Result<Option<Self>> {
         let Some(object) = target.get(&Self::reference()).await? else { return Ok(None) };
         Self::parse(&object).map(Some)
@@ -79,7 +79,7 @@ impl Record {
         })
     }
 
-    /// The config map.
+    /// Builds the config map.
     #[must_use]
     pub fn object(&self) -> Value {
         let lines = |list: Vec<String>| list.join("\n");
@@ -96,7 +96,7 @@ impl Record {
         })
     }
 
-    /// What this one has and the next one has not.
+    /// The objects that the next version no longer has.
     #[must_use]
     pub fn no_longer_in(&self, next: &Self) -> Vec<Reference> {
         self.objects.difference(&next.objects).cloned().collect()
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_read_back() {
+    fn a_record_is_read_back() {
         let mut options = Options::new(Like::CalicoTypha, "registry.example.org/net", "v2");
         options.crds = false;
         let settings = [("mtu".to_owned(), "1400".to_owned()), ("node.env.A".to_owned(), "b=c".to_owned())];

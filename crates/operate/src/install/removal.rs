@@ -1,5 +1,5 @@
-//! Uninstalling: what would be deleted is listed first; Calico's data is deleted only when asked for, and no finalizer is
-//! left that would keep something half deleted.
+//! Uninstalling: lists what would be deleted first; deletes Calico's data only on request, and leaves no finalizer that
+//! would keep something half deleted.
 
 use super::plan::Existing;
 use super::record::Record;
@@ -10,24 +10,24 @@ use serde_json::Value;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// What to remove, and how.
+/// What to remove.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Removal {
     /// Whether nothing is changed.
     pub dry_run: bool,
-    /// Whether the definitions go too, and every pool, policy and address with them.
+    /// Whether to delete the definitions, too, and with them every pool, policy and address.
     pub delete_data: bool,
-    /// Whether the answer to all questions is yes.
+    /// Whether the user has confirmed the deletion.
     pub is_agreed: bool,
 }
 
-/// How long what was deleted may take to be gone.
+/// How long deletions may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Uninstalls, telling `out` what happens.
+/// Uninstalls; reports progress on `out`.
 ///
 /// # Errors
-/// When nobody agreed, or the server refuses.
+/// When the deletion was not confirmed, or the server refuses.
 pub async fn uninstall(target: &Target, removal: Removal, out: &mut dyn Write) -> Result<()> {
     let existing = Existing::gather(target).await?;
     let objects = match Record::read(target).await? {
@@ -36,14 +36,15 @@ pub async fn uninstall(target: &Target, removal: Removal, out: &mut dyn Write) -
             None => Vec::new(),
             // It may be Calico itself.
             Some((name, images)) => bail!(
-                "the daemon set {name} ({}) was not installed by `tortie install`, and is not deleted by this: what kubectl or Helm \
-                 made, they delete",
+                "the daemon set {name} ({}) was not installed by `tortie install`, and is not deleted by this: use kubectl or Helm \
+                 if they installed it",
                 images.join(", ")
             ),
         },
     };
     let mut ordered = present(target, objects).await?;
-    // What runs goes first, so that nothing runs without its rights; the record goes last, to know where one was.
+    // Workloads go first, so that none runs without its rights; the record goes last, so that an interrupted removal
+    // can continue.
     ordered.sort_by_key(|reference| {
         (!["DaemonSet", "Deployment"].contains(&reference.kind.as_str()), reference.clone())
     });
@@ -55,7 +56,7 @@ pub async fn uninstall(target: &Target, removal: Removal, out: &mut dyn Write) -
         writeln!(out, "nothing to uninstall on {}", target.server())?;
         return Ok(());
     }
-    writeln!(out, "on {}, this is deleted:", target.server())?;
+    writeln!(out, "on {}, these are deleted:", target.server())?;
     for reference in &ordered {
         writeln!(out, "  {reference}")?;
     }
@@ -69,21 +70,21 @@ pub async fn uninstall(target: &Target, removal: Removal, out: &mut dyn Write) -
         return Ok(());
     }
     if !removal.is_agreed {
-        bail!("nothing was deleted: say --yes");
+        bail!("nothing was deleted: pass --yes");
     }
     for reference in &ordered {
         remove(target, &reference.path()?, &reference.to_string(), out).await?;
     }
     for (name, _, path) in &definitions {
         for object in target.list(path).await? {
-            // A finalizer of somebody who is not there any more would keep the definition for ever.
+            // A finalizer whose owner no longer exists would keep the definition forever.
             let own = own_path(path, &object);
             if object
                 .pointer("/metadata/finalizers")
                 .and_then(Value::as_array)
                 .is_some_and(|list| !list.is_empty())
             {
-                writeln!(out, "  finalizers of {own} are taken away")?;
+                writeln!(out, "  finalizers of {own} are removed")?;
                 target.strip_finalizers(&own).await?;
             }
         }
@@ -92,7 +93,7 @@ pub async fn uninstall(target: &Target, removal: Removal, out: &mut dyn Write) -
     }
     writeln!(
         out,
-        "deleted. On each node stay, until it is rebooted or cleaned: the CNI configuration in /etc/cni/net.d, the plugins in \
+        "deleted. These stay on each node until it is rebooted or cleaned: the CNI configuration in /etc/cni/net.d, the plugins in \
          /opt/cni/bin, interfaces and rules of Calico"
     )?;
     Ok(())
@@ -108,7 +109,7 @@ async fn present(target: &Target, objects: Vec<Reference>) -> Result<Vec<Referen
     Ok(found)
 }
 
-/// The definitions of Calico's kinds that are there, how many objects each has, and where they are.
+/// The existing definitions of Calico's kinds, with the number and path of their objects.
 async fn definitions(target: &Target) -> Result<Vec<(String, usize, String)>> {
     let mut found = Vec::new();
     for definition in api::crds::all() {
@@ -133,14 +134,14 @@ fn own_path(collection: &str, object: &Value) -> String {
     }
 }
 
-/// Deletes, and waits until it is gone: what hangs on finalizers loses them.
+/// Deletes an object, and waits until it is gone; removes its finalizers if they hold it back.
 async fn remove(target: &Target, path: &str, title: &str, out: &mut dyn Write) -> Result<()> {
     target.delete_path(path).await?;
     let deadline = Instant::now() + PATIENCE;
     let mut is_stripped = false;
     loop {
         let Some(object) = target.look(path).await? else { return Ok(()) };
-        // Somebody made it again: that one is not ours to wait for.
+        // It was created again: do not wait for the new object.
         if object.pointer("/metadata/deletionTimestamp").is_none() {
             return Ok(());
         }
@@ -150,11 +151,11 @@ async fn remove(target: &Target, path: &str, title: &str, out: &mut dyn Write) -
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
-            // The server's own, which it takes away when all objects of the kind are gone.
+            // The server's own finalizer, which it removes when all objects of the kind are gone.
             .filter(|name| *name != "customresourcecleanup.apiextensions.k8s.io")
             .collect();
         if !finalizers.is_empty() && !is_stripped {
-            writeln!(out, "  finalizers of {title} are taken away: {}", finalizers.join(", "))?;
+            writeln!(out, "  finalizers of {title} are removed: {}", finalizers.join(", "))?;
             target.strip_finalizers(path).await?;
             is_stripped = true;
         }

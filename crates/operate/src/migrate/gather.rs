@@ -1,4 +1,4 @@
-//! Reads what a migration is planned from.
+//! Reads the facts that a migration is planned from.
 
 use super::plan::Facts;
 use crate::cluster::{Reference, Target};
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Reads the facts.
 ///
 /// # Errors
-/// When something cannot be read: a plan over half of the facts would be wrong.
+/// When something cannot be read: a plan from incomplete facts would be wrong.
 pub async fn gather(target: &Target) -> Result<Facts> {
     let mut facts = Facts::default();
     for name in ["calico-node", "canal"] {

@@ -1,11 +1,11 @@
-//! Facts to steps. Pure: what a migration does can be read, printed (`--dry-run`) and tested without a cluster.
+//! Plans a migration from facts. Pure: it can be read, printed (`--dry-run`) and tested without a cluster.
 
 use super::{PREVIOUS_IMAGES, PREVIOUS_STRATEGY};
 use crate::rollout::is_ready;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What the plan is made from.
+/// The facts that the plan is computed from.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The daemon set `calico-node` or `canal`.
@@ -18,46 +18,46 @@ pub struct Facts {
     pub typha: Option<Value>,
     /// Names of nodes that should have a pod.
     pub nodes: Vec<String>,
-    /// Whether Calico's operator is there.
+    /// Whether Calico's operator is installed.
     pub has_operator: bool,
     /// FelixConfiguration `default`.
     pub felix: Option<Value>,
-    /// Whether the definitions of Calico are there (they are not where its data is in an etcd).
+    /// Whether Calico's definitions exist (they do not if its data is in an etcd).
     pub has_definitions: bool,
 }
 
-/// What was asked for.
+/// The user's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Only these nodes; empty for all.
     pub nodes: Vec<String>,
-    /// Whether it goes back to Calico.
+    /// Whether to go back to Calico.
     pub is_back: bool,
     /// Where our images come from.
     pub registry: String,
     /// Their tag.
     pub tag: String,
-    /// Whether it goes on over what is not well.
+    /// Whether to continue despite unhealthy nodes.
     pub force: bool,
 }
 
-/// One thing to do.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Bring the definitions up to what both need.
+    /// Bring the definitions to a state that suits both.
     ApplyDefinitions,
-    /// Change a workload by a strategic merge patch, and say so.
+    /// Change a workload by a strategic merge patch, and report it.
     Change {
         /// `DaemonSet` or `Deployment`.
         kind: &'static str,
         /// Its name.
         name: String,
-        /// What is changed, for people.
+        /// What is changed, for display.
         what: String,
         /// The patch.
         patch: Value,
     },
-    /// Wait until a deployment runs.
+    /// Wait until a deployment is ready.
     AwaitDeployment {
         /// Its name.
         name: String,
@@ -66,29 +66,29 @@ pub enum Step {
     ReplacePod {
         /// The node.
         node: String,
-        /// The pod that is there.
+        /// The current pod.
         pod: String,
     },
 }
 
-/// What to do, and what to know.
+/// The steps, refusals and warnings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Why nothing may be done; then there are no steps.
+    /// The reasons why nothing may be done; then there are no steps.
     pub refusals: Vec<String>,
-    /// What whoever runs it should know.
+    /// What the user should know.
     pub warnings: Vec<String>,
-    /// What is done, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// Plans.
+/// Computes the plan.
 #[must_use]
 pub fn plan(facts: &Facts, request: &Request) -> Plan {
     let mut plan = Plan::default();
     let Some(set) = &facts.daemon_set else {
         plan.refusals.push(
-            "neither the daemon set calico-node nor canal is in kube-system: there is no Calico to swap"
+            "neither the daemon set calico-node nor canal is in kube-system: there is no Calico to replace"
                 .to_owned(),
         );
         return plan;
@@ -124,7 +124,7 @@ pub fn plan(facts: &Facts, request: &Request) -> Plan {
         }
         plan.steps.extend(controllers);
         plan.steps.extend(nodes);
-        // A part of the nodes still has Calico's agents, which keep Calico's Typha.
+        // Nodes that still have Calico's agents need Calico's Typha.
         if request.nodes.is_empty() {
             plan.steps.extend(typha);
         }
@@ -167,7 +167,7 @@ fn preflight(facts: &Facts, set: &Value, request: &Request, plan: &mut Plan) {
         let text = format!("calico-node is not ready on {}", unready.join(", "));
         match request.force || request.is_back {
             true => plan.warnings.push(text),
-            false => plan.refusals.push(format!("{text}: begin with a cluster that is well, or say --force")),
+            false => plan.refusals.push(format!("{text}: start with a healthy cluster, or pass --force")),
         }
     }
     if facts.typha.is_none() && facts.nodes.len() > 50 {
@@ -180,7 +180,7 @@ fn wanted_images(workload: &Value, request: &Request) -> Result<BTreeMap<String,
     let name = workload.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     if request.is_back {
         let Some(text) = annotation(workload, PREVIOUS_IMAGES) else {
-            // Never migrated: it has what it had.
+            // It was never migrated: it keeps its images.
             return Ok(images(workload));
         };
         return serde_json::from_str(&text)
@@ -200,7 +200,7 @@ fn wanted_images(workload: &Value, request: &Request) -> Result<BTreeMap<String,
             "pod2daemon-flexvol" => "pod2daemon-flexvol",
             other => {
                 return Err(format!(
-                    "{name}: the container {container} has the image {image}, and there is no image {other:?} of ours to stand in for it"
+                    "{name}: the container {container} has the image {image}, and there is no image {other:?} of ours to replace it"
                 ));
             }
         };
@@ -232,7 +232,7 @@ fn containers(workload: &Value) -> impl Iterator<Item = (&'static str, &Value)> 
     })
 }
 
-/// The pod template with other images; the program's own account is spelled out where Calico's image relied on its user.
+/// The pod template patch with other images; sets the user ID where Calico's image relied on its default user.
 fn template_patch(
     workload: &Value,
     wanted: &BTreeMap<String, String>,
@@ -245,7 +245,7 @@ fn template_patch(
         let mut change = json!({"name": name, "image": image});
         let is_privileged = container.pointer("/securityContext/privileged") == Some(&Value::Bool(true));
         let has_user = container.pointer("/securityContext/runAsUser").is_some();
-        // The image of all components is not root's, and a privileged container of another user can do nothing.
+        // The image of all components does not run as root, and a privileged container needs root.
         if !request.is_back && is_privileged && !has_user && last_part(image) == "calico" {
             change["securityContext"] = json!({"runAsUser": 0});
         }
@@ -259,7 +259,7 @@ fn template_patch(
 fn previous(workload: &Value, request: &Request) -> Value {
     match (request.is_back, annotation(workload, PREVIOUS_IMAGES)) {
         (true, _) => Value::Null,
-        // The first run knows what Calico's were; a later one only sees ours.
+        // The first run records Calico's images; a later run only sees ours.
         (false, Some(kept)) => json!(kept),
         (false, None) => json!(
             Value::Object(images(workload).into_iter().map(|(name, image)| (name, json!(image))).collect())
@@ -330,7 +330,7 @@ fn nodes(
             steps.push(Step::ReplacePod { node: node.to_owned(), pod: pod.to_owned() });
         }
     }
-    // With a part of the nodes done, the others must not follow by themselves.
+    // After a part of the nodes, the others must not be updated automatically.
     let is_whole = request.nodes.is_empty();
     if is_whole && (kept.is_some() || !steps.is_empty()) {
         let before: Value = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(strategy);
@@ -349,8 +349,8 @@ fn nodes(
     steps
 }
 
-/// Up to v3.31, Calico's Felix filtered with iptables unless told otherwise; ours decides by kube-proxy, as Calico's does since.
-/// The swap must not change that under running pods.
+/// Up to v3.31, Calico's Felix filtered with iptables by default; ours follows kube-proxy, as Calico's does since. The
+/// replacement must not change that under running pods.
 fn keep_dataplane(facts: &Facts, set: &Value, spec: &mut Map<String, Value>, warnings: &mut Vec<String>) {
     let is_said =
         facts.felix.as_ref().is_some_and(says_mode) || variable(set, "FELIX_NFTABLESMODE").is_some();
@@ -362,7 +362,7 @@ fn keep_dataplane(facts: &Facts, set: &Value, spec: &mut Map<String, Value>, war
     let (text, is_old) = match version {
         Some((major, minor)) => (format!("Calico v{major}.{minor}"), (major, minor) < (3, 32)),
         None => return warnings.push(
-            "the image of calico-node does not say its version, so that nftablesMode is left to be found out: where Calico was \
+            "the image of calico-node has no version in its tag, so nftablesMode is left to be detected: if Calico was \
              v3.31 or older and kube-proxy uses nftables, set FELIX_NFTABLESMODE=Disabled first"
                 .to_owned(),
         ),
@@ -371,7 +371,7 @@ fn keep_dataplane(facts: &Facts, set: &Value, spec: &mut Map<String, Value>, war
         return;
     }
     warnings.push(format!(
-        "{text} filters with iptables unless told otherwise: FELIX_NFTABLESMODE=Disabled keeps it so"
+        "{text} filters with iptables by default: FELIX_NFTABLESMODE=Disabled keeps it that way"
     ));
     let list = spec.entry("containers").or_insert_with(|| json!([]));
     let Some(containers) = list.as_array_mut() else { return };
@@ -380,8 +380,8 @@ fn keep_dataplane(facts: &Facts, set: &Value, spec: &mut Map<String, Value>, war
     }
 }
 
-/// Whether somebody chose how packets are filtered. Our definitions fill in `Auto` where nobody did, and after a run that was cut
-/// off they are there already: only who owns the field tells the two apart.
+/// Whether a user chose how packets are filtered. Our definitions fill in `Auto` if not, and after an interrupted run
+/// they are already in place: only the field's owner tells the two apart.
 fn says_mode(felix: &Value) -> bool {
     let owners = felix.pointer("/metadata/managedFields").and_then(Value::as_array);
     let is_owned = |entry: &Value| entry.pointer("/fieldsV1/f:spec/f:nftablesMode").is_some();
@@ -392,7 +392,7 @@ fn says_mode(felix: &Value) -> bool {
     }
 }
 
-/// The release that a tag names: `v3.31.0`, `v3.31.0-hardened`.
+/// The release in an image's tag: `v3.31.0`, `v3.31.0-hardened`.
 fn version(image: &str) -> Option<(u64, u64)> {
     let tag = image.split('@').next()?.rsplit('/').next()?.split_once(':')?.1;
     let mut numbers = tag.strip_prefix('v')?.split(['.', '-']);
@@ -428,7 +428,7 @@ fn variable(set: &Value, name: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A step as people read it.
+/// For display.
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Carries a plan out, one step at a time; a step that does not come out well is the last one.
+//! Executes a plan, one step at a time, and stops at the first step that fails.
 
 use super::plan::{Plan, Step};
 use crate::cluster::{Mode, Reference, Target};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Carries out the steps; `patience` is for each thing that is waited for.
+/// Executes the steps; `patience` is the limit for each wait.
 ///
 /// # Errors
-/// When a step fails; what was done before stays, and the same command goes on from there.
+/// When a step fails; completed steps stay in place, and the same command continues from there.
 pub async fn run(target: &Target, plan: &Plan, patience: Duration, out: &mut dyn Write) -> Result<()> {
     let count = plan.steps.len();
     for (index, step) in plan.steps.iter().enumerate() {
@@ -64,7 +64,7 @@ async fn one(target: &Target, step: &Step, patience: Duration, out: &mut dyn Wri
     }
 }
 
-/// The gate of a node: the old pod is gone, and a new one is ready and was not restarted.
+/// The gate of a node: passes when the old pod is gone, and a new pod is ready and was not restarted.
 async fn replace(
     target: &Target,
     node: &str,
@@ -98,7 +98,7 @@ async fn replace(
                     .sum();
                 if restarts > 0 {
                     bail!(
-                        "the new pod on {node} is ready, but was restarted {restarts} times: look at its log before going on"
+                        "the new pod on {node} is ready, but was restarted {restarts} times: look at its log before continuing"
                     );
                 }
                 return Ok(());

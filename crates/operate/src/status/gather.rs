@@ -1,12 +1,12 @@
-//! Reads what a status is made of. What may not be read is noted, and the rest is read all the same.
+//! Reads the facts for a status. What may not be read is recorded, and the rest is read nevertheless.
 
 use super::Facts;
 use crate::cluster::{Reference, Target};
 use manifests::NAMESPACE;
 use serde_json::Value;
 
-/// Where Calico's data may be: custom resources as its manifests define them, or those of `projectcalico.org/v3` in their place. The
-/// first that is served counts: an aggregated server shows the same objects a second time.
+/// Where Calico's data may be: custom resources as defined by its manifests, or those of `projectcalico.org/v3`
+/// instead. The first that is served counts: an aggregated server shows the same objects a second time.
 const GROUPS: [&str; 2] = ["/apis/crd.projectcalico.org/v1", "/apis/projectcalico.org/v3"];
 
 /// Where Calico's components may be: kind, namespace, name.
@@ -35,7 +35,7 @@ pub async fn gather(target: &Target) -> Facts {
     for (kind, namespace, name) in WORKLOADS {
         match target.get(&Reference::new(kind, namespace, name)).await {
             Ok(found) => facts.workloads.extend(found.map(|mut object| {
-                // A single object has it, an item of a list has not; who reads wants it.
+                // List items have no kind, unlike single objects; add it for the readers.
                 object["kind"] = kind.into();
                 object
             })),
@@ -75,10 +75,10 @@ pub async fn gather(target: &Target) -> Facts {
     facts
 }
 
-/// Where Calico's data is.
+/// The group in which Calico's data is.
 async fn data_path(target: &Target) -> &'static str {
     for group in GROUPS {
-        // Any account may ask this; what cannot be asked here fails below, where it is reported.
+        // Any account may read this; other errors occur again below, where they are reported.
         if matches!(target.look(group).await, Ok(Some(_))) {
             return group;
         }
@@ -86,14 +86,14 @@ async fn data_path(target: &Target) -> &'static str {
     GROUPS[0]
 }
 
-/// The mode that kube-proxy's configuration asks for; empty for its default.
+/// The mode in kube-proxy's configuration; empty for its default.
 #[must_use]
 pub(crate) fn proxy_mode(configuration: &str) -> &str {
     let line = configuration.lines().find_map(|line| line.strip_prefix("mode:"));
     line.map(|mode| mode.trim().trim_matches('"')).unwrap_or_default()
 }
 
-/// A text of an object.
+/// The string at a JSON pointer.
 pub(crate) fn text<'a>(object: &'a Value, place: &str) -> &'a str {
     object.pointer(place).and_then(Value::as_str).unwrap_or_default()
 }

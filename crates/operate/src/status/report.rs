@@ -16,15 +16,15 @@ pub struct Component {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// How many there should be.
+    /// The desired number.
     pub desired: i64,
-    /// How many are ready.
+    /// The number that is ready.
     pub ready: i64,
     /// Its images.
     pub images: Vec<String>,
 }
 
-/// What there is to say about a cluster.
+/// The report about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -32,23 +32,23 @@ pub struct Report {
     pub server: String,
     /// Components.
     pub components: Vec<Component>,
-    /// Calico's version, as the cluster has it.
+    /// Calico's version, as recorded in the cluster.
     pub calico_version: String,
     /// How packets are filtered.
     pub dataplane: String,
-    /// Why so.
+    /// The reason for that.
     pub dataplane_reason: String,
     /// Pools, a line each.
     pub pools: Vec<String>,
-    /// How routes are carried.
+    /// How routes are distributed.
     pub routing: String,
-    /// What is wrong; empty for nothing.
+    /// Problems; empty if there are none.
     pub problems: Vec<String>,
-    /// What may matter.
+    /// Notes that may matter.
     pub notes: Vec<String>,
 }
 
-/// The report about these facts.
+/// Computes the report from the facts.
 #[must_use]
 pub fn report(facts: &Facts) -> Report {
     let mut report = Report { server: facts.server.clone(), ..Report::default() };
@@ -59,7 +59,7 @@ pub fn report(facts: &Facts) -> Report {
     {
         report
             .problems
-            .push("neither the daemon set calico-node nor canal is there: nothing is installed".to_owned());
+            .push("neither the daemon set calico-node nor canal exists: nothing is installed".to_owned());
     }
     versions(facts, &mut report);
     dataplane(facts, &mut report);
@@ -104,7 +104,7 @@ fn component(workload: &Value, facts: &Facts, report: &mut Report) {
         if restarts > 3 {
             let node = text(pod, "/spec/nodeName");
             report.notes.push(format!(
-                "{name} on {node} was restarted {restarts} times: kubectl logs --previous says why"
+                "{name} on {node} was restarted {restarts} times: kubectl logs --previous shows why"
             ));
         }
     }
@@ -133,7 +133,7 @@ fn versions(facts: &Facts, report: &mut Report) {
             report.calico_version = text(information, "/spec/calicoVersion").to_owned();
             if information.pointer("/spec/datastoreReady") == Some(&Value::Bool(false)) {
                 report.problems.push(
-                    "the datastore is locked (datastoreReady: false): calicoctl datastore migrate unlock ends that".to_owned(),
+                    "the datastore is locked (datastoreReady: false): calicoctl datastore migrate unlock unlocks it".to_owned(),
                 );
             }
         }
@@ -143,7 +143,7 @@ fn versions(facts: &Facts, report: &mut Report) {
     }
 }
 
-/// A parameter of Felix as the cluster's configuration has it, and otherwise as the daemon set's variable has it.
+/// A parameter of Felix from the cluster's configuration, or otherwise from the daemon set's variable.
 pub(crate) fn parameter(facts: &Facts, field: &str, variable: &str) -> Option<(String, String)> {
     let of_cluster = facts.felix.iter().find(|object| text(object, "/metadata/name") == "default");
     if let Some(value) = of_cluster.and_then(|object| object.pointer(&format!("/spec/{field}"))) {
@@ -181,7 +181,7 @@ fn dataplane(facts: &Facts, report: &mut Report) {
         }
         (_, None) => (
             "nftables or iptables",
-            "each node decides by what it finds (nftablesMode is Auto, and kube-proxy's configuration is not readable)".to_owned(),
+            "each node decides by its kernel (nftablesMode is Auto, and kube-proxy's configuration is not readable)".to_owned(),
         ),
     };
     report.dataplane = dataplane.to_owned();
@@ -205,7 +205,7 @@ fn pools(facts: &Facts, report: &mut Report) {
     let has_ipam = parameter(facts, "", "CALICO_NETWORKING_BACKEND").is_none_or(|(value, _)| value != "none");
     if facts.pools.is_empty() && has_ipam && facts.cluster_information.is_some() {
         report.problems.push(
-            "there is no IP pool: pods get no addresses. calicoctl create -f with an IPPool makes one"
+            "there is no IP pool: pods get no addresses. calicoctl create -f with an IPPool creates one"
                 .to_owned(),
         );
     }
@@ -224,7 +224,7 @@ fn routing(facts: &Facts, report: &mut Report) {
         Some("none") => "by another network".to_owned(),
         Some("vxlan") => "VXLAN, without BGP".to_owned(),
         _ => format!(
-            "BGP where pools want it: {}, {} peers",
+            "BGP where pools use it: {}, {} peers",
             if mesh { "mesh of all nodes" } else { "no mesh" },
             facts.peers.len()
         ),
@@ -272,7 +272,7 @@ fn nodes(facts: &Facts, report: &mut Report) {
 }
 
 impl Report {
-    /// The report for people.
+    /// The report as text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = format!("Cluster      {}\n", self.server);

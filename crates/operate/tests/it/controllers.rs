@@ -1,5 +1,5 @@
-//! What the controller manager, the scheduler and kubelets do, as far as a swap of images needs it: a pod of the daemon set on
-//! every node, made again from the template when it is gone, and ready; deployments that are up.
+//! Simulates the controller manager, the scheduler and kubelets, as far as a migration needs them: a ready pod of the
+//! daemon set on every node, recreated from the template when it is gone; and deployments that are ready.
 
 use crate::{Shared, World};
 use anyhow::{Context as _, Result};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// They run until this is dropped.
+/// Simulated controllers; they run until this is dropped.
 pub(crate) struct Controllers {
     task: JoinHandle<()>,
-    /// The nodes in the order in which their pods were made, with the image of each.
+    /// The nodes in the order in which their pods were created, with the image of each.
     pub(crate) made: Shared<Vec<(String, String)>>,
     /// Pods on this node are never ready.
     pub(crate) broken: Shared<Option<String>>,
@@ -34,7 +34,7 @@ impl Controllers {
         let task = tokio::spawn(async move {
             let mut number = 0;
             loop {
-                // A conflict with the command under test passes: the next round looks again.
+                // A conflict with the command under test is temporary: the next round tries again.
                 let _ = round(&target, &nodes, &made_inside, &broken_inside, &mut number).await;
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -1,4 +1,4 @@
-//! Doctor and status of a real API server with an installation.
+//! `doctor` and `status` on a real API server with an installation.
 
 use crate::World;
 use anyhow::Result;
@@ -18,7 +18,7 @@ async fn finding(target: &Target, check: &str) -> (Level, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
+async fn a_cluster_is_checked_before_and_after_installing() -> Result<()> {
     let world = World::start()?;
     let target = world.target().await?;
     assert_eq!(finding(&target, "definitions").await.0, Level::Warning);
@@ -39,7 +39,7 @@ async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
         assert_eq!(found.0, level, "{check}: {}", found.1);
     }
 
-    // A role without a right, a pool over the services, a definition that is gone.
+    // A role without a right, a pool that overlaps the services, a missing definition.
     let rules = r#"[{"op": "remove", "path": "/rules/1"}]"#;
     let arguments = ["patch", "clusterrole", "calico-kube-controllers", "--type=json", "-p", rules];
     assert!(world.api_server.kubectl(&arguments)?.status.success());
@@ -60,10 +60,7 @@ async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
         .filter(|finding| finding.check == "pools")
         .map(|finding| finding.text.as_str())
         .collect();
-    assert!(
-        pools.iter().any(|text| text.contains("lies over the services' range 10.96.0.0/12")),
-        "{pools:?}"
-    );
+    assert!(pools.iter().any(|text| text.contains("overlaps the services' range 10.96.0.0/12")), "{pools:?}");
     assert!(
         pools.iter().any(|text| text.contains("is not inside the cluster's range 10.244.0.0/16")),
         "{pools:?}"
@@ -80,9 +77,9 @@ async fn a_cluster_is_looked_at_before_and_after() -> Result<()> {
         "{:?}",
         status.problems
     );
-    assert!(status.routing.starts_with("BGP where pools want it"), "{}", status.routing);
+    assert!(status.routing.starts_with("BGP where pools use it"), "{}", status.routing);
 
-    // An account without rights learns what could not be read.
+    // An account without rights is shown what could not be read.
     let nobody = Target::open(Some(&world.api_server.kubeconfig_without_rights())).await?;
     let status = report(&gather_status(&nobody).await);
     assert!(

@@ -24,7 +24,7 @@ async fn run(target: &Target, options: &Options, how: How) -> Result<String> {
     Ok(told(&out))
 }
 
-/// The pods of all workloads come up.
+/// Marks the pods of all workloads as ready.
 fn come_up(world: &World) -> Result<()> {
     let generation = |kind: &str, name: &str| -> Result<i64> {
         let object = world.json(&["get", kind, name, "-n", "kube-system"])?;
@@ -49,7 +49,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     let world = World::start()?;
     let target = world.target().await?;
 
-    // A dry run leaves nothing, and goes on where a namespace is not there yet.
+    // A dry run leaves nothing behind, and continues if a namespace does not exist yet.
     let mut with_server = options("v1", true);
     with_server.set("apiServer.enabled", "true")?;
     with_server.set("apiServer.caBundle", "Y2VydGlmaWNhdGU=")?;
@@ -66,7 +66,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     let refused = run(&target, &options("v1", true), how(false)).await.unwrap_err().to_string();
     assert!(refused.contains("tortie upgrade"), "{refused}");
 
-    // Nobody has looked at anything yet; then everything comes up.
+    // No controller has processed anything yet; then everything becomes ready.
     let objects = manifests::objects::without_crds(&options("v1", false));
     let references: Vec<&manifests::Object> = objects.iter().collect();
     let mut out = Vec::new();
@@ -77,7 +77,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     wait(&target, &references, Duration::from_secs(60), &mut out).await?;
     assert!(told(&out).contains("calico-node: all 2 nodes ready"), "{}", told(&out));
 
-    // An upgrade changes images, deletes what is not wanted any more, and remembers.
+    // An upgrade changes images, deletes objects that are no longer needed, and updates the record.
     let said = run(&target, &options("v2", false), how(true)).await?;
     for line in [
         "changed    DaemonSet kube-system/calico-node",
@@ -97,7 +97,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     let said = run(&target, &options("v2", false), how(true)).await?;
     assert!(said.contains("0 created, 0 changed"), "{said}");
 
-    // With every node ours and ready, the cluster's version is ours too.
+    // With every node ours and ready, the cluster's version is ours, too.
     world.apply(&json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "ClusterInformation", "metadata": {"name": "default"},
         "spec": {"calicoVersion": "v3.30.0"},
@@ -107,7 +107,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
         run(&target, &options("v2", false), How { wait: Some(Duration::from_secs(60)), ..how(true) }).await?;
     assert!(said.contains("calicoVersion is v3.32.1 now; it was v3.30.0"), "{said}");
 
-    // What another manager changed is not taken unless asked for.
+    // A field that another manager changed is not taken over without a request.
     let patch = r#"{"spec":{"template":{"spec":{"priorityClassName":"system-cluster-critical"}}}}"#;
     let arguments =
         ["patch", "daemonset", "calico-node", "-n", "kube-system", "--field-manager=somebody", "-p", patch];
@@ -120,7 +120,7 @@ async fn from_nothing_to_nothing() -> Result<()> {
     uninstalls(&world, &target).await
 }
 
-/// Uninstalling: nothing without agreement, data only when asked for, and no finalizer holds anything.
+/// Uninstalling: nothing without confirmation, data only on request, and finalizers hold nothing back.
 async fn uninstalls(world: &World, target: &Target) -> Result<()> {
     world.apply(&json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool", "metadata": {"name": "pool", "finalizers": ["example.org/held"]},
@@ -143,7 +143,7 @@ async fn uninstalls(world: &World, target: &Target) -> Result<()> {
     let said = told(&out);
     assert!(
         said.contains(
-            "finalizers of ServiceAccount kube-system/calico-node are taken away: tigera.io/cni-protector"
+            "finalizers of ServiceAccount kube-system/calico-node are removed: tigera.io/cni-protector"
         ),
         "{said}"
     );
@@ -160,7 +160,7 @@ async fn uninstalls(world: &World, target: &Target) -> Result<()> {
     }
     assert!(world.json(&["get", "ippools.crd.projectcalico.org", "pool"]).is_ok(), "data stays");
 
-    // Somebody else's installation is not deleted.
+    // Another tool's installation is not deleted.
     let theirs = Options::new(Like::Canal, "quay.io/calico", "v3.30.0");
     let set = manifests::node::daemon_set(&theirs).value;
     world.apply(&set)?;

@@ -1,5 +1,5 @@
-//! Operating a real API server: manifests, installing, looking, swapping. There are no kubelets: what controllers and kubelets
-//! would write, the tests write.
+//! Operating a real API server: manifests, installing, inspecting, migrating. There are no kubelets: the tests write
+//! what controllers and kubelets would write.
 
 mod controllers;
 mod doctor;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 use testkit::{ApiServer, Etcd};
 
-/// A control plane of one's own.
+/// A control plane for one test.
 pub(crate) struct World {
     pub(crate) api_server: ApiServer,
     _etcd: Etcd,
@@ -24,7 +24,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 impl World {
     pub(crate) fn start() -> Result<Self> {
-        // Two control planes that come up at once are slower than one after the other.
+        // Two control planes that start at once are slower than one after the other.
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let etcd = Etcd::start()?;
         let api_server = ApiServer::start(&etcd.endpoint())?;
@@ -39,7 +39,7 @@ impl World {
         Target::open(Some(&self.api_server.kubeconfig())).await
     }
 
-    /// What `kubectl ... -o json` says.
+    /// The output of `kubectl ... -o json`.
     pub(crate) fn json(&self, arguments: &[&str]) -> Result<Value> {
         let output = self.api_server.kubectl(&[arguments, &["-o", "json"]].concat())?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -61,10 +61,10 @@ impl World {
     }
 }
 
-/// What was written, as text.
+/// The output as text.
 pub(crate) fn told(out: &[u8]) -> String {
     String::from_utf8_lossy(out).into_owned()
 }
 
-/// Shared by tests that only need a place to keep something.
+/// State that tests and their controllers share.
 pub(crate) type Shared<T> = Arc<Mutex<T>>;

@@ -1,13 +1,13 @@
-//! Every manifest on a real API server: with strict validation, as a dry run and for real.
+//! Every manifest on a real API server: with strict validation, in a dry run and for real.
 
 use crate::World;
 use anyhow::Result;
 use manifests::{Like, Options, all, monitoring, objects, to_yaml};
 
 #[test]
-fn every_manifest_is_taken_as_it_is() -> Result<()> {
+fn every_manifest_is_accepted_unchanged() -> Result<()> {
     let world = World::start()?;
-    // A dry run makes no namespace for what comes after it.
+    // A dry run creates no namespace for the objects that follow.
     world.apply(&serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "calico-apiserver"}}))?;
     for like in Like::ALL {
         let mut options = Options::new(like, "registry.example.org/tortie", "v1");
@@ -15,7 +15,7 @@ fn every_manifest_is_taken_as_it_is() -> Result<()> {
         options.set("apiServer.enabled", "true")?;
         options.set("apiServer.caBundle", "Y2VydGlmaWNhdGU=")?;
         options.set("etcd.endpoints", "http://10.0.0.5:2379")?;
-        // Once is enough: the definitions are the same in all of them.
+        // Once is enough: the definitions are the same in all manifests.
         options.crds = like == Like::Calico;
         options.check()?;
         let objects = all(&options);
@@ -26,7 +26,7 @@ fn every_manifest_is_taken_as_it_is() -> Result<()> {
         assert_eq!(said.lines().count(), objects.len(), "{}: {said}", like.name());
         let said = world.api_server.kubectl_with_input(&base, &text)?;
         assert_eq!(said.lines().count(), objects.len(), "{}: {said}", like.name());
-        // What the server keeps is what was sent: applying again changes nothing.
+        // The server stores exactly what was sent: applying again changes nothing.
         let generation = |world: &World| -> Result<serde_json::Value> {
             let set = world.json(&["get", "daemonset", like.node_name(), "-n", "kube-system"])?;
             Ok(set["metadata"]["generation"].clone())

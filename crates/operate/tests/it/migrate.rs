@@ -1,4 +1,4 @@
-//! The swap of a Calico of v3.29 for ours, node by node, and back.
+//! Replaces a Calico of v3.29 with Tortie, node by node, and back.
 
 use crate::controllers::Controllers;
 use crate::{World, told};
@@ -22,7 +22,7 @@ fn request(nodes: &[&str], is_back: bool) -> Request {
     }
 }
 
-/// The objects of Calico's calico-typha.yaml of v3.29, which have the names that ours have.
+/// The objects of Calico's calico-typha.yaml of v3.29, with the same names as ours.
 fn calico(world: &World) -> Result<()> {
     for node in NODES {
         world.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}))?;
@@ -78,7 +78,7 @@ async fn node_by_node_and_back() -> Result<()> {
     .await?;
     let before = world.json(&["get", "daemonset", "calico-node", "-n", "kube-system"])?;
 
-    // One node: the others stay, and do not follow by themselves.
+    // One node: the others stay, and are not updated automatically.
     let said = carry_out(&target, &request(&["n2"], false)).await?;
     assert!(said.contains("node n2: replace"), "{said}");
     let mixed = [("n1", theirs), ("n2", ours), ("n3", theirs)]
@@ -87,7 +87,7 @@ async fn node_by_node_and_back() -> Result<()> {
     let typha = world.json(&["get", "deployment", "calico-typha", "-n", "kube-system"])?;
     assert_eq!(typha["spec"]["template"]["spec"]["containers"][0]["image"], "quay.io/calico/typha:v3.29.1");
 
-    // A node whose pod does not come up ends the migration there.
+    // A node whose pod does not become ready ends the migration.
     *controllers.broken.lock().unwrap() = Some("n1".into());
     let plan = planned(&target, &request(&[], false)).await?;
     let mut out = Vec::new();
@@ -101,7 +101,7 @@ async fn node_by_node_and_back() -> Result<()> {
     })
     .await?;
 
-    // The same command goes on; then everything is ours, and updates roll as before.
+    // The same command continues; then everything is ours, and updates roll as before.
     carry_out(&target, &request(&[], false)).await?;
     assert_eq!(images(&world)?, on_all(ours));
     let set = world.json(&["get", "daemonset", "calico-node", "-n", "kube-system"])?;
@@ -117,7 +117,7 @@ async fn node_by_node_and_back() -> Result<()> {
         "registry.example.org/tortie/typha:v1"
     );
 
-    // And back, to what was there.
+    // And back to the original images.
     carry_out(&target, &request(&[], true)).await?;
     assert_eq!(images(&world)?, on_all(theirs));
     let after = world.json(&["get", "daemonset", "calico-node", "-n", "kube-system"])?;

@@ -1,11 +1,11 @@
-//! Our roles beside Calico's: what a component of ours may do in Calico's manifests, it may do in ours.
+//! Compares our roles with Calico's: a component's rights in Calico's manifests must also be in ours.
 
 use anyhow::Result;
 use manifests::parts::Rule;
 use manifests::{Like, roles};
 use serde_json::Value;
 
-/// What Calico's role allows and ours need not: its migration to another form of storage.
+/// Rights in Calico's role that ours does not need: its migration to another form of storage.
 const LEFT_OUT: [&str; 3] = ["apiextensions.k8s.io", "apiregistration.k8s.io", "migration.projectcalico.org"];
 
 fn allows(rules: &[Rule], group: &str, resource: &str, verb: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The driver's file on the node. Few have one.
+//! The driver's file on the node, which is optional and rare.
 
 use crate::volume::HomeFields;
 use anyhow::{Context as _, Result};
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// Where it is.
+/// The path of the file.
 const FILE: &str = "/etc/calico/csi/nodeagent.json";
 
-/// What it says.
+/// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Configuration {
@@ -28,7 +28,7 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Reads the file; without one everything is as usual.
+    /// Reads the file; if it does not exist the defaults apply.
     pub(super) fn read(environment: &dyn Environment) -> Result<Self> {
         let text = match environment.read_file(Path::new(FILE)) {
             Ok(text) => text,
@@ -37,7 +37,7 @@ impl Configuration {
         };
         let configuration: Self = serde_json::from_str(&text).with_context(|| format!("reading {FILE}"))?;
         for name in configuration.unknown.keys() {
-            tracing::warn!("{FILE}: there is no setting {name}");
+            tracing::warn!("{FILE}: unknown setting {name}");
         }
         Ok(configuration)
     }
@@ -49,7 +49,7 @@ mod tests {
     use daemon::Variables;
 
     #[test]
-    fn no_file_is_good_and_a_broken_one_is_named() {
+    fn a_missing_file_is_accepted_and_a_broken_one_is_named() {
         let none = Variables::default().with_files([("/other", "")]);
         assert!(Configuration::read(&none).unwrap().node.is_empty());
         let with = |text: &str| Configuration::read(&Variables::default().with_files([(FILE, text)]));

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
-/// The driver's name, which pods and the CSIDriver have.
+/// The driver's name in pods and in the CSIDriver object.
 pub(crate) const NAME: &str = "csi.tigera.io";
 
-/// Who the driver is.
+/// The Identity service.
 pub(super) struct Identity;
 
 #[tonic::async_trait]
@@ -42,11 +42,11 @@ impl IdentityService for Identity {
     }
 }
 
-/// Volumes of one node.
+/// The Node service: volumes of one node.
 pub(super) struct Node {
     name: String,
     homes: Arc<Homes>,
-    /// Two calls for one volume must not meet, and none takes longer than a few milliseconds.
+    /// Two calls for one volume must not run concurrently, and no call takes longer than a few milliseconds.
     turn: Mutex<()>,
 }
 
@@ -55,7 +55,7 @@ impl Node {
         Self { name, homes: Arc::new(homes), turn: Mutex::new(()) }
     }
 
-    /// Does the work where it may block.
+    /// Does the work in a thread that may block.
     async fn work(
         &self,
         work: impl FnOnce(&Homes) -> Result<(), Error> + Send + 'static,
@@ -65,7 +65,7 @@ impl Node {
         let outcome = tokio::task::spawn_blocking(move || work(&homes)).await;
         let outcome = outcome.map_err(|error| Status::internal(error.to_string()))?;
         outcome.map_err(|error| {
-            tracing::error!(%error, "a volume could not be made or taken away");
+            tracing::error!(%error, "a volume could not be created or removed");
             request::status(&error)
         })
     }

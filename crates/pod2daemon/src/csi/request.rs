@@ -1,4 +1,4 @@
-//! What a kubelet asks for, as values; or the refusal with its code. Pure.
+//! A kubelet's requests as values, or a refusal with its code. Pure.
 
 use crate::proto::csi::volume_capability::AccessType;
 use crate::proto::csi::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};
@@ -6,37 +6,37 @@ use crate::volume::{Credentials, Error, Volume, VolumeName};
 use std::path::PathBuf;
 use tonic::Status;
 
-/// What a kubelet says of the pod if the CSIDriver has `podInfoOnMount`.
+/// The keys of the pod's attributes, which a kubelet sends if the CSIDriver has `podInfoOnMount`.
 const POD: &str = "csi.storage.k8s.io/pod.name";
 const NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
 const UID: &str = "csi.storage.k8s.io/pod.uid";
 const ACCOUNT: &str = "csi.storage.k8s.io/serviceAccount.name";
-/// And of the volume.
+/// The key of the volume's attribute.
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 
-/// A volume that is to be made.
+/// Parses the request to create a volume.
 pub(super) fn publish(request: NodePublishVolumeRequest) -> Result<Volume, Status> {
     let name = name(&request.volume_id)?;
     let target = target(request.target_path)?;
     match request.volume_capability.and_then(|capability| capability.access_type) {
         Some(AccessType::Mount(mount)) => {
-            // As Calico's driver does.
+            // As in Calico's driver.
             if !mount.fs_type.is_empty() {
-                tracing::warn!(volume = %name, "the type of a file system is not looked at: {}", mount.fs_type);
+                tracing::warn!(volume = %name, "the type of file system is ignored: {}", mount.fs_type);
             }
             if !mount.mount_flags.is_empty() {
-                tracing::warn!(volume = %name, "flags of mounts are not looked at: {}", mount.mount_flags.join(" "));
+                tracing::warn!(volume = %name, "mount flags are ignored: {}", mount.mount_flags.join(" "));
             }
         }
         Some(AccessType::Block(_)) => {
-            return Err(Status::invalid_argument("there are no block volumes here"));
+            return Err(Status::invalid_argument("block volumes are not supported"));
         }
         None => return Err(Status::invalid_argument("the request has no volume capability")),
     }
     let said = |key: &str| request.volume_context.get(key).cloned().filter(|value| !value.is_empty());
     if said(EPHEMERAL).is_some_and(|value| value != "true") {
         return Err(Status::invalid_argument(
-            "only volumes that a pod brings itself (ephemeral ones) are made here",
+            "only ephemeral volumes, which are part of a pod, are supported",
         ));
     }
     let (Some(pod), Some(namespace), Some(uid), Some(service_account)) =
@@ -45,7 +45,7 @@ pub(super) fn publish(request: NodePublishVolumeRequest) -> Result<Volume, Statu
         let missing: Vec<&str> =
             [POD, NAMESPACE, UID, ACCOUNT].into_iter().filter(|key| said(key).is_none()).collect();
         return Err(Status::invalid_argument(format!(
-            "the request does not say whose the volume is ({} missing): the CSIDriver needs podInfoOnMount: true",
+            "the request does not name the pod of the volume ({} missing): the CSIDriver needs podInfoOnMount: true",
             missing.join(", ")
         )));
     };
@@ -53,12 +53,12 @@ pub(super) fn publish(request: NodePublishVolumeRequest) -> Result<Volume, Statu
     Ok(Volume { name, target, is_read_only: request.readonly, owner })
 }
 
-/// A volume that is to be taken away.
+/// Parses the request to remove a volume.
 pub(super) fn unpublish(request: NodeUnpublishVolumeRequest) -> Result<(VolumeName, PathBuf), Status> {
     Ok((name(&request.volume_id)?, target(request.target_path)?))
 }
 
-/// The code of a failure.
+/// The status code of a failure.
 pub(super) fn status(error: &Error) -> Status {
     let text = error.to_string();
     match error {
@@ -116,7 +116,7 @@ mod tests {
         let volume = publish(request()).unwrap();
         assert_eq!((volume.name.to_string().as_str(), volume.is_read_only), ("csi-1", true));
         assert_eq!(volume.owner.to_string(), "shop/web");
-        // Older kubelets do not say that it is ephemeral.
+        // Older kubelets do not send that it is ephemeral.
         let mut old = request();
         old.volume_context.remove(EPHEMERAL);
         publish(old).unwrap();
@@ -139,7 +139,7 @@ mod tests {
                     let access_type = Some(AccessType::Block(BlockVolume {}));
                     request.volume_capability = Some(VolumeCapability { access_type });
                 },
-                "no block volumes",
+                "block volumes are not supported",
             ),
             (|request| _ = request.volume_context.remove(UID), "csi.storage.k8s.io/pod.uid missing"),
             (|request| request.volume_context.clear(), "podInfoOnMount"),

@@ -8,12 +8,12 @@ use std::fmt;
 use std::io;
 use std::path::{Component, Path};
 
-/// The driver's file on the host. Few have one.
+/// The driver's file on the host, which is optional and rare.
 const FILE: &str = "/etc/flexvolume/nodeagent.json";
-/// The version of Kubernetes from which on the driver says what it can do, unless the file names another one.
+/// The default version of Kubernetes from which on the driver reports its capabilities.
 const KUBERNETES: &str = "1.8";
 
-/// What the host's file says.
+/// The contents of the host's file.
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) homes: Homes,
@@ -32,7 +32,7 @@ struct File {
 }
 
 impl Configuration {
-    /// Reads the file. One that cannot be read is passed over: pods are not to wait for it.
+    /// Reads the file. An unreadable file is ignored: pods must not wait for it.
     pub(super) fn read(environment: &dyn Environment) -> Self {
         let mut problems = Vec::new();
         let text = match environment.read_file(Path::new(FILE)) {
@@ -84,12 +84,12 @@ impl Answer {
         Self { status: "Failure", message, capabilities: None }
     }
 
-    /// The kubelet then does what it does without a driver.
+    /// Makes the kubelet act as if there were no driver.
     pub(super) fn not_supported(message: &str) -> Self {
         Self { status: "Not supported", message: message.to_owned(), capabilities: None }
     }
 
-    /// The exit code that goes with it.
+    /// The exit code for the answer.
     pub(super) fn code(&self) -> u8 {
         u8::from(self.status == "Failure")
     }
@@ -97,12 +97,12 @@ impl Answer {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Texts and one number alone: this cannot fail.
+        // Strings and one number: serialising them cannot fail.
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
-/// What the kubelet says about a pod.
+/// The kubelet's information about a pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Pod {
@@ -118,7 +118,7 @@ struct Pod {
     access: String,
 }
 
-/// Answers a call: its words, without the driver's name.
+/// Answers a call, given its words without the driver's name.
 #[must_use]
 pub fn answer(words: &[String], homes: &Homes, says_capabilities: bool) -> Answer {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -129,8 +129,8 @@ pub fn answer(words: &[String], homes: &Homes, says_capabilities: bool) -> Answe
         },
         ["mount", target, options, ..] => mount(homes, Path::new(target), options),
         ["unmount", target, ..] => unmount(homes, Path::new(target)),
-        [call, ..] => Answer::not_supported(&format!("there is no call {call} like this")),
-        [] => Answer::not_supported("there is no call"),
+        [call, ..] => Answer::not_supported(&format!("there is no call {call} with these arguments")),
+        [] => Answer::not_supported("no call was given"),
     }
 }
 
@@ -149,7 +149,7 @@ fn read(target: &Path, options: &str) -> Result<Volume, String> {
     let Pod { uid, name: pod, namespace, service_account, access } =
         serde_json::from_str(options).map_err(|error| error.to_string())?;
     if pod.is_empty() || namespace.is_empty() {
-        return Err("the options do not say which pod it is for".to_owned());
+        return Err("the options do not name the pod".to_owned());
     }
     let name = VolumeName::parse(&uid).map_err(|error| format!("the pod's uid: {error}"))?;
     let owner = Credentials { uid, name: pod, namespace, service_account };
@@ -166,7 +166,8 @@ fn unmount(homes: &Homes, target: &Path) -> Answer {
     }
 }
 
-/// The pod's uid in the path of a volume: `<kubelet>/pods/<uid>/volumes/nodeagent~uds/<name>`, wherever the kubelet has its folder.
+/// The pod's uid in the path of a volume: `<kubelet>/pods/<uid>/volumes/nodeagent~uds/<name>`, wherever the kubelet's
+/// folder is.
 fn uid(target: &Path) -> Option<VolumeName> {
     let parts: Vec<&str> = target
         .components()
@@ -205,16 +206,16 @@ mod tests {
             (
                 &["getvolumename", "{}"],
                 true,
-                r#"{"status":"Not supported","message":"there is no call getvolumename like this"}"#,
+                r#"{"status":"Not supported","message":"there is no call getvolumename with these arguments"}"#,
                 0,
             ),
             (
                 &["mount", "/x"],
                 true,
-                r#"{"status":"Not supported","message":"there is no call mount like this"}"#,
+                r#"{"status":"Not supported","message":"there is no call mount with these arguments"}"#,
                 0,
             ),
-            (&[], true, r#"{"status":"Not supported","message":"there is no call"}"#, 0),
+            (&[], true, r#"{"status":"Not supported","message":"no call was given"}"#, 0),
             (
                 &["unmount", "/"],
                 true,
@@ -226,7 +227,7 @@ mod tests {
         }
         for (options, reason) in [
             ("", "Incomplete inputs: EOF"),
-            ("{}", "do not say which pod"),
+            ("{}", "do not name the pod"),
             (r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b"}"#, "the pod's uid"),
             (
                 r#"{"kubernetes.io/pod.name":"a","kubernetes.io/pod.namespace":"b","kubernetes.io/pod.uid":"../../x"}"#,
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_passed_over_and_named() {
+    fn an_unreadable_file_is_ignored_and_named() {
         let with = |text: &str| Configuration::read(&Variables::default().with_files([(FILE, text)]));
         let usual = Configuration::read(&Variables::default().with_files([("/other", "")]));
         assert!(usual.says_capabilities && usual.problems.is_empty());

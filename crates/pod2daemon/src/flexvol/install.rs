@@ -1,14 +1,14 @@
-//! This program, put in place as the kubelet's driver.
+//! Installs this program as the kubelet's driver.
 
 use anyhow::{Context as _, Result, ensure};
 use std::path::Path;
 
-/// The name by which the kubelet calls it, and by which it knows itself.
+/// The name by which the kubelet calls it, and by which it recognises its role.
 pub(super) const NAME: &str = "uds";
-/// Only root, who the kubelet is, runs it.
+/// Only root runs it, as the kubelet does.
 pub(super) const MODE: u32 = 0o550;
 
-/// Copies this program to a file on the host. A kubelet that calls it meanwhile finds the old one or the new one.
+/// Copies this program to a file on the host. A concurrent call of the kubelet finds the old or the new one.
 pub(super) fn install(target: &Path) -> Result<()> {
     let name = target.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     ensure!(
@@ -29,7 +29,7 @@ mod tests {
     use testkit::Folder;
 
     #[test]
-    fn the_program_replaces_what_is_there() {
+    fn the_program_replaces_an_existing_file() {
         let folder = Folder::new("flexvol-install").unwrap();
         let target = folder.path().join(NAME);
         std::fs::write(&target, "an older one").unwrap();

@@ -1,4 +1,4 @@
-//! `flexvol.sh`: the driver copied to the host by the flags of the script that images of Calico up to v3.32 have.
+//! `flexvol.sh`: copies the driver to the host, with the flags of the script in images of Calico up to v3.32.
 
 use super::install::{MODE, NAME};
 use std::ffi::OsString;
@@ -6,12 +6,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The script's exit code for everything that is wrong.
+/// The script's exit code for all errors.
 const WRONG: u8 = 2;
 const USAGE: &str = "usage: flexvol.sh [options ...]\n  options::\n   -s ... source directory for driver image\n   -t ... target \
                      directory where the driver image is copied\n   -i ... source binary name\n   -d ... destination binary name";
 
-/// What is copied, and where to.
+/// The file to copy, and its destination.
 #[derive(Debug, PartialEq, Eq)]
 struct Copy {
     source: PathBuf,
@@ -19,7 +19,7 @@ struct Copy {
     name: String,
 }
 
-/// Copies the driver, as these words say; the first is the script's name.
+/// Copies the driver as these words request; the first is the script's name.
 pub fn main(words: &[OsString]) -> ExitCode {
     let words: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let mut out = std::io::stdout();
@@ -35,8 +35,8 @@ pub fn main(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// Single letters, each with a value behind it or in the next word. As in a shell, what comes after the first other word is not
-/// looked at.
+/// Parses single-letter options, each with its value attached or in the next word. As in a shell, everything after the
+/// first other word is ignored.
 fn read(words: &[String]) -> Result<Copy, String> {
     let (mut source, mut folder) = ("/usr/local/bin".to_owned(), "/host/driver".to_owned());
     let (mut image, mut name) = ("flexvol".to_owned(), NAME.to_owned());
@@ -75,13 +75,13 @@ fn perform(copy: &Copy) -> Result<String, String> {
     if !folder.is_dir() {
         return Err(format!("Destination directory {} not present!?", folder.display()));
     }
-    // The program knows what it is by its name.
+    // The program recognises its role by its name.
     let is_own = std::fs::canonicalize(source)
         .ok()
         .zip(std::env::current_exe().ok())
         .is_some_and(|(one, own)| one == own);
     if is_own && name != NAME {
-        return Err(format!("this program is the driver under the name {NAME} alone, and not as {name}"));
+        return Err(format!("this program is the driver only under the name {NAME}, and not as {name}"));
     }
     let target = folder.join(name);
     let said = if target.is_file() {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_is_there_whole_and_what_is_missing_is_named() {
+    fn copies_are_complete_and_missing_files_are_named() {
         let folder = Folder::new("flexvol-script").unwrap();
         let at = |name: &str| folder.path().join(name);
         let copy = |source: &str, target: &str, name: &str| Copy {
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(perform(&copy("driver", "host", "other")).unwrap(), "");
         assert!(perform(&copy("driver", "host", "other")).unwrap().starts_with("File exists"));
         assert_eq!(std::fs::metadata(at("host/other")).unwrap().permissions().mode() & 0o7777, MODE);
-        // This program itself, under a name that it would not know.
+        // This program itself, under a name that it would not recognise.
         std::os::unix::fs::symlink(std::env::current_exe().unwrap(), at("flexvol")).unwrap();
         assert!(perform(&copy("flexvol", "host", "other")).unwrap_err().contains("under the name uds"));
         perform(&copy("flexvol", "host", "uds")).unwrap();

@@ -1,4 +1,4 @@
-//! The driver behind a socket: its name; and what a registrar's own socket says.
+//! Queries the driver behind a socket for its name, and a registrar's own socket for its registration.
 
 use super::Settings;
 use crate::proto::csi::GetPluginInfoRequest;
@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
-/// Waits until the driver says its name; nothing if the end is asked for before.
+/// Waits until the driver reports its name; `None` if a shutdown is requested first.
 pub(super) async fn name(settings: &Settings, shutdown: &Shutdown) -> Result<Option<String>> {
-    // A driver starts beside its registrar, in the same pod: it is there within moments, or somebody has to look.
+    // A driver starts alongside its registrar, in the same pod: it answers within moments, or needs attention.
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
     loop {
         match ask(&settings.driver, settings.patience).await {
@@ -33,7 +33,7 @@ pub(super) async fn name(settings: &Settings, shutdown: &Shutdown) -> Result<Opt
     }
 }
 
-/// Names of drivers are names of domains; the name of a file is made of it.
+/// Names of drivers are domain names; they become part of a file name.
 fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     !name.is_empty() && name.len() <= 63 && !name.starts_with('.') && name.bytes().all(is_good)
@@ -42,17 +42,17 @@ fn is_name(name: &str) -> bool {
 async fn ask(socket: &Path, patience: Duration) -> Result<String> {
     let call = async {
         let mut client = IdentityClient::new(connect(socket).await?);
-        let answer = client.get_plugin_info(GetPluginInfoRequest {}).await.context("asking for its name")?;
+        let answer = client.get_plugin_info(GetPluginInfoRequest {}).await.context("querying its name")?;
         Ok(answer.into_inner().name)
     };
     in_time(call, patience).await.with_context(|| format!("at {}", socket.display()))
 }
 
-/// The name that a registrar's socket gives.
+/// The name that a registrar's socket reports.
 pub(super) async fn registered(socket: &Path, patience: Duration) -> Result<String> {
     let call = async {
         let mut client = RegistrationClient::new(connect(socket).await?);
-        Ok(client.get_info(InfoRequest {}).await.context("asking for what is registered")?.into_inner().name)
+        Ok(client.get_info(InfoRequest {}).await.context("querying the registration")?.into_inner().name)
     };
     in_time(call, patience).await.with_context(|| format!("at {}", socket.display()))
 }
@@ -63,7 +63,7 @@ async fn in_time<T>(call: impl Future<Output = Result<T>>, patience: Duration) -
 
 async fn connect(socket: &Path) -> Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
-        .context("this is no path of a socket")?;
+        .context("this is not the path of a socket")?;
     endpoint.connect().await.map_err(|error| anyhow::anyhow!("cannot connect: {}", daemon::causes(&error)))
 }
 

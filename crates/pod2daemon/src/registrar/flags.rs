@@ -1,10 +1,10 @@
-//! Flags of Kubernetes' program that are taken and do nothing: each that is given is named in a warning.
+//! Flags of Kubernetes' program that are accepted but ignored, with a warning for each.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, Error};
 
-/// Flags with a value, and why they do nothing.
+/// Flags with a value, and why they are ignored.
 const VALUES: [(&str, &str); 3] = [
-    ("the driver is waited for, however long it takes", "connection-timeout"),
+    ("the registrar waits for the driver, however long it takes", "connection-timeout"),
     (
         "the log is that of this program, at the level of --v",
         "feature-gates log-backtrace-at log-dir log-file log-file-max-size log-flush-frequency log-json-info-buffer-size \
@@ -13,18 +13,18 @@ const VALUES: [(&str, &str); 3] = [
     ("it has no meaning here", "kube-api-burst kube-api-qps metrics-address metrics-path"),
 ];
 
-/// Flags that may stand alone.
+/// Flags that may have no value, and why they are ignored.
 const SWITCHES: [(&str, &str); 3] = [
     (
         "the log is that of this program, at the level of --v",
         "add-dir-header alsologtostderr log-json-split-stream log-text-split-stream logtostderr one-output skip-headers \
          skip-log-headers",
     ),
-    ("there are no profiles of Go's kind here", "enable-pprof"),
+    ("this program has no Go profiles", "enable-pprof"),
     ("it has no meaning here", "automaxprocs"),
 ];
 
-/// Which of them were given.
+/// The flags that were given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ignored(Vec<&'static str>);
 
@@ -39,7 +39,7 @@ fn flags() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
 }
 
 impl Ignored {
-    /// Names each in a warning.
+    /// Logs a warning for each.
     pub(super) fn warn(&self) {
         for (name, why, _) in flags().filter(|(name, ..)| self.0.contains(name)) {
             tracing::warn!("--{name} does nothing here: {why}");

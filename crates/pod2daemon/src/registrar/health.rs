@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Serves it for as long as it is polled.
+/// Serves health while it is polled.
 pub(super) async fn serve(address: &str, socket: &Path, name: &str, patience: Duration) -> Result<()> {
     let listener = listen(address).await.with_context(|| format!("listening at {address:?} for /healthz"))?;
     let (socket, name) = (socket.to_owned(), name.to_owned());
@@ -19,14 +19,14 @@ pub(super) async fn serve(address: &str, socket: &Path, name: &str, patience: Du
     axum::serve(listener, Router::new().route("/healthz", get(answer))).await.context("serving /healthz")
 }
 
-/// An address without a host is that port at all addresses.
+/// Listens at an address; without a host, on that port of all addresses.
 async fn listen(address: &str) -> std::io::Result<TcpListener> {
     if !address.starts_with(':') {
         return TcpListener::bind(address).await;
     }
     match TcpListener::bind(format!("[::]{address}")).await {
         Ok(listener) => Ok(listener),
-        // A machine without IPv6.
+        // The machine has no IPv6.
         Err(_) => TcpListener::bind(format!("0.0.0.0{address}")).await,
     }
 }
@@ -38,7 +38,7 @@ async fn health(socket: &Path, name: &str, patience: Duration) -> (StatusCode, S
     match super::check(socket, name, patience).await {
         Ok(()) => (StatusCode::OK, "ok".to_owned()),
         Err(error) => {
-            tracing::warn!("the registration's socket does not answer as it should: {error:#}");
+            tracing::warn!("unexpected answer from the registration socket: {error:#}");
             (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
         }
     }

@@ -1,28 +1,28 @@
-//! What the kubelet asks a registrar, and what it tells it.
+//! Answers the kubelet's registration requests.
 
 use crate::proto::registration::registration_server::Registration;
 use crate::proto::registration::{InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse};
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
-/// The kind of plugin.
+/// The type of plugin.
 const KIND: &str = "CSIPlugin";
-/// The versions of CSI that the kubelet may speak with the driver.
+/// The versions of CSI that the kubelet may use with the driver.
 const VERSIONS: [&str; 1] = ["1.0.0"];
 
-/// Speaks for one driver.
+/// The registration of one driver.
 pub(super) struct Registrar {
     pub(super) name: String,
-    /// Its socket, as the kubelet sees it.
+    /// The driver's socket, as seen by the kubelet.
     pub(super) endpoint: String,
-    /// Where it is told that the kubelet does not take the driver.
+    /// Receives the error if the kubelet rejects the driver.
     pub(super) refuse: mpsc::Sender<String>,
 }
 
 #[tonic::async_trait]
 impl Registration for Registrar {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        tracing::debug!("somebody asks who is there");
+        tracing::debug!("the kubelet asks for the driver's registration");
         Ok(Response::new(PluginInfo {
             r#type: KIND.to_owned(),
             name: self.name.clone(),
@@ -37,7 +37,7 @@ impl Registration for Registrar {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
         if status.plugin_registered {
-            tracing::info!(driver = self.name, "the kubelet takes the driver");
+            tracing::info!(driver = self.name, "the kubelet has accepted the driver");
         } else {
             // One refusal is enough.
             let _ = self.refuse.try_send(status.error);

@@ -1,6 +1,6 @@
-//! Whose a volume is, in a file that Felix and Calico's node agents read.
+//! The owner of a volume, in a file that Felix and Calico's node agents read.
 //!
-//! There is no secret in it, and Felix may run as another user than root: everybody may read it.
+//! It contains no secret, and Felix may run as a user other than root, so all users may read it.
 
 use super::{Error, Homes, VolumeName, kernel, make_folder, remove};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use std::io;
 /// The mode of the file.
 const MODE: u32 = 0o644;
 
-/// A pod, as Calico's drivers write it.
+/// A pod, in the form that Calico's drivers write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
     #[serde(rename = "UID")]
@@ -29,7 +29,7 @@ impl fmt::Display for Credentials {
     }
 }
 
-/// Whether the volume is this pod's, or nobody's.
+/// Checks that the volume belongs to this pod, or to none.
 pub(super) fn check(homes: &Homes, name: &VolumeName, owner: &Credentials) -> Result<(), Error> {
     let path = homes.credentials(name);
     let found = match std::fs::read(&path) {
@@ -43,28 +43,28 @@ pub(super) fn check(homes: &Homes, name: &VolumeName, owner: &Credentials) -> Re
         }
         Ok(_) => Ok(()),
         Err(error) => {
-            tracing::warn!(%error, file = %path.display(), "what says whose a volume is cannot be read, and is written anew");
+            tracing::warn!(%error, file = %path.display(), "the record of a volume's owner cannot be read and is rewritten");
             Ok(())
         }
     }
 }
 
-/// Says whose the volume is.
+/// Records the volume's owner.
 pub(super) fn write(homes: &Homes, name: &VolumeName, owner: &Credentials) -> Result<(), Error> {
     let path = homes.credentials(name);
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
     }
-    // Texts alone: this cannot fail.
+    // Only strings: serialising them cannot fail.
     let text = serde_json::to_vec(owner).map_err(|error| kernel("write", &path, io::Error::other(error)))?;
     if std::fs::read(&path).is_ok_and(|found| found == text) {
         return Ok(());
     }
-    // After a loss of power there are no pods either.
+    // No sync is needed: after a power failure there are no pods either.
     daemon::files::publish(&path, &text, MODE).map_err(|error| kernel("write", &path, error))
 }
 
-/// The volume is nobody's any more.
+/// Removes the record of the volume's owner.
 pub(super) fn remove_file(homes: &Homes, name: &VolumeName) -> Result<(), Error> {
     let path = homes.credentials(name);
     remove("remove", &path, std::fs::remove_file(&path))
@@ -97,8 +97,8 @@ mod tests {
         check(&homes, &name, &owner).unwrap();
         let other = Credentials { uid: "u-2".to_owned(), ..owner.clone() };
         let error = check(&homes, &name, &other).unwrap_err();
-        assert_eq!(error.to_string(), "volume csi-1 is of pod shop/web (u-1) already");
-        // Half a file of somebody who does not write whole ones.
+        assert_eq!(error.to_string(), "volume csi-1 already belongs to pod shop/web (u-1)");
+        // An incomplete file of a writer that does not write atomically.
         std::fs::write(&path, "{\"UID\":").unwrap();
         check(&homes, &name, &other).unwrap();
         remove_file(&homes, &name).unwrap();

@@ -1,15 +1,15 @@
-//! Where volumes are on the node, and which names they may have.
+//! The folders of volumes on the node, and the valid names of volumes.
 
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where everything is unless a file says otherwise. Felix looks here (`PolicySyncPathPrefix`).
+/// The default folder. Felix looks here (`PolicySyncPathPrefix`).
 const HOME: &str = "/var/run/nodeagent";
 const MOUNTS: &str = "mount";
 const CREDENTIALS: &str = "creds";
 
-/// The longest name: with what is added to it, it has to be the name of a file.
+/// The maximum length of a name: with its suffixes it must be a valid file name.
 const LONGEST: usize = 200;
 
 /// The folders of all volumes.
@@ -19,7 +19,7 @@ pub struct Homes {
     credentials: PathBuf,
 }
 
-/// The fields of a configuration file that move them.
+/// The fields of a configuration file that change the folders.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct HomeFields {
@@ -32,7 +32,7 @@ pub(crate) struct HomeFields {
 }
 
 impl Homes {
-    /// The folders under one.
+    /// The folders below a home.
     #[must_use]
     pub fn under(home: &Path) -> Self {
         Self { mounts: home.join(MOUNTS), credentials: home.join(CREDENTIALS) }
@@ -43,14 +43,14 @@ impl Homes {
         self.mounts.join(&name.0)
     }
 
-    /// The file that says whose a volume is.
+    /// The file with the owner of a volume.
     pub(super) fn credentials(&self, name: &VolumeName) -> PathBuf {
         self.credentials.join(format!("{name}.json"))
     }
 }
 
 impl From<HomeFields> for Homes {
-    /// The last two are below the first one, with or without a slash in front.
+    /// The last two paths are relative to the first one, with or without a leading slash.
     fn from(fields: HomeFields) -> Self {
         let or = |text: String, usual: &str| if text.is_empty() { usual.to_owned() } else { text };
         let home = PathBuf::from(or(fields.home, HOME));
@@ -63,15 +63,15 @@ impl From<HomeFields> for Homes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeName(String);
 
-/// A name that could be a path, or no file at all.
+/// A name that could be a path, or is not a valid file name.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} cannot be the name of a volume: it must have 1 to {LONGEST} characters, no slash, and no dot in front"
+    "{0:?} cannot be the name of a volume: it must have 1 to {LONGEST} characters, no slash, and no leading dot"
 )]
 pub(crate) struct InvalidName(String);
 
 impl VolumeName {
-    /// A name that is nothing but a name.
+    /// Checks a name.
     pub(crate) fn parse(text: &str) -> Result<Self, InvalidName> {
         let is_good = !text.is_empty()
             && text.len() <= LONGEST
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_are_names() {
+    fn paths_are_not_names() {
         for good in ["csi-0a1b2c", "2dc75e9a-cbec-11e7-b158-0800270da466", "a.b:c d"] {
             assert_eq!(VolumeName::parse(good).unwrap().to_string(), good);
         }

@@ -1,17 +1,16 @@
-//! What is mounted, as this process sees it: the kernel's table, read.
+//! The mounts visible to this process, from the kernel's table.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-/// The kernel's table, as this thread sees it: one of several may be in another namespace.
+/// The kernel's table, as seen by this thread: threads may be in different namespaces.
 pub(crate) const TABLE: &str = "/proc/thread-self/mountinfo";
 
-/// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Where it is.
+    /// The mount point.
     pub(crate) point: PathBuf,
     /// The type of its file system.
     pub(crate) kind: String,
@@ -19,18 +18,19 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Whether it has an option of its own.
+    /// Whether it has a mount option.
     pub(crate) fn has(&self, option: &str) -> bool {
         self.options.split(',').any(|own| own == option)
     }
 }
 
-/// All mounts; of several at one place the topmost is the last.
+/// All mounts; of several at one mount point the topmost is the last.
 pub(crate) fn read() -> io::Result<Vec<Mount>> {
     Ok(std::fs::read(TABLE)?.split(|byte| *byte == b'\n').filter_map(line).collect())
 }
 
-/// A line: number, parent, device, root, place, options, more options up to a dash, type, source, the file system's options.
+/// Parses a line: number, parent, device, root, mount point, options, optional fields up to a dash, type, source, the
+/// file system's options.
 fn line(text: &[u8]) -> Option<Mount> {
     let mut fields = text.split(|byte| *byte == b' ');
     let point = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
@@ -39,7 +39,7 @@ fn line(text: &[u8]) -> Option<Mount> {
     Some(Mount { point, kind: String::from_utf8_lossy(kind).into_owned(), options })
 }
 
-/// Spaces, tabs, line ends and backslashes are written as three octal digits.
+/// Decodes spaces, tabs, line ends and backslashes, which are written as three octal digits.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,38 +1,39 @@
-//! What has to be done for a volume, from what is there. Pure.
+//! The steps to create a volume, computed from the existing state. Pure.
 
-/// What is mounted of a volume.
+/// The mounts of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// How many of our file systems are at the target, one over the other: Calico's driver mounts one more each time it is asked again.
+    /// How many of our file systems are stacked at the target: Calico's driver mounts another one for each repeated
+    /// call.
     pub(crate) layers: usize,
-    /// Whether the topmost is read-only.
+    /// Whether the topmost file system is read-only.
     pub(crate) is_sealed: bool,
-    /// How many mounts are at the folder inside.
+    /// How many mounts are at the inner folder.
     pub(crate) inner: usize,
-    /// Whether the topmost of those is the volume's folder, the one that is there now.
+    /// Whether the topmost of those is the volume's current folder.
     pub(crate) leads_home: bool,
-    /// Whether it can do no harm.
+    /// Whether that mount has the restrictive options.
     pub(crate) is_inner_harmless: bool,
-    /// Whether it is read-only.
+    /// Whether that mount is read-only.
     pub(crate) is_inner_read_only: bool,
 }
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Unmounts what is inside: it leads to a folder that is gone.
+    /// Unmounts the inner folder: it leads to a folder that is gone.
     Leave,
     /// Mounts a file system at the target.
     Mount,
-    /// Mounts the folder inside.
+    /// Mounts the volume's folder inside.
     Bind,
-    /// Takes rights from the folder inside that nobody needs.
+    /// Sets restrictive options on the inner mount.
     Restrict,
     /// Makes the file system at the target read-only.
     Seal,
 }
 
-/// The steps in their order; none if everything is there.
+/// The steps in order; none if everything exists.
 pub(crate) fn steps(seen: &Seen, is_read_only: bool) -> Vec<Step> {
     let mut steps = Vec::new();
     if seen.layers == 0 {
@@ -66,7 +67,7 @@ mod tests {
         is_inner_read_only: false,
     };
 
-    /// What the steps make of what is there.
+    /// The state after these steps.
     fn after(mut seen: Seen, steps: &[Step], is_read_only: bool) -> Seen {
         for step in steps {
             match step {
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_that_a_killed_process_leaves() {
+    fn volumes_are_completed_from_each_state_of_a_killed_process() {
         use Step::{Bind, Leave, Mount, Restrict, Seal};
         let nothing = Seen::default();
         let empty = Seen { layers: 1, ..nothing };

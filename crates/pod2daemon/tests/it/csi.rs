@@ -1,4 +1,4 @@
-//! The CSI driver, asked as a kubelet asks it.
+//! The CSI driver, called like a kubelet does.
 
 use crate::clients::connect;
 use crate::mounts::{alone, below};
@@ -69,7 +69,7 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// What a complete volume looks like, from the pod and from the node.
+    /// Checks a complete volume, as seen from the pod and from the node.
     fn check_complete(&self, is_read_only: bool) -> Result<()> {
         let mounts = below(&self.target())?;
         ensure!(mounts.len() == 2, "{mounts:?}");
@@ -83,7 +83,7 @@ impl Node<'_> {
         }
         let mode = std::fs::metadata(self.target())?.permissions().mode() & 0o7777;
         ensure!(mode == 0o755, "{mode:o}");
-        // The pod sees what Felix puts there.
+        // The pod sees what Felix creates there.
         let inner = self.home().join("mount").join(VOLUME);
         std::fs::write(inner.join("socket"), "")?;
         ensure!(self.target().join("nodeagent/socket").exists());
@@ -138,7 +138,7 @@ where
 }
 
 #[test]
-fn a_volume_comes_and_goes_and_every_call_may_come_twice() -> Result<()> {
+fn volumes_are_created_and_removed_and_every_call_may_be_repeated() -> Result<()> {
     with_driver("csi-twice", async |mut node| {
         for _ in 0..2 {
             for _ in 0..2 {
@@ -172,11 +172,11 @@ fn a_read_only_volume_cannot_be_written() -> Result<()> {
     })
 }
 
-/// What a driver that was killed, or Calico's, left behind.
+/// What a killed driver, or Calico's, left behind.
 type Left = fn(&Node<'_>) -> Result<()>;
 
 #[test]
-fn each_beginning_leads_to_a_whole_volume_and_to_none() -> Result<()> {
+fn volumes_are_completed_and_removed_from_every_initial_state() -> Result<()> {
     fn tmpfs(node: &Node<'_>) -> Result<()> {
         std::fs::create_dir_all(node.target())?;
         Ok(mount(
@@ -202,7 +202,7 @@ fn each_beginning_leads_to_a_whole_volume_and_to_none() -> Result<()> {
     }
     fn foreign_home(node: &Node<'_>) -> Result<()> {
         bound(node)?;
-        // The node's folder was cleared: what is bound is a folder that is gone.
+        // The node's folder was cleared: the mounted folder has been deleted.
         Ok(std::fs::remove_dir_all(node.home())?)
     }
     let beginnings: [(&str, Left); 5] = [
@@ -224,7 +224,7 @@ fn each_beginning_leads_to_a_whole_volume_and_to_none() -> Result<()> {
             node.check_gone().context(what)
         })?;
     }
-    // Calico's driver mounts once more for each call.
+    // Calico's driver mounts another layer for each call.
     with_driver("csi-left-stack", async |mut node| {
         bound(&node)?;
         bound(&node)?;
@@ -235,7 +235,7 @@ fn each_beginning_leads_to_a_whole_volume_and_to_none() -> Result<()> {
 }
 
 #[test]
-fn what_could_lead_elsewhere_is_refused_with_its_code() -> Result<()> {
+fn paths_that_could_lead_elsewhere_are_refused_with_their_code() -> Result<()> {
     with_driver("csi-refused", async |mut node| {
         let outside = node.folder.join("outside");
         std::fs::create_dir_all(outside.join("kept"))?;
@@ -265,7 +265,7 @@ fn what_could_lead_elsewhere_is_refused_with_its_code() -> Result<()> {
         }
         assert!(outside.join("kept").exists() && below(node.folder)?.is_empty());
 
-        // Another pod's volume, and another driver's.
+        // The volume of another pod, and one of another driver.
         node.publish().await?;
         let mut request = node.request();
         request.volume_context.insert("csi.storage.k8s.io/pod.uid".to_owned(), "u-2".to_owned());
@@ -290,7 +290,7 @@ fn a_link_that_a_pod_puts_into_its_volume_leads_nowhere() -> Result<()> {
         std::fs::create_dir(&precious)?;
         mount("tmpfs", &precious, "tmpfs", MountFlags::empty(), None)?;
         std::fs::write(precious.join("file"), "")?;
-        // Left by a driver that was killed before it mounted the folder inside, while a pod has the rest.
+        // Left by a driver that was killed before it mounted the folder inside, while a pod uses the rest.
         std::fs::create_dir_all(node.target())?;
         mount("tmpfs", node.target(), "tmpfs", MountFlags::empty(), None)?;
         std::os::unix::fs::symlink(&precious, node.target().join("nodeagent"))?;
@@ -302,7 +302,7 @@ fn a_link_that_a_pod_puts_into_its_volume_leads_nowhere() -> Result<()> {
 }
 
 #[test]
-fn it_says_who_it_is() -> Result<()> {
+fn it_reports_its_identity() -> Result<()> {
     with_driver("csi-identity", async |mut node| {
         let mut identity = IdentityClient::new(connect(&node.folder.join("csi.sock")).await?);
         let info = identity.get_plugin_info(GetPluginInfoRequest {}).await?.into_inner();
@@ -311,7 +311,7 @@ fn it_says_who_it_is() -> Result<()> {
         assert_eq!(identity.probe(ProbeRequest {}).await?.into_inner().ready, Some(true));
         assert_eq!(node.client.node_get_info(NodeGetInfoRequest {}).await?.into_inner().node_id, "node1");
         node.client.node_get_capabilities(NodeGetCapabilitiesRequest {}).await?;
-        // Volumes are not staged, and nothing offers it.
+        // Volumes are not staged, and there is no method for it.
         let mut raw = tonic::client::Grpc::new(connect(&node.folder.join("csi.sock")).await?);
         raw.ready().await?;
         let codec = tonic_prost::ProstCodec::<NodeGetInfoRequest, NodeGetInfoRequest>::default();
@@ -325,11 +325,11 @@ fn it_says_who_it_is() -> Result<()> {
     })
 }
 
-/// A driver of its own, killed when dropped.
+/// A driver as a separate process, killed when dropped.
 struct Driver(Child);
 
 impl Driver {
-    /// In the namespace of this thread.
+    /// Starts it in the namespace of this thread.
     fn start(folder: &Path) -> Result<Self> {
         let program = testkit::example("driver")?;
         Ok(Self(Command::new(program).arg(folder.join("csi.sock")).arg(folder.join("nodeagent")).spawn()?))
@@ -344,7 +344,7 @@ impl Drop for Driver {
 }
 
 #[test]
-fn a_driver_that_is_killed_at_any_moment_goes_on_where_it_was() -> Result<()> {
+fn a_driver_killed_at_any_moment_continues_where_it_stopped() -> Result<()> {
     alone("csi-killed", |folder| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -354,7 +354,7 @@ fn a_driver_that_is_killed_at_any_moment_goes_on_where_it_was() -> Result<()> {
                 let mut node = Node { folder, client: NodeClient::new(connect(&socket).await?) };
                 let call =
                     async { if round % 2 == 0 { node.publish().await } else { node.unpublish().await } };
-                // Sooner or later within the call.
+                // At some point during the call.
                 let _ = tokio::time::timeout(Duration::from_micros(150 * (round / 2)), call).await;
                 drop(driver);
                 let _driver = Driver::start(folder)?;

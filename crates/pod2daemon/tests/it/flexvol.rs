@@ -1,11 +1,11 @@
-//! The FlexVolume driver, called as a kubelet calls it.
+//! The FlexVolume driver, called like a kubelet does.
 
 use crate::mounts::{alone, below};
 use anyhow::{Result, ensure};
 use pod2daemon::for_tests::{Homes, answer_flexvol};
 
 #[test]
-fn a_volume_comes_and_goes_and_every_call_may_come_twice() -> Result<()> {
+fn volumes_are_created_and_removed_and_every_call_may_be_repeated() -> Result<()> {
     alone("flexvol", |folder| {
         let target = folder.join("kubelet/pods/u-1/volumes/nodeagent~uds/v");
         std::fs::create_dir_all(&target)?;

@@ -1,5 +1,5 @@
-//! The drivers as their callers see them: gRPC on real sockets, real mounts in a mount namespace of the test's own, processes that
-//! are killed between steps.
+//! The drivers from their callers' point of view: gRPC on real sockets, real mounts in a test's own mount namespace,
+//! processes that are killed between steps.
 
 mod clients;
 mod csi;

@@ -1,4 +1,4 @@
-//! A mount namespace for one test, on a thread that ends there. Its end is the end of all mounts.
+//! A mount namespace for one test, in a thread that ends there; all its mounts end with it.
 
 use anyhow::{Context as _, Result};
 use rustix::mount::MountPropagationFlags;
@@ -25,7 +25,7 @@ pub(crate) fn alone(purpose: &str, work: impl FnOnce(&Path) -> Result<()> + Send
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The mounts below a folder: where, of which type, with which options.
+/// The mounts below a folder: path, type, options.
 pub(crate) fn below(folder: &Path) -> Result<Vec<(String, String, String)>> {
     let table = std::fs::read_to_string("/proc/thread-self/mountinfo")?;
     let read = |line: &str| {

@@ -22,7 +22,7 @@ fn settings(folder: &Path, health: Option<String>) -> RegistrarSettings {
     }
 }
 
-/// What /healthz answers: the line of its status, and its text.
+/// The response of /healthz: its status line, and its body.
 async fn health(port: u16) -> Result<(String, String)> {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
@@ -33,12 +33,12 @@ async fn health(port: u16) -> Result<(String, String)> {
 }
 
 #[tokio::test]
-async fn it_waits_for_the_driver_and_registers_it_until_it_ends() -> Result<()> {
+async fn it_waits_for_the_driver_and_registers_it_until_shutdown() -> Result<()> {
     let folder = Folder::new("registrar")?;
     let path = folder.path();
     std::fs::create_dir(path.join("registration"))?;
     let socket = path.join("registration/csi.tigera.io-reg.sock");
-    // What a registrar that was killed left.
+    // Left by a killed registrar.
     drop(std::os::unix::net::UnixListener::bind(&socket)?);
     let port = testkit::free_port()?;
     let settings = settings(path, Some(format!("127.0.0.1:{port}")));
@@ -70,7 +70,7 @@ async fn it_waits_for_the_driver_and_registers_it_until_it_ends() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_driver_that_the_kubelet_does_not_take_ends_it() -> Result<()> {
+async fn it_fails_when_the_kubelet_rejects_the_driver() -> Result<()> {
     let folder = Folder::new("registrar-refused")?;
     let path = folder.path();
     std::fs::create_dir(path.join("registration"))?;

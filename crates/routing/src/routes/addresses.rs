@@ -1,7 +1,7 @@
-//! Addresses of workloads' interfaces on the host's side: where a workload speaks BGP, it speaks to this address.
+//! Addresses of workloads' interfaces on the host's side: a workload that speaks BGP peers with this address.
 //!
-//! An interface has one such address per IP version or none. Addresses of scope "link" on workloads' interfaces are ours,
-//! but not the one that the kernel makes by itself.
+//! An interface has at most one such address per IP version. Addresses of scope "link" on workloads' interfaces are
+//! ours, except the one that the kernel assigns by itself.
 
 use super::{Outcome, Ownership};
 use delta::{Delta, Operation as Pending};
@@ -27,7 +27,7 @@ pub struct LinkAddresses {
 }
 
 impl LinkAddresses {
-    /// No addresses.
+    /// A set without addresses.
     #[must_use]
     pub fn new(family: Family) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl LinkAddresses {
         }
     }
 
-    /// An interface is there, or not.
+    /// Notes that an interface exists, or is gone.
     pub fn device_is(&mut self, name: &InterfaceName, index: Option<u32>) {
         match index {
             Some(index) => {
@@ -82,7 +82,7 @@ impl LinkAddresses {
         }
     }
 
-    /// Says that somebody else may have changed addresses.
+    /// Marks all addresses as possibly changed by other programs.
     pub fn invalidate(&mut self) {
         self.in_sync = false;
     }
@@ -135,13 +135,13 @@ impl LinkAddresses {
                 Err(error) => outcome.failures.push(error.to_string()),
             }
         }
-        // A change may have come through though its answer did not: the next attempt looks first.
+        // A change may have taken effect even if its answer was lost: the next attempt reads first.
         self.in_sync = outcome.is_done();
         outcome
     }
 }
 
-/// Whether it is the address that the kernel gives to every interface.
+/// Whether this is the address that the kernel assigns to every interface.
 fn is_the_kernels(address: &IpNet) -> bool {
     matches!(address, IpNet::V6(net) if net.addr().is_unicast_link_local() && net.prefix_len() == 64)
 }

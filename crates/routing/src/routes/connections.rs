@@ -1,8 +1,8 @@
-//! Forgetting connections in the background.
+//! Removes connections in the background.
 //!
-//! Reading a large connection table takes long, and nothing has to wait for it but a route to an address whose old
-//! connections are still there. So a thread of its own does it, and [`ConnectionCleanup::wait`] is called before such a
-//! route is made.
+//! Reading a large connection table takes long, and only a route to an address whose old connections still exist has to
+//! wait for it. Therefore a separate thread does it, and [`ConnectionCleanup::wait`] is called before such a route is
+//! created.
 
 use crate::conntrack::{Cleaner, Connections};
 use std::collections::BTreeSet;
@@ -11,21 +11,21 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often forgetting is tried before it is given up.
+/// How often a removal is attempted before it is given up.
 const ATTEMPTS: u32 = 3;
 /// The pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Somebody who forgets connections.
+/// Removes connections, possibly in the background.
 pub trait ConnectionCleanup {
-    /// Begins to forget the connections of these addresses.
+    /// Starts to remove the connections of these addresses.
     fn start(&mut self, addresses: BTreeSet<IpAddr>);
 
-    /// Waits until those of these addresses that were begun are forgotten.
+    /// Waits until the started removals for these addresses are done.
     fn wait(&mut self, addresses: &BTreeSet<IpAddr>);
 }
 
-/// A thread that forgets connections. It ends with this value.
+/// A thread that removes connections. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Background {
     work: Sender<BTreeSet<IpAddr>>,
@@ -34,7 +34,7 @@ pub struct Background {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Batches that were begun and are not done, in order.
+    /// Batches that were started but are not done, in order.
     open: Mutex<Vec<BTreeSet<IpAddr>>>,
     done: Condvar,
 }
@@ -43,7 +43,7 @@ impl Background {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// When the thread cannot be started.
     pub fn start(connections: impl Connections + Send + 'static) -> std::io::Result<Self> {
         let (work, orders) = channel();
         let state = Arc::new(State::default());
@@ -69,7 +69,7 @@ fn forget(cleaner: &mut Cleaner<impl Connections>, addresses: &BTreeSet<IpAddr>)
                 tracing::debug!(%error, attempt, "cannot forget connections");
                 std::thread::sleep(PAUSE);
             }
-            // The addresses stay with the cleaner, and are tried again with the next ones.
+            // The addresses stay with the cleaner, and are retried with the next ones.
             Err(error) => {
                 tracing::warn!(%error, ?addresses, "connections of removed addresses may persist");
             }
@@ -84,7 +84,7 @@ impl ConnectionCleanup for Background {
         }
         self.state.open.lock().unwrap_or_else(PoisonError::into_inner).push(addresses.clone());
         if self.work.send(addresses).is_err() {
-            // The thread is gone: nobody may wait for it.
+            // The thread is gone: no caller may wait for it any more.
             self.state.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_for_the_addresses_that_were_begun() {
+    fn wait_covers_only_started_addresses() {
         let seen = Seen::default();
         let mut background = Background::start(Fake(Arc::clone(&seen), true)).expect("a thread");
         let one = |text: &str| BTreeSet::from([text.parse::<IpAddr>().expect("address")]);

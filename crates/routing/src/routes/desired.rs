@@ -1,5 +1,5 @@
-//! What routes are wanted, as a value: what is wanted of each part of Felix by each device, as far as it changed since the
-//! table took it.
+//! The desired routes as a value: what each part of Felix wants by each device, as far as it changed since the table
+//! took it.
 
 use super::{Device, RouteClass, RouteKey, RouteTable, Target};
 use delta::Changes;
@@ -7,26 +7,26 @@ use messages::InterfaceName;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What one part of Felix wants by one device.
+/// The routes that one part of Felix wants by one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlaceChange {
     /// All its routes.
     Whole(BTreeMap<RouteKey, Target>),
-    /// Some of its routes; `None` for one that is taken back.
+    /// Some of its routes; `None` for a withdrawn one.
     Some(BTreeMap<RouteKey, Option<Target>>),
 }
 
-/// What is wanted of one table.
+/// The desired routes of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteChanges {
-    /// Routes by who wants them and by which device.
+    /// Routes by class and device.
     pub places: BTreeMap<(RouteClass, Device), PlaceChange>,
-    /// Workloads' interfaces behind which BGP is spoken: routes there may be the speaker's.
+    /// Workloads' interfaces behind which a BGP speaker runs: routes there may be the speaker's.
     pub bgp_interfaces: Changes<InterfaceName, ()>,
 }
 
 impl RouteChanges {
-    /// Says which routes one part of Felix wants by a device, and no others.
+    /// Sets all routes that one part of Felix wants by a device; any others are withdrawn.
     pub fn set_all(
         &mut self,
         class: RouteClass,
@@ -36,7 +36,7 @@ impl RouteChanges {
         self.places.insert((class, device), PlaceChange::Whole(targets.into_iter().collect()));
     }
 
-    /// Sets or, with `None`, takes back one wanted route.
+    /// Sets or, with `None`, withdraws one route.
     pub fn set(&mut self, class: RouteClass, device: Device, key: RouteKey, target: Option<Target>) {
         let place = self.places.entry((class, device));
         match (place.or_insert_with(|| PlaceChange::Some(BTreeMap::new())), target) {
@@ -46,7 +46,7 @@ impl RouteChanges {
         }
     }
 
-    /// Hands everything over to a table; nothing is left.
+    /// Hands all changes over to a table; no changes are left here.
     pub fn hand_over(&mut self, table: &mut RouteTable) {
         for (interface, speaks) in std::mem::take(&mut self.bgp_interfaces) {
             match speaks {
@@ -95,7 +95,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn single_routes_and_all_of_a_device_add_up() {
+    fn single_routes_and_whole_devices_combine() {
         let key = |text: &str| RouteKey::new(text.parse().expect("a network"));
         let target = || Target::new(Way::Direct);
         let (class, device) = (RouteClass::LocalWorkload, Some("cali1".into()));

@@ -1,5 +1,5 @@
-//! Tunnel devices: made, changed or made again until they are as they should be. What a device should be is a value; what
-//! has to be done about the one that is there is a list of operations.
+//! Tunnel devices: created, changed or recreated until they are as desired. The desired device is a value; the changes
+//! needed on an existing device are a list of operations.
 
 use super::Outcome;
 use delta::{Changes, Retry};
@@ -13,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// What a tunnel device should be.
+/// The desired state of a tunnel device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelDevice {
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: TunnelKind,
-    /// Its only address; none for a device whose packets have another source.
+    /// Its only address; `None` for a device whose packets have another source.
     pub address: Option<IpAddr>,
-    /// The largest packet; none to leave it.
+    /// Its MTU; `None` to leave it unchanged.
     pub mtu: Option<u32>,
 }
 
@@ -56,13 +56,13 @@ impl TunnelDevice {
         self.address.or(local).map_or(Family::V4, |address| Family::of(&address))
     }
 
-    /// Why a device has to be made again; none when it can stay.
+    /// Why a device has to be recreated; `None` when it can stay.
     #[must_use]
     pub fn is_unfit(&self, found: &Link) -> Option<String> {
         let TunnelKind::Vxlan(wanted, mac) = &self.kind else { return None };
         let Some(vxlan) = &found.vxlan else { return Some(format!("it is a {} device", found.kind)) };
         let differs =
-            |what: &str, is: String, should: String| Some(format!("its {what} is {is} and not {should}"));
+            |what: &str, is: String, should: String| Some(format!("its {what} is {is} instead of {should}"));
         if vxlan.vni != wanted.vni {
             return differs("network identifier", vxlan.vni.to_string(), wanted.vni.to_string());
         }
@@ -84,7 +84,7 @@ impl TunnelDevice {
         None
     }
 
-    /// What has to be done about a device that can stay.
+    /// The operations needed on a device that can stay.
     #[must_use]
     pub fn changes(&self, found: &Link, addresses: &[Address]) -> Vec<Operation> {
         let mut operations = Vec::new();
@@ -96,7 +96,7 @@ impl TunnelDevice {
         let wanted = self.address.map(|address| IpNet::new_assert(address, family.host_prefix()));
         let mut has_it = false;
         for address in addresses.iter().filter(|address| address.family() == family) {
-            // The kernel gives every device its link-local one.
+            // The kernel gives every device its link-local address.
             let link_local =
                 matches!(address.address.addr(), IpAddr::V6(address) if address.is_unicast_link_local());
             if Some(address.address) == wanted {
@@ -114,7 +114,7 @@ impl TunnelDevice {
         operations
     }
 
-    /// Brings the device there; true when something had to be done.
+    /// Brings the device to the desired state; returns whether something had to be done.
     ///
     /// # Errors
     /// The kernel's first refusal.
@@ -123,11 +123,7 @@ impl TunnelDevice {
         let mut made = false;
         let mut found = kernel.link(&name)?;
         if let Some(reason) = found.as_ref().and_then(|found| self.is_unfit(found)) {
-            tracing::warn!(
-                device = self.name,
-                reason,
-                "a tunnel device is not as it should be and is made again"
-            );
+            tracing::warn!(device = self.name, reason, "recreating a tunnel device that is not as desired");
             first_failure(kernel.apply(&[Operation::DeleteLink(name.clone())]))?;
             found = None;
         }
@@ -157,17 +153,18 @@ impl TunnelDevice {
     }
 }
 
-/// The tunnel devices that are wanted. They are looked at when something about them changed.
+/// The desired tunnel devices. A device is checked when something about it changed.
 #[derive(Debug, Default)]
 pub struct TunnelDevices {
     wanted: BTreeMap<InterfaceName, TunnelDevice>,
     unsettled: BTreeSet<InterfaceName>,
-    /// Those that the kernel cannot make.
+    /// Devices that the kernel does not support.
     unsupported: BTreeSet<InterfaceName>,
 }
 
 impl TunnelDevices {
-    /// Takes over what is wanted; nothing is left. A device that is not wanted any more is left alone.
+    /// Takes over the changes of desired devices; `changes` is empty afterwards. A device that is no longer wanted is
+    /// left alone.
     pub fn take(&mut self, changes: &mut Changes<InterfaceName, TunnelDevice>) {
         for (name, device) in std::mem::take(changes) {
             match device {
@@ -183,19 +180,19 @@ impl TunnelDevices {
         }
     }
 
-    /// An interface came, went or changed.
+    /// Notes that an interface was added, removed or changed.
     pub fn interface_changed(&mut self, name: &InterfaceName) {
         if self.wanted.contains_key(name) {
             self.unsettled.insert(name.clone());
         }
     }
 
-    /// Says that somebody else may have changed the devices.
+    /// Marks all devices as possibly changed by other programs.
     pub fn invalidate(&mut self) {
         self.unsettled.extend(self.wanted.keys().cloned());
     }
 
-    /// Brings the devices there.
+    /// Brings the devices to the desired state.
     pub fn apply(&mut self, kernel: &mut dyn Kernel) -> Outcome {
         let mut outcome = Outcome::default();
         for name in std::mem::take(&mut self.unsettled) {
@@ -204,7 +201,7 @@ impl TunnelDevices {
                 Ok(_) => {}
                 Err(error) if error.is_unsupported() => {
                     if self.unsupported.insert(name) {
-                        tracing::error!(%error, device = device.name, "the kernel cannot make this kind of tunnel");
+                        tracing::error!(%error, device = device.name, "the kernel does not support this tunnel");
                     }
                 }
                 Err(error) => {
@@ -217,31 +214,31 @@ impl TunnelDevices {
     }
 }
 
-/// Tunnels of a former configuration, which are removed at the start; what fails is tried again with ever longer pauses, and
-/// keeps nothing else from being done.
+/// Tunnels of a former configuration, which are removed at the start. Failures are retried with increasing pauses and
+/// block nothing else.
 #[derive(Debug)]
 pub struct UnusedTunnels {
     devices: Vec<&'static str>,
-    /// The device that the kernel does not let go of: its addresses go.
+    /// A device that the kernel does not delete: its addresses are removed instead.
     lasting: Option<&'static str>,
     retry: Retry,
 }
 
 impl UnusedTunnels {
-    /// VXLAN devices, and the device for IP in IP.
+    /// `vxlan` are the unused VXLAN devices, `ipip` is the unused device for IP in IP.
     #[must_use]
     pub fn new(vxlan: [Option<&'static str>; 2], ipip: Option<&'static str>) -> Self {
         Self { devices: vxlan.into_iter().flatten().collect(), lasting: ipip, retry: Retry::default() }
     }
 
-    /// Removes what is left of them, if it is time; when to come again.
+    /// Removes what is left of them, if it is due; returns when to call again.
     pub fn remove(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Option<Instant> {
         if self.retry.due().is_some() && !self.retry.is_due(now) {
             return self.retry.due();
         }
         let failed = |outcome: Result<(), Error>| {
             outcome.is_err_and(|error| {
-                tracing::warn!(%error, "a tunnel that is not used cannot be removed; trying again");
+                tracing::warn!(%error, "cannot remove an unused tunnel; retrying");
                 true
             })
         };
@@ -252,7 +249,7 @@ impl UnusedTunnels {
     }
 }
 
-/// Deletes a tunnel device of this kind that is not used any more.
+/// Deletes a tunnel device of this kind that is no longer used.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -271,7 +268,7 @@ pub fn remove(kernel: &mut dyn Kernel, name: &str, kind: &str) -> Result<(), Err
     }
 }
 
-/// Takes the IPv4 addresses from a device that the kernel does not let go of.
+/// Removes the IPv4 addresses from a device that the kernel does not delete.
 ///
 /// # Errors
 /// The kernel's first refusal.

@@ -1,8 +1,8 @@
 //! Neighbours and forwarding entries of a VXLAN device.
 //!
-//! For each peer: its tunnel address has its tunnel device's hardware address (neighbour), and packets for that hardware
-//! address go to the peer's host (forwarding entry). Lasting entries of the device that are not wanted are removed;
-//! whatever the kernel learnt by itself stays.
+//! For each peer: a neighbour entry maps its tunnel address to the hardware address of its tunnel device, and a
+//! forwarding entry sends packets for that hardware address to the peer's host. Permanent entries of the device that
+//! are not desired are removed; entries that the kernel learnt by itself stay.
 
 use super::Outcome;
 use delta::{Delta, Operation as Pending};
@@ -29,7 +29,7 @@ pub struct TunnelNeighbours {
     device: InterfaceName,
     index: Option<u32>,
     peers: BTreeMap<NodeName, TunnelPeer>,
-    /// Who says to have an address: for a while it may be more than one.
+    /// The nodes that claim an address: for a while it may be more than one.
     by_address: BTreeMap<IpAddr, BTreeSet<NodeName>>,
     by_mac: BTreeMap<MacAddress, BTreeSet<NodeName>>,
     neighbours: Delta<IpAddr, MacAddress>,
@@ -54,9 +54,9 @@ impl TunnelNeighbours {
         }
     }
 
-    /// Sets or, with `None`, removes the tunnel end of a node. What is desired depends on what all nodes have now, and not on
-    /// the order in which that was said: an address may go over from one node to another. Of two nodes that have the same
-    /// one, that with the first name counts.
+    /// Sets or, with `None`, removes the tunnel end of a node. The desired state depends on what all nodes have now,
+    /// not on the order of the calls: an address may move from one node to another. If two nodes have the same address,
+    /// the node whose name sorts first wins.
     pub fn set_peer(&mut self, node: &NodeName, new: Option<TunnelPeer>) {
         let old = match new {
             Some(new) => self.peers.insert(node.clone(), new),
@@ -86,7 +86,7 @@ impl TunnelNeighbours {
         self.peers.get(nodes?.first()?)
     }
 
-    /// The device is there and up, or not.
+    /// Notes whether the device exists and is up.
     pub fn device_is(&mut self, name: &str, index: Option<u32>) {
         if *name == *self.device && self.index != index {
             self.index = index;
@@ -94,7 +94,7 @@ impl TunnelNeighbours {
         }
     }
 
-    /// Says that somebody else may have changed the entries.
+    /// Marks all entries as possibly changed by other programs.
     pub fn invalidate(&mut self) {
         self.in_sync = false;
     }
@@ -146,7 +146,7 @@ fn apply<K: Ord + Copy, V: Eq + Copy>(
     entry: impl Fn(&K, &V) -> Neighbour,
 ) {
     let (mut keys, mut operations) = (Vec::new(), Vec::new());
-    // Removals last: a hardware address may have moved to another peer.
+    // Removals come last: a hardware address may have moved to another peer.
     for pending in entries.pending() {
         if let Pending::Create(key, value) | Pending::Replace(key, value, _) = pending {
             keys.push(*key);
@@ -165,7 +165,7 @@ fn apply<K: Ord + Copy, V: Eq + Copy>(
             Err(error) if error.is_missing() && matches!(operation, Operation::DeleteNeighbour(_)) => {
                 entries.accept(key);
             }
-            // The device went away or down; its event says when to try again.
+            // The device was removed or went down; its event triggers the next attempt.
             Err(error) if matches!(error.errno(), Some(Errno::NODEV | Errno::NETDOWN)) => {}
             Err(error) => outcome.failures.push(error.to_string()),
         }
@@ -184,7 +184,7 @@ mod tests {
     /// A node, and its address, hardware address and host, if it has an end.
     type Step = (u8, Option<(u8, u8, u8)>);
 
-    /// Sets the ends of nodes one after the other; what is desired in the end.
+    /// Sets the ends of nodes in turn; returns the final desired state.
     fn desired(steps: &[Step]) -> (BTreeMap<IpAddr, MacAddress>, BTreeMap<MacAddress, IpAddr>) {
         let mut all = TunnelNeighbours::new(Family::V4, "vxlan.calico".into());
         for (node, end) in steps {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_goes_over_to_another_node_stays() {
+    fn an_address_that_moves_to_another_node_stays() {
         let before = [(2, Some((2, 2, 2))), (3, Some((3, 3, 3)))];
         let (n2, n3) = ((2, Some((3, 2, 2))), (3, Some((4, 3, 3))));
         let expected = desired(&[(2, Some((3, 2, 2))), (3, Some((4, 3, 3)))]);
@@ -210,7 +210,7 @@ mod tests {
         for order in [[n2, n3], [n3, n2]] {
             assert_eq!(desired(&[before, order].concat()), expected);
         }
-        // The node that had it is removed, before or after the other one takes it.
+        // The node that had it is removed, before or after the other node takes it.
         let gone = (3, None);
         for order in [[n2, gone], [gone, n2]] {
             assert_eq!(desired(&[before, order].concat()), desired(&[n2]));
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_what_nodes_have_now_counts(
+        fn only_the_current_ends_of_nodes_count(
             steps in prop::collection::vec((0..4_u8, prop::option::of((0..4_u8, 0..4_u8, 0..3_u8))), 0..20)
         ) {
             let last: BTreeMap<u8, Option<(u8, u8, u8)>> = steps.iter().copied().collect();

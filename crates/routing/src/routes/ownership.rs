@@ -1,40 +1,40 @@
 //! Which routes of a table are ours.
 //!
-//! Calico began with a protocol number that everybody uses ("boot"), so a route is ours when it has the number that only
-//! we use, or leads to a device that is ours.
+//! Calico began with a protocol number that everyone uses ("boot"), so a route is ours when it has the number that only
+//! we use, or leads to a device of ours.
 
 use messages::{InterfaceName, Text};
 use netlink::Route;
 use std::collections::BTreeSet;
 
-/// The number that `ip route` uses when it is given none.
+/// The number that `ip route` uses by default.
 pub const PROTOCOL_BOOT: u8 = 3;
-/// The number of routes that only Calico makes.
+/// The number of routes that only Calico creates.
 pub const PROTOCOL_CALICO: u8 = 80;
 /// BIRD's number.
 pub const PROTOCOL_BIRD: u8 = 12;
 
-/// What makes a route ours.
+/// The criteria by which a route is ours.
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
-    /// Whether the table is ours alone: then all routes by our own devices are ours, and those without a device.
+    /// Whether the table is ours alone: then all routes without a device or by our own devices are ours.
     pub whole_table: bool,
-    /// What the names of workloads' interfaces begin with.
+    /// The prefixes of workloads' interface names.
     pub workload_prefixes: Vec<Text>,
     /// Whether any route to a workload's interface counts as ours (`RemoveExternalRoutes`).
     pub all_workload_routes: bool,
     /// The protocol number of routes to workloads (`DeviceRouteProtocol`).
     pub device_protocol: u8,
-    /// Devices that are ours with all their routes.
+    /// Devices whose routes are all ours.
     pub own_devices: Vec<InterfaceName>,
-    /// The device whose routes by BIRD are ours too, since we make the cluster's routes on it.
+    /// The device on which BIRD's routes are ours too, since we program the cluster's routes on it.
     pub bird_device: Option<InterfaceName>,
-    /// Interfaces of workloads that speak BGP themselves: what BIRD has there is BIRD's.
+    /// Interfaces of workloads that speak BGP themselves: BIRD's routes there remain BIRD's.
     pub bgp_interfaces: BTreeSet<InterfaceName>,
 }
 
 impl Ownership {
-    /// The protocol number that only we use: the one of settings, unless that is everybody's.
+    /// The protocol number that only we use: the configured one, unless that is the one everyone uses.
     #[must_use]
     pub fn exclusive_protocol(&self) -> u8 {
         if self.device_protocol == PROTOCOL_BOOT { PROTOCOL_CALICO } else { self.device_protocol }
@@ -46,7 +46,7 @@ impl Ownership {
         self.workload_prefixes.iter().any(|prefix| device.starts_with(&**prefix))
     }
 
-    /// Whether a route is ours; `device` is the name of its device, where it has one.
+    /// Whether a route is ours; `device` is the name of its device, if it has one.
     #[must_use]
     pub fn is_ours(&self, route: &Route, device: Option<&str>) -> bool {
         let is_own_device = |device: &str| self.own_devices.iter().any(|own| **own == *device);

@@ -1,5 +1,5 @@
-//! Random histories of wants, devices and disturbances: in the end the kernel has what a naive look at the last state
-//! says, and nothing is left to do.
+//! Random histories of wanted routes, devices and disturbances: in the end the kernel has what a naive computation from
+//! the last state gives, and nothing is left to do.
 
 use super::tests::{Recorder, settings};
 use super::{RouteClass, RouteKey, RouteTable, Target, Way};
@@ -79,7 +79,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_kernel_ends_as_the_last_state_says(steps in prop::collection::vec(step(), 1..60)) {
+    fn the_kernel_ends_in_the_last_desired_state(steps in prop::collection::vec(step(), 1..60)) {
         let mut kernel = FakeKernel::new();
         let mut connections = Recorder::default();
         let mut table = RouteTable::new(settings(Family::V4, false));
@@ -121,7 +121,7 @@ proptest! {
                 Step::SomebodyDeletes(place) => {
                     let found = kernel.routes(&RouteFilter::all(Family::V4)).expect("routes");
                     if let Some(route) = found.iter().find(|route| route.destination == key(place).destination) {
-                        // The kernel may refuse that, too.
+                        // The kernel may refuse this, too.
                         if kernel.apply(&[Operation::DeleteRoute(route.clone())])[0].is_ok() {
                             table.route_gone(route);
                         }
@@ -137,7 +137,7 @@ proptest! {
                 Step::Apply => drop(table.apply(&mut kernel, &mut connections, now)),
             }
         }
-        // Whatever is still to be refused, and the grace of new interfaces, are over.
+        // Pending refusals and the grace period of new interfaces have passed.
         now += Duration::from_secs(60);
         let mut rounds = 0;
         while !table.apply(&mut kernel, &mut connections, now).is_done() {

@@ -1,10 +1,10 @@
 //! The routes of one table and IP version.
 //!
-//! Parts of Felix say which routes they want by which device; devices come, go, and are renumbered. For each destination
-//! the wanted route of the first class whose device is up is desired. What is found in the kernel and is ours, but not
-//! desired, is removed; on a workload's interface that is new only after a grace period, because the CNI plugin makes
-//! routes before Felix hears of the endpoint. Connections of an address that moves to another device are forgotten before
-//! the new route is made.
+//! Parts of Felix register the routes that they want by each device; devices appear, disappear and are renumbered. For
+//! each destination, the wanted route of the first class whose device is up is desired. Routes found in the kernel that
+//! are ours but not desired are removed; on a new workload interface only after a grace period, because the CNI plugin
+//! creates routes before Felix learns of the endpoint. Connections of an address that moves to another device are
+//! removed before the new route is created.
 
 mod apply;
 
@@ -16,26 +16,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// How soon a device is taken for up again that a route was refused by, if no event says anything.
+/// After a route by a device was refused, how soon the device counts as up again if no event arrives.
 const DOUBT: Duration = Duration::from_secs(1);
 
-/// How long routes of others stay on a workload's interface that is new.
+/// How long foreign routes are left on a new workload interface.
 const GRACE: Duration = Duration::from_secs(10);
-/// The metric that the kernel gives to IPv6 routes without one.
+/// The metric that the kernel assigns to IPv6 routes without one.
 const DEFAULT_METRIC_V6: u32 = 1024;
 
-/// What a table is set to.
+/// The settings of a table.
 #[derive(Clone, Debug)]
 pub struct TableSettings {
     /// The IP version.
     pub family: Family,
     /// The table's number.
     pub table: u32,
-    /// What makes a route ours.
+    /// Decides which routes are ours.
     pub ownership: Ownership,
-    /// The source address that routes suggest, where one is set.
+    /// The preferred source address of routes, if one is set.
     pub source: Option<IpAddr>,
-    /// Whether neighbours with a known hardware address are made lasting.
+    /// Whether neighbours with a known hardware address become permanent entries.
     pub static_neighbours: bool,
 }
 
@@ -51,7 +51,7 @@ struct Grace {
     over: bool,
 }
 
-/// A table.
+/// The routes of one table, desired and actual.
 #[derive(Debug)]
 pub struct RouteTable {
     settings: TableSettings,
@@ -62,12 +62,12 @@ pub struct RouteTable {
     routes: Delta<RouteKey, Route>,
     neighbours: BTreeMap<InterfaceName, BTreeMap<IpAddr, MacAddress>>,
     dirty_neighbours: BTreeSet<InterfaceName>,
-    /// Which device an address of its own route is on: as it should be, and as connections know it.
+    /// The device of an address that has a route to itself: as desired, and as connections know it.
     address_owners: Delta<IpAddr, OwnerKey>,
     grace: BTreeMap<u32, Grace>,
     read_all: bool,
     read_devices: BTreeSet<InterfaceName>,
-    /// Devices that are up as far as events say, though the kernel refused a route by them.
+    /// Devices that are up according to events, but by which the kernel refused a route.
     doubted: BTreeSet<InterfaceName>,
 }
 
@@ -81,7 +81,7 @@ impl From<Owner> for OwnerKey {
 }
 
 impl RouteTable {
-    /// A table in which nothing is wanted.
+    /// A table without wanted routes.
     #[must_use]
     pub fn new(settings: TableSettings) -> Self {
         Self {
@@ -107,24 +107,24 @@ impl RouteTable {
         self.settings.family
     }
 
-    /// How many routes are desired, and by how many devices they may go.
+    /// The number of desired routes, and of devices that they may use.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.routes.desired_count(), self.devices.len())
     }
 
-    /// What makes a route ours, to be changed.
+    /// The ownership criteria, for changes.
     pub fn ownership(&mut self) -> &mut Ownership {
         &mut self.settings.ownership
     }
 
-    /// Says that somebody else may have changed the table.
+    /// Marks the table as possibly changed by other programs.
     pub fn invalidate(&mut self) {
         self.read_all = true;
     }
 
-    /// A route is gone that nobody here removed. Whether it is missed: one that is not wanted yet is only forgotten, or it
-    /// would count as there when it is.
+    /// Notes that a route is gone that was not removed here; returns whether it is missed. A route that is not wanted
+    /// yet is only forgotten; otherwise it would count as present once it is wanted.
     pub fn route_gone(&mut self, route: &Route) -> bool {
         if route.table != self.settings.table || route.family() != self.settings.family {
             return false;
@@ -138,7 +138,7 @@ impl RouteTable {
         self.routes.desired(&key).is_some()
     }
 
-    /// Says which routes one part of Felix wants by a device, and no others.
+    /// Sets all routes that one part of Felix wants by a device; any others are withdrawn.
     pub fn set_routes(
         &mut self,
         class: RouteClass,
@@ -176,7 +176,7 @@ impl RouteTable {
         changed.into_iter().for_each(|key| self.choose(key));
     }
 
-    /// Sets or, with `None`, takes back one wanted route.
+    /// Sets or, with `None`, withdraws one route.
     pub fn set_route(&mut self, class: RouteClass, device: &Device, key: RouteKey, target: Option<Target>) {
         let key = self.whole_key(key);
         let place = (class, device.clone());
@@ -223,7 +223,7 @@ impl RouteTable {
         }
     }
 
-    /// A device is there, up or down.
+    /// Notes that a device exists, up or down.
     pub fn device_is(&mut self, name: &InterfaceName, index: u32, up: bool, now: Instant) {
         self.grace.entry(index).or_insert(Grace { first_seen: now, over: false });
         if let Some((old, _)) = self.devices.insert(name.clone(), (index, up))
@@ -234,13 +234,13 @@ impl RouteTable {
         self.names.insert(index, name.clone());
         self.doubted.remove(name);
         if up {
-            // The kernel removes routes of a device that goes down without a word.
+            // The kernel removes the routes of a device that goes down without notifications.
             self.read_devices.insert(name.clone());
         }
         self.choose_all_of(name);
     }
 
-    /// A device is gone.
+    /// Notes that a device is gone.
     pub fn device_gone(&mut self, name: &InterfaceName) {
         if let Some((index, _)) = self.devices.remove(name) {
             self.names.remove(&index);
@@ -260,7 +260,7 @@ impl RouteTable {
         self.choose_all_of(name);
     }
 
-    /// Takes devices for up again that a refusal made us doubt.
+    /// Treats devices as up again that a refusal put in doubt.
     fn trust_again(&mut self) {
         for name in std::mem::take(&mut self.doubted) {
             if let Some((_, up)) = self.devices.get_mut(&name) {
@@ -274,7 +274,7 @@ impl RouteTable {
         self.wanted_of(device).into_iter().for_each(|key| self.choose(key));
     }
 
-    /// The destinations that anybody wants by a device.
+    /// The destinations wanted by a device.
     fn wanted_of(&self, device: &InterfaceName) -> BTreeSet<RouteKey> {
         RouteClass::ALL
             .iter()
@@ -283,7 +283,7 @@ impl RouteTable {
             .collect()
     }
 
-    /// Chooses among those who want a destination.
+    /// Chooses among the routes wanted for a destination.
     fn choose(&mut self, key: RouteKey) {
         let mut best: Option<(RouteClass, u32, Route)> = None;
         for place in self.wanted_by.get(&key).into_iter().flatten() {
@@ -359,7 +359,7 @@ impl RouteTable {
     }
 
     fn is_ours(&self, route: &Route) -> bool {
-        // The kernel makes one such route for each device by itself.
+        // The kernel creates one such route for each device by itself.
         if route.family() == Family::V6 && route.destination.to_string() == "fe80::/64" {
             return false;
         }
@@ -367,14 +367,14 @@ impl RouteTable {
             None => self.settings.ownership.is_ours(route, None),
             Some(index) => match self.names.get(&index) {
                 Some(name) => self.settings.ownership.is_ours(route, Some(name)),
-                // A device that nobody told of: it comes soon, or is gone.
+                // An unannounced device: its event follows, or it is gone.
                 None => false,
             },
         }
     }
 }
 
-/// The address of a route to a single one.
+/// The address of a route to a single address.
 fn single_address(key: RouteKey) -> Option<IpAddr> {
     let net = key.destination;
     (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
@@ -384,7 +384,7 @@ fn key_of(route: &Route) -> RouteKey {
     RouteKey { destination: route.destination.trunc(), metric: route.metric.unwrap_or(0) }
 }
 
-/// The route as it compares with others: what the kernel fills in or leaves out does not count.
+/// A route in comparable form: without the fields that the kernel fills in or leaves out.
 fn normalised(mut route: Route) -> Route {
     match route.family() {
         Family::V6 => {
@@ -394,7 +394,7 @@ fn normalised(mut route: Route) -> Route {
         }
         Family::V4 => route.metric = route.metric.filter(|metric| *metric != 0),
     }
-    // Such routes have no device; IPv6 shows the loopback device.
+    // Such routes have no device; for IPv6 the kernel shows the loopback device.
     if !matches!(route.kind, RouteKind::Unicast | RouteKind::Local) {
         route.device = None;
     }

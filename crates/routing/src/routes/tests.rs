@@ -1,4 +1,4 @@
-//! Routes, neighbours and devices over a kernel made of maps.
+//! Routes, neighbours and devices over a kernel built from maps.
 
 use super::device::{TunnelDevice, TunnelKind, UnusedTunnels};
 use super::{
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Writes down what was asked for.
+/// Records the calls.
 #[derive(Default)]
 pub(super) struct Recorder {
     log: Vec<String>,
@@ -30,7 +30,7 @@ impl ConnectionCleanup for Recorder {
     }
 }
 
-/// A table and everything around it.
+/// A table and its surroundings.
 struct Scene {
     kernel: FakeKernel,
     connections: Recorder,
@@ -61,7 +61,7 @@ impl Scene {
         self.table.apply(&mut self.kernel, &mut self.connections, self.now)
     }
 
-    /// Destination and device of every route.
+    /// The destination and device of every route.
     fn routes(&mut self) -> Vec<String> {
         let family = self.table.family();
         let found = self.kernel.routes(&RouteFilter::all(family)).expect("routes");
@@ -75,7 +75,7 @@ impl Scene {
     }
 }
 
-/// The main table as most nodes have it.
+/// The settings of the main table on most nodes.
 pub(super) fn settings(family: Family, static_neighbours: bool) -> TableSettings {
     TableSettings {
         family,
@@ -111,7 +111,7 @@ fn the_first_class_whose_device_is_up_has_the_destination() {
     let first = scene.device("cali1");
     assert_eq!(scene.apply(), Outcome::default());
     assert_eq!(scene.routes(), [format!("10.0.0.1/32 by {first}")]);
-    // Of two workloads with the address the newer one has it.
+    // Of two workloads with the address, the newer one gets it.
     let second = scene.device("cali2");
     scene.want(RouteClass::LocalWorkload, "cali2", &["10.0.0.1/32"]);
     scene.apply();
@@ -130,7 +130,7 @@ fn the_first_class_whose_device_is_up_has_the_destination() {
 }
 
 #[test]
-fn a_device_made_anew_gets_its_routes_again() {
+fn a_recreated_device_gets_its_routes_again() {
     let mut scene = Scene::new(Family::V4);
     let old = scene.device("cali1");
     scene.want(RouteClass::LocalWorkload, "cali1", &["10.0.0.1/32"]);
@@ -142,7 +142,7 @@ fn a_device_made_anew_gets_its_routes_again() {
     let new = scene.device("cali1");
     scene.apply();
     assert_eq!(scene.routes(), [format!("10.0.0.1/32 by {new}")]);
-    // Down and up again behind our back: the kernel dropped the routes without a word.
+    // Down and up again unnoticed: the kernel dropped the routes without notifications.
     for up in [false, true] {
         let change = LinkChange { up: Some(up), ..LinkChange::default() };
         scene.kernel.apply(&[Operation::ChangeLink(new.into(), change)]);
@@ -154,7 +154,7 @@ fn a_device_made_anew_gets_its_routes_again() {
 }
 
 #[test]
-fn strangers_stay_and_leftovers_go_after_a_while() {
+fn foreign_routes_stay_and_leftovers_are_removed_after_a_while() {
     let mut scene = Scene::new(Family::V4);
     let (eth, cali, vxlan) = (scene.device("eth0"), scene.device("cali1"), scene.device("vxlan.calico"));
     let on = |text: &str, device| Route::on_link(text.parse().expect("a network"), device);
@@ -182,7 +182,7 @@ fn strangers_stay_and_leftovers_go_after_a_while() {
     scene.now += Duration::from_secs(1);
     assert_eq!(scene.apply(), Outcome::default());
     assert!(!scene.routes().contains(&"10.0.0.9/32 by 2".to_owned()));
-    // Once the endpoint is known, there is nothing to wait for.
+    // Once the endpoint is known, there is no need to wait.
     let other = scene.device("cali2");
     scene.want(RouteClass::LocalWorkload, "cali2", &["10.0.0.2/32"]);
     scene.foreign(on("10.0.0.8/32", other));
@@ -208,7 +208,7 @@ fn connections_of_an_address_that_moves_are_forgotten_first() {
     scene.want(RouteClass::LocalWorkload, "cali2", &[]);
     scene.apply();
     assert_eq!(scene.connections.log, ["forget 10.0.0.1"]);
-    // From one way to a remote node to another the workload stays the same.
+    // Between two ways to a remote node the workload stays the same.
     scene.device("eth0");
     scene.device("vxlan.calico");
     scene.want(RouteClass::VxlanTunnel, "vxlan.calico", &["10.0.0.2/32"]);
@@ -216,7 +216,7 @@ fn connections_of_an_address_that_moves_are_forgotten_first() {
     scene.want(RouteClass::VxlanSameSubnet, "eth0", &["10.0.0.2/32"]);
     scene.apply();
     assert_eq!(scene.connections.log, ["wait 10.0.0.2"]);
-    // Ranges have no connections of their own.
+    // Networks have no connections of their own.
     scene.want(RouteClass::VxlanTunnel, "vxlan.calico", &["10.1.0.0/26"]);
     scene.apply();
     scene.want(RouteClass::VxlanTunnel, "vxlan.calico", &[]);
@@ -237,7 +237,7 @@ fn an_address_that_is_on_the_wrong_device_at_the_start_has_moved() {
 }
 
 #[test]
-fn what_failed_is_tried_again_and_nothing_else() {
+fn only_failed_operations_are_retried() {
     let mut scene = Scene::new(Family::V4);
     scene.device("cali1");
     scene.want(RouteClass::LocalWorkload, "cali1", &["10.0.0.1/32", "10.0.0.2/32"]);
@@ -248,7 +248,7 @@ fn what_failed_is_tried_again_and_nothing_else() {
     assert_eq!(scene.kernel.log, ["set route 10.0.0.1/32 by device 1"]);
     assert_eq!(scene.apply(), Outcome::default());
     assert_eq!(scene.kernel.log, [""; 0]);
-    // A device that goes down under its route is not a failure.
+    // A device that goes down while its route is set is not a failure.
     scene.want(RouteClass::LocalWorkload, "cali1", &["10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"]);
     scene.kernel.refuse("set route 10.0.0.3/32", Errno::NETDOWN, 1);
     assert!(scene.apply().is_done());
@@ -258,7 +258,7 @@ fn what_failed_is_tried_again_and_nothing_else() {
 }
 
 #[test]
-fn a_route_that_somebody_removed_comes_back() {
+fn a_route_removed_by_another_program_is_restored() {
     let mut scene = Scene::new(Family::V4);
     let device = scene.device("cali1");
     let other = scene.device("eth0");
@@ -276,9 +276,9 @@ fn a_route_that_somebody_removed_comes_back() {
     assert_eq!(scene.routes(), [format!("10.0.0.1/32 by {device}")]);
 }
 
-/// The plugin makes the route before the endpoint is known here, and may take the device down and up once more.
+/// The plugin creates the route before the endpoint is known here, and may take the device down and up once more.
 #[test]
-fn a_route_that_went_before_it_was_wanted_is_made() {
+fn a_route_that_vanished_before_it_was_wanted_is_created() {
     for is_announced in [true, false] {
         let mut scene = Scene::new(Family::V6);
         let device = scene.device("cali1");
@@ -289,7 +289,7 @@ fn a_route_that_went_before_it_was_wanted_is_made() {
         let shown = scene.kernel.routes(&RouteFilter::all(Family::V6)).expect("routes").remove(0);
         scene.kernel.apply(&[Operation::DeleteRoute(route)]);
         if is_announced {
-            assert!(!scene.table.route_gone(&shown), "nobody wants it yet");
+            assert!(!scene.table.route_gone(&shown), "it is not wanted yet");
         } else {
             scene.table.device_is(&"cali1".into(), device, false, scene.now);
             scene.table.device_is(&"cali1".into(), device, true, scene.now);
@@ -318,7 +318,7 @@ fn ipv6_routes_are_recognised_as_the_kernel_shows_them() {
     scene.table.set_route(RouteClass::BlackholeVxlan, &None, key("fd00::/122"), Some(blackhole));
     assert_eq!(scene.apply(), Outcome::default());
     assert_eq!(scene.kernel.log.len(), 3);
-    // The kernel has a route of its own on each device, and shows special routes with the loopback device.
+    // The kernel has its own route on each device, and shows special routes with the loopback device.
     scene.foreign(Route { protocol: 2, ..Route::on_link("fe80::/64".parse().expect("net"), 1) });
     scene.table.invalidate();
     assert_eq!(scene.apply(), Outcome::default());
@@ -334,7 +334,7 @@ fn ipv6_routes_are_recognised_as_the_kernel_shows_them() {
 }
 
 #[test]
-fn a_block_goes_into_a_tunnel_whose_address_is_in_it() {
+fn a_block_moves_behind_a_tunnel_whose_address_is_in_it() {
     let mut scene = Scene::new(Family::V6);
     let (eth, vxlan) = (scene.device("eth0"), scene.device("vxlan-v6.calico"));
     let block = key("fd00:2::/122");
@@ -345,7 +345,7 @@ fn a_block_goes_into_a_tunnel_whose_address_is_in_it() {
     scene.table.set_route(RouteClass::VxlanSameSubnet, &named("eth0"), block, by("fd00:9::3"));
     assert_eq!(scene.apply(), Outcome::default());
     assert_eq!(scene.routes(), [format!("fd00:2::/122 by {eth}")]);
-    // The old route leads to the new one's gateway, so the kernel refuses to replace it.
+    // The old route covers the new one's gateway, so the kernel refuses to replace it.
     scene.table.set_route(RouteClass::VxlanSameSubnet, &named("eth0"), block, None);
     scene.table.set_route(RouteClass::VxlanTunnel, &named("vxlan-v6.calico"), block, by("fd00:2::"));
     assert_eq!(scene.apply(), Outcome::default());
@@ -380,11 +380,11 @@ fn routes_have_calicos_form() {
 }
 
 #[test]
-fn a_device_whose_events_are_lost_gets_its_route_all_the_same() {
+fn a_device_gets_its_route_even_if_its_events_are_lost() {
     let mut scene = Scene::new(Family::V4);
     scene.device("cali1");
     scene.want(RouteClass::LocalWorkload, "cali1", &["10.0.0.1/32"]);
-    // It went down and came up again, and the events were lost.
+    // It went down and up again, and the events were lost.
     scene.kernel.refuse("set route", Errno::NETDOWN, 1);
     let outcome = scene.apply();
     assert!(outcome.is_done() && outcome.again_in.is_some(), "{outcome:?}");
@@ -394,7 +394,7 @@ fn a_device_whose_events_are_lost_gets_its_route_all_the_same() {
 }
 
 #[test]
-fn unused_tunnels_are_removed_though_that_fails_at_first() {
+fn unused_tunnels_are_removed_even_if_that_fails_at_first() {
     let mut kernel = FakeKernel::new();
     for name in ["vxlan.calico", "vxlan-v6.calico"] {
         kernel.with_link(name, "vxlan");
@@ -455,7 +455,7 @@ fn tunnel_neighbours_follow_peers_and_devices() {
     assert!(!entries.apply(&mut kernel).is_done());
     assert_eq!(entries.apply(&mut kernel), Outcome::default());
     assert_eq!(picture(&mut kernel, index), expected(index, 3));
-    // The device is made again.
+    // The device is recreated.
     kernel.apply(&[Operation::DeleteLink(index.into())]);
     entries.device_is("vxlan.calico", None);
     let again = kernel.with_link("vxlan.calico", "vxlan");
@@ -465,7 +465,7 @@ fn tunnel_neighbours_follow_peers_and_devices() {
 }
 
 #[test]
-fn a_tunnel_device_is_changed_or_made_anew() {
+fn a_tunnel_device_is_changed_or_recreated() {
     let mut kernel = FakeKernel::new();
     let parent = kernel.with_link("eth0", "");
     let vxlan = Vxlan {
@@ -492,7 +492,7 @@ fn a_tunnel_device_is_changed_or_made_anew() {
     assert_eq!((second.index, second.mtu), (first.index, 1400));
     let addresses = kernel.addresses(None, Some(second.index)).expect("addresses");
     assert_eq!(addresses.iter().map(|one| one.address.to_string()).collect::<Vec<_>>(), ["10.66.1.0/32"]);
-    // The host's own address is the source of its packets: the device has none, and gets it back when that changes.
+    // The host's own address is the source of the packets: the device has none, and gets it back when that changes.
     let without = TunnelDevice { address: None, ..wanted(&vxlan, 1400) };
     assert_eq!(without.bring_about(&mut kernel), Ok(true));
     assert_eq!(without.bring_about(&mut kernel), Ok(false));
@@ -518,7 +518,7 @@ fn a_tunnel_device_is_changed_or_made_anew() {
 }
 
 #[test]
-fn link_addresses_are_set_and_taken_back() {
+fn link_addresses_are_set_and_removed() {
     let mut kernel = FakeKernel::new();
     let ownership = Ownership { workload_prefixes: vec!["cali".into()], ..Ownership::default() };
     let (cali, eth) = (kernel.with_link("cali1", "veth"), kernel.with_link("eth0", ""));

@@ -1,4 +1,4 @@
-//! The WireGuard device as a link: made, set up, given its address; removed.
+//! The WireGuard device as a link: creates it, configures it, sets its address, removes it.
 
 use ipnet::IpNet;
 use netlink::wireguard::KIND;
@@ -8,17 +8,17 @@ use netlink::{
 use std::net::IpAddr;
 use std::path::Path;
 
-/// A device of another kind has the name.
+/// A device of another kind already has the name.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "device {name} is of kind '{kind}' and not wireguard: remove it, or set WireguardInterfaceName to another name"
+    "device {name} is of kind '{kind}' instead of wireguard: remove it, or set WireguardInterfaceName to another name"
 )]
 pub(super) struct NotOurs {
     name: String,
     kind: String,
 }
 
-/// What has to be done about a device that is there.
+/// The changes needed on an existing device.
 fn changes(
     found: &Link,
     addresses: &[Address],
@@ -50,7 +50,7 @@ fn changes(
     operations
 }
 
-/// Brings the device there.
+/// Creates or changes the device so that it is as desired.
 pub(super) fn bring_about(
     kernel: &mut dyn Kernel,
     name: &str,
@@ -64,7 +64,7 @@ pub(super) fn bring_about(
         let new = NewLink::new(name, DeviceKind::Plain(KIND.to_owned()));
         match first_failure(kernel.apply(&[Operation::AddLink(new)])) {
             Err(error) if !error.is_exists() => return Err(error.into()),
-            _ => tracing::info!(device = name, "made the WireGuard device"),
+            _ => tracing::info!(device = name, "created the WireGuard device"),
         }
         found = kernel.link(&link)?;
     }
@@ -78,7 +78,7 @@ pub(super) fn bring_about(
     Ok(())
 }
 
-/// Removes the device, if it is of our kind; true when there was one.
+/// Removes the device, if it is of our kind; returns whether it existed.
 pub(super) fn remove(kernel: &mut dyn Kernel, name: &str) -> Result<bool, Error> {
     match kernel.link(&name.into())? {
         Some(link) if link.kind == KIND => {
@@ -94,9 +94,9 @@ pub(super) fn remove(kernel: &mut dyn Kernel, name: &str) -> Result<bool, Error>
     }
 }
 
-/// Whether the kernel works on packets of the device in threads.
+/// Sets whether the kernel processes packets of the device in threads.
 pub(super) fn set_threading(name: &str, threaded: bool) -> std::io::Result<()> {
-    // Names of interfaces hold no slashes; two of them would leave the folder all the same.
+    // Interface names contain no slashes, but these two names would leave the directory all the same.
     if name.contains('/') || name == "." || name == ".." {
         return Err(std::io::ErrorKind::InvalidInput.into());
     }

@@ -1,16 +1,16 @@
-//! The difference between peers as they should be and as they are, as one change of the device.
+//! The difference between the desired and the actual peers, as one change of the device.
 
 use super::WantedPeer;
 use delta::{Delta, Operation};
 use netlink::wireguard::{Device, PeerChange, PublicKey};
 
-/// Takes in what the kernel has.
+/// Records the peers that the kernel has.
 pub(super) fn take_found(peers: &mut Delta<PublicKey, WantedPeer>, found: &Device) {
     peers.replace_actual(found.peers.iter().map(|(key, peer)| (*key, WantedPeer::found(peer))));
 }
 
-/// What has to change. Peers that go come last: when a node has a new key, what was behind the old one goes over to the
-/// new one, and at no time is it behind nobody.
+/// The changes to make. Removed peers come last: when a node has a new key, its networks move from the old peer to the
+/// new one, and are never without a peer.
 pub(super) fn changes(peers: &Delta<PublicKey, WantedPeer>) -> Vec<PeerChange> {
     let (mut changes, mut removals) = (Vec::new(), Vec::new());
     for pending in peers.pending() {
@@ -31,7 +31,7 @@ pub(super) fn changes(peers: &Delta<PublicKey, WantedPeer>) -> Vec<PeerChange> {
 }
 
 fn change(key: PublicKey, wanted: &WantedPeer, found: &WantedPeer) -> PeerChange {
-    // The kernel has no word for taking a single network away.
+    // The kernel cannot remove a single network from a peer.
     let replace_allowed = !found.allowed.is_subset(&wanted.allowed);
     let allowed = match replace_allowed {
         true => wanted.allowed.iter().copied().collect(),

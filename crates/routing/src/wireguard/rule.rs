@@ -1,9 +1,9 @@
-//! The rule that leads to WireGuard's table: every packet that WireGuard did not send itself.
+//! The rule that leads to WireGuard's table: it matches every packet that WireGuard did not send itself.
 
 use super::KernelSettings;
 use netlink::{Error, Family, Kernel, Operation, Rule, RuleAction};
 
-/// The rule.
+/// The desired rule.
 pub(super) fn wanted(family: Family, settings: &KernelSettings) -> Rule {
     Rule {
         mark: Some((settings.mark, settings.mark)),
@@ -12,7 +12,7 @@ pub(super) fn wanted(family: Family, settings: &KernelSettings) -> Rule {
     }
 }
 
-/// Whether a rule is what Felix makes, whatever its mark and place were.
+/// Whether a rule is one that Felix creates, whatever its mark and priority were.
 fn looks_like_ours(rule: &Rule) -> bool {
     rule.invert
         && rule.mark.is_some_and(|(mark, mask)| mark == mask && mark != 0)
@@ -22,14 +22,15 @@ fn looks_like_ours(rule: &Rule) -> bool {
 }
 
 fn is_same(found: &Rule, wanted: &Rule) -> bool {
-    // Who made it does not matter: Calico's Felix does not say.
+    // The protocol is ignored: Calico's Felix does not set it.
     Rule { protocol: wanted.protocol, ..found.clone() } == *wanted
 }
 
-/// Has this rule lead to the table and no other, or none of ours; true when there was one of ours.
+/// Makes sure that this rule alone leads to the table, or that none of ours does; returns whether there was one of
+/// ours.
 ///
-/// With WireGuard the table is Felix's alone, and so are the rules that lead there. Without it only what looks like ours
-/// goes: somebody else may use the table.
+/// With WireGuard enabled the table belongs to Felix alone, and so do the rules that lead to it. Otherwise only rules
+/// that look like ours are removed: another program may use the table.
 pub(super) fn bring_about(
     kernel: &mut dyn Kernel,
     family: Family,
@@ -49,7 +50,7 @@ pub(super) fn bring_about(
         }
     }
     if let Some(wanted) = wanted.filter(|_| !has_it) {
-        // The new one first: packets find it, or the old one, at any time.
+        // The new rule first: packets then always find one of the two.
         operations.insert(0, Operation::AddRule(wanted.clone()));
     }
     for outcome in kernel.apply(&operations) {

@@ -8,7 +8,7 @@ use routing::limits::{Bandwidth, Limit, Limits, device_name};
 use std::collections::BTreeSet;
 
 #[test]
-fn buckets_and_redirections_come_and_go() {
+fn buckets_and_redirections_are_added_and_removed() {
     let host = Host::new();
     host.shell("ip link add cali1 type veth peer name pod1; ip link set pod1 up; ip link set cali1 up");
     let (mut kernel, mut driver) = host.run(|| {
@@ -36,7 +36,7 @@ fn buckets_and_redirections_come_and_go() {
     assert!(shown.contains("qdisc ingress ffff: dev cali1"), "{shown}");
     let filters = host.shell("tc filter show dev cali1 ingress");
     assert!(filters.contains(&format!("Egress Redirect to device {device}")), "{filters}");
-    // The next Felix reads everything and finds it as it should be; only a minimum burst is not told by the kernel.
+    // The next Felix reads everything and finds it in order, although the kernel does not report the minimum burst.
     apply(&mut bandwidth, true);
     assert_eq!(host.shell("tc filter show dev cali1 ingress"), filters);
     bandwidth.set(&"cali1".into(), Limits { ingress: limit(2_000_000), egress: None });

@@ -1,4 +1,4 @@
-//! Forgetting connections on a real kernel.
+//! Removal of connections on a real kernel.
 
 use crate::host::Host;
 use netlink::netfilter::conntrack::Client;
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 #[test]
-fn connections_of_an_address_are_forgotten_and_no_others() {
+fn only_connections_of_the_address_are_forgotten() {
     let host = Host::new();
     for (source, destination, port) in [
         ("10.0.0.1", "10.0.0.2", 1),
@@ -20,7 +20,7 @@ fn connections_of_an_address_are_forgotten_and_no_others() {
             "conntrack -I -s {source} -d {destination} -p udp --sport {port} --dport 53 --timeout 600"
         ));
     }
-    // The address is only in the answer's direction: the destination was translated.
+    // The address appears only in the reply direction: the destination was translated.
     host.shell("conntrack -I -s 10.0.0.5 -d 10.96.0.1 -r 10.0.0.1 -q 10.0.0.5 -p udp --sport 6 --dport 53 --reply-port-src 53 --reply-port-dst 6 --timeout 600");
     let forget = |list: &[&str]| {
         let addresses: BTreeSet<IpAddr> = list.iter().map(|one| one.parse().expect("an address")).collect();
@@ -40,13 +40,13 @@ fn connections_of_an_address_are_forgotten_and_no_others() {
         "{left}"
     );
     assert_eq!(forget(&["10.0.0.1"]), 0);
-    // Many at once are looked for in one reading.
+    // For many addresses the table is read once.
     let many: Vec<String> =
         (3..20).map(|last| format!("10.0.0.{last}")).chain(["fd00::4".to_owned()]).collect();
     assert_eq!(forget(&many.iter().map(String::as_str).collect::<Vec<_>>()), 2);
 }
 
-/// The kernel answers only with what was asked for, so that a small question stays small in a large table.
+/// The kernel returns only matching connections, so that a small query stays small in a large table.
 #[test]
 fn thousands_of_other_connections_do_not_matter() {
     let host = Host::new();

@@ -1,5 +1,5 @@
-//! A file system in memory as the kernel unpacks it at boot: a "newc" cpio archive, written here, because a program for it
-//! would be one more to install.
+//! An in-memory file system as unpacked by the kernel at boot: a "newc" cpio archive, written here, because a program
+//! for it would be one more to install.
 
 use anyhow::{Context as _, Result};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a copy of a file of the host; one that is there already stays.
+    /// Adds a copy of a file of the host, unless there is already a file at this place.
     pub(super) fn add_file(&mut self, place: &Path, from: &Path) -> Result<()> {
         if self.there.contains(place) {
             return Ok(());
@@ -28,7 +28,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a file of these bytes.
+    /// Adds a file with these contents.
     pub(super) fn add_bytes(&mut self, place: &Path, contents: &[u8], is_program: bool) {
         if let Some(parent) = place.parent() {
             self.add_folder(parent);
@@ -58,7 +58,7 @@ impl Archive {
         self.count += 1;
         let length = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let links = if mode & FOLDER == FOLDER { 2 } else { 1 };
-        // Number, mode, owner, group, links, time, size, four of devices, length of the name, check sum.
+        // Inode number, mode, owner, group, links, time, size, four device numbers, length of the name, checksum.
         let fields =
             [self.count, mode, 0, 0, links, 0, length(contents.len()), 0, 0, 0, 0, length(name.len() + 1), 0];
         self.bytes.extend_from_slice(b"070701");

@@ -1,5 +1,5 @@
 //! The guest's kernel and modules, in the cache that `scripts/guest-kernel.sh` fills: `boot/vmlinuz-VERSION` and
-//! `lib/modules/VERSION` with the lists that `depmod` makes.
+//! `lib/modules/VERSION` with the lists that `depmod` generates.
 
 use super::archive::Archive;
 use crate::kubernetes::cache_root;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What modules a guest has: those below these folders, and what they need.
+/// The modules of a guest: those below these folders, and their dependencies.
 const WANTED: [&str; 13] = [
     "kernel/net/bridge/",
     "kernel/net/core/",
@@ -24,7 +24,6 @@ const WANTED: [&str; 13] = [
     "kernel/drivers/net/wireguard/",
 ];
 
-/// A kernel.
 #[derive(Debug)]
 pub(super) struct Kernel {
     image: PathBuf,
@@ -53,12 +52,12 @@ impl Kernel {
         Ok(Self { image: only("boot", "vmlinuz-")?, modules: only("lib/modules", "")? })
     }
 
-    /// The file that boots.
+    /// The bootable image.
     pub(super) fn image(&self) -> &Path {
         &self.image
     }
 
-    /// Adds the network's modules and the lists that the guest's `modprobe` reads, which name no others.
+    /// Adds the network modules and the lists that the guest's `modprobe` reads, which contain no others.
     pub(super) fn add_modules(&self, archive: &mut Archive) -> Result<()> {
         let read = |name: &str| {
             let file = self.modules.join(name);
@@ -90,7 +89,7 @@ impl Kernel {
     }
 }
 
-/// Why there is none of a series, if set-up looked for one and found none.
+/// The reason why there is no kernel of a series, if set-up looked for one and found none.
 pub(super) fn missing(series: &str) -> Option<String> {
     if std::env::var_os("TORTIE_GUEST_KERNEL").is_some() {
         return None;
@@ -108,7 +107,7 @@ fn newest(cache: &Path, series: &str) -> Result<PathBuf> {
     Ok(cache.join(name))
 }
 
-/// The numbers in a folder's name, if it is a kernel of the series: `6.1` is not `6.12`.
+/// The version numbers in a folder's name, if it is a kernel of the series: `6.1` is not `6.12`.
 fn version_of(name: &str, series: &str) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("guest-kernel-")?.strip_prefix(series)?.strip_prefix('.')?;
     if !rest.starts_with(|first: char| first.is_ascii_digit()) {
@@ -118,13 +117,13 @@ fn version_of(name: &str, series: &str) -> Option<Vec<u32>> {
     Some(numbers.collect())
 }
 
-/// `kernel/net/ipv4/ip-tunnel.ko` is the module `ip_tunnel`.
+/// The name of a module's file: `kernel/net/ipv4/ip-tunnel.ko` is the module `ip_tunnel`.
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file).replace('-', "_")
 }
 
-/// The wanted modules and everything that they need; lines are `module: needed needed`.
+/// The wanted modules and all their dependencies; lines are `module: needed needed`.
 fn closure(dependencies: &str) -> BTreeSet<String> {
     let needs: BTreeMap<&str, Vec<&str>> = dependencies
         .lines()
@@ -150,7 +149,7 @@ mod tests {
     use super::{closure, module_name, version_of};
 
     #[test]
-    fn a_series_is_told_from_another() {
+    fn series_are_distinguished() {
         assert_eq!(version_of("guest-kernel-6.1.0-55-cloud-amd64", "6.1"), Some(vec![0, 55]));
         assert!(
             version_of("guest-kernel-6.1.0-9-amd64", "6.1")
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_come_with_what_they_need() {
+    fn modules_include_their_dependencies() {
         let text = "kernel/net/ipv4/ipip.ko: kernel/net/ipv4/tunnel4.ko kernel/lib/x.ko\n\
                     kernel/lib/x.ko: kernel/crypto/y.ko\nkernel/crypto/y.ko:\nkernel/sound/z.ko:\n\
                     kernel/net/ipv4/tunnel4.ko:\n";

@@ -1,19 +1,19 @@
-//! QEMU: one run of a kernel and a file system to its end.
+//! QEMU: runs a kernel and a file system to their end.
 
 use crate::{Process, program};
 use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the guest says last, before the test's exit code.
+/// The guest's last output, before the test's exit code.
 pub(super) const END: &str = "@@guest ended with";
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// The test's exit code; none when the guest never came so far.
+    /// The test's exit code; `None` when the guest did not get that far.
     pub(super) code: Option<i32>,
-    /// What the test wrote.
+    /// The test's output.
     pub(super) output: String,
     console: String,
 }
@@ -26,7 +26,7 @@ impl Ending {
     }
 }
 
-/// Boots, and waits until the guest ends.
+/// Boots the machine and waits until the guest ends.
 pub(super) fn run(
     kernel: &Path,
     image: &Path,
@@ -36,9 +36,10 @@ pub(super) fn run(
 ) -> Result<Ending> {
     let qemu = program("qemu-system-x86_64", "install Debian's qemu-system-x86 (`make setup` does)")?;
     let (console, output) = (folder.join("console"), folder.join("output"));
-    // Hardware acceleration is asked for, never assumed: where it is offered and does not work, it hangs.
+    // Hardware acceleration must be requested explicitly: where it is offered but does not work, it hangs.
     let acceleration = std::env::var("TORTIE_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
-    // Kernels since 6.2 allocate memory by an exchange of 16 bytes, which older emulators get wrong: they boot only without.
+    // Kernels since 6.2 allocate memory with 16-byte compare-and-exchange, which older emulators get wrong: they boot
+    // only without it.
     let processor = if acceleration.starts_with("kvm") { "host" } else { "max,-cx16" };
     let arguments = [
         "-nodefaults",
@@ -52,8 +53,8 @@ pub(super) fn run(
         &acceleration,
         "-cpu",
         processor,
-        // One processor: two emulated ones wait for each other whenever the machine runs only one of them, which on a busy
-        // machine costs a third more work and four times the time.
+        // One processor: two emulated ones wait for each other whenever the machine runs only one of them, which on a
+        // busy machine costs a third more work and four times the time.
         "-smp",
         "1",
         "-m",
@@ -73,7 +74,7 @@ pub(super) fn run(
     let log = folder.join("qemu");
     let mut process = Process::start(&qemu, &arguments, &log)?;
     let deadline = Instant::now() + timeout;
-    // It ends by itself: a reboot is an end, and so is a panic.
+    // It ends by itself: on a reboot and on a panic.
     while process.check_running().is_ok() {
         if Instant::now() > deadline {
             process.kill()?;
@@ -95,7 +96,7 @@ pub(super) fn run(
 
 fn path(path: &Path) -> Result<&str> {
     let text = path.to_str().with_context(|| format!("{} is not text", path.display()))?;
-    // A comma begins an option of QEMU's.
+    // In QEMU a comma starts an option.
     if text.contains(',') {
         bail!("{text}: QEMU takes no path with a comma");
     }
@@ -117,7 +118,7 @@ mod tests {
     use super::{END, ending};
 
     #[test]
-    fn the_last_word_is_the_exit_code() {
+    fn the_output_ends_with_the_exit_code() {
         let folder = crate::Folder::new("ending").expect("a folder");
         let (console, output) = (folder.path().join("console"), folder.path().join("output"));
         assert_eq!(ending(&console, &output).code, None);

@@ -1,4 +1,4 @@
-//! Packets that no socket makes by itself, and what is in those that raw sockets get.
+//! Builds packets that no socket sends by itself, and parses those that raw sockets receive.
 
 /// The checksum of the Internet protocols.
 fn checksum(bytes: &[u8]) -> u16 {
@@ -12,7 +12,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap_or(u16::MAX)
 }
 
-/// A question of ICMP, with room for what a timestamp request carries. ICMPv6's checksum is the kernel's work.
+/// An ICMP request, with room for the data of a timestamp request. The kernel computes ICMPv6's checksum.
 pub(crate) fn icmp(icmp_type: u8, code: u8, identifier: u16) -> Vec<u8> {
     let mut packet = vec![icmp_type, code, 0, 0];
     packet.extend(identifier.to_be_bytes());
@@ -22,7 +22,7 @@ pub(crate) fn icmp(icmp_type: u8, code: u8, identifier: u16) -> Vec<u8> {
     packet
 }
 
-/// The beginning of an SCTP association.
+/// The first packet of an SCTP association.
 pub(crate) fn sctp_init(source: u16, destination: u16) -> Vec<u8> {
     let mut packet = Vec::new();
     packet.extend(source.to_be_bytes());
@@ -52,14 +52,14 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The part of a packet after its IP header: raw sockets of IPv4 get the header too.
+/// The part of a packet after its IP header: raw IPv4 sockets receive the header, too.
 pub(crate) fn payload(packet: &[u8], v6: bool) -> &[u8] {
     let header = if v6 { 0 } else { packet.first().map_or(0, |byte| usize::from(byte & 0xf) * 4) };
     packet.get(header..).unwrap_or_default()
 }
 
-/// What tells a probe's packet from others: the source port, the identifier of ICMP, or the first bytes. For UDP the first
-/// bytes of the datagram, because ports may be translated on the way.
+/// The value that identifies a probe's packet: the source port, the ICMP identifier, or the first bytes. For UDP the
+/// first bytes of the datagram, because ports may be translated on the way.
 pub(crate) fn tag(protocol: u8, payload: &[u8]) -> Option<u16> {
     let place = match protocol {
         1 | 58 => 4,
@@ -75,7 +75,7 @@ mod tests {
     use super::{checksum, crc32c, icmp, payload, tag};
 
     #[test]
-    fn checksums_as_others_compute_them() {
+    fn checksums_match_published_examples() {
         // From RFC 1071 and RFC 3720.
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_where_the_protocol_has_it() {
+    fn tags_are_found_for_each_protocol() {
         let mut packet = vec![0x45];
         packet.resize(20, 0);
         packet.extend(icmp(8, 0, 4711));

@@ -1,8 +1,8 @@
-//! Probes: many packets sent at once, and what becomes of each.
+//! Probes: sends many packets at once, and determines the fate of each.
 //!
-//! A packet that is let through is seen within microseconds, so a lost one costs only a short wait after the last answer.
-//! What that wait is too short for shows as a lost packet that should have come through, never the other way round: it
-//! can make a test ask again, not make it pass.
+//! A packet that is let through is seen within microseconds, so a lost one costs only a short wait after the last
+//! answer. If that wait is too short, a packet that should have arrived appears lost, never the other way round: a test
+//! may have to retry, but cannot pass wrongly.
 
 use super::Namespace;
 use super::packets::{icmp, payload, sctp_init, tag};
@@ -20,17 +20,17 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long after the last news nothing more is expected.
+/// The time after the last event when no further events are expected.
 const SILENCE: Duration = Duration::from_millis(40);
 
-/// What a probe sends.
+/// The packet that a probe sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Traffic {
-    /// A connection to a port.
+    /// A TCP connection to a port.
     Tcp(u16),
-    /// A datagram to a port.
+    /// A UDP datagram to a port.
     Udp(u16),
-    /// The beginning of an association with a port.
+    /// The start of an SCTP association with a port.
     Sctp(u16),
     /// ICMP of a type and code; type 8 is an echo request in both IP versions.
     Icmp(u8, u8),
@@ -41,33 +41,33 @@ pub enum Traffic {
 /// One packet to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
-    /// From where.
+    /// The sender's namespace.
     pub from: &'a Namespace,
-    /// From which address, if not the usual one.
+    /// The source address, if it is not the usual one.
     pub source: Option<IpAddr>,
-    /// From which port, if it matters; otherwise one between 10,000 and 30,000.
+    /// The source port, if it matters; otherwise one between 10,000 and 30,000.
     pub source_port: Option<u16>,
-    /// To which address.
+    /// The destination address.
     pub to: IpAddr,
-    /// Who should get it.
+    /// The intended receiver.
     pub receiver: &'a Station,
-    /// What packets the probe sends.
+    /// The packet to send.
     pub traffic: Traffic,
 }
 
-/// What became of a probe.
+/// The fate of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The answer came back; for UDP with the address that the receiver saw.
+    /// It was answered; for UDP with the source address that the receiver saw.
     Answered(Option<IpAddr>),
-    /// It arrived, and no answer came back.
+    /// It arrived, but no answer came back.
     Arrived,
     /// It did not arrive.
     Lost,
 }
 
 impl Fate {
-    /// Whether the way is open, both directions where there is an answer to expect.
+    /// Whether packets pass, in both directions if an answer is expected.
     #[must_use]
     pub fn is_through(self, traffic: Traffic) -> bool {
         match self {
@@ -79,13 +79,13 @@ impl Fate {
 }
 
 impl Traffic {
-    /// Whether receivers answer it.
+    /// Whether receivers answer this kind of traffic.
     #[must_use]
     pub fn is_answered(self) -> bool {
         matches!(self, Self::Tcp(_) | Self::Udp(_) | Self::Icmp(8 | 13, _))
     }
 
-    /// The number of the protocol.
+    /// The protocol number.
     #[must_use]
     pub fn protocol(self, v6: bool) -> u8 {
         match self {
@@ -104,15 +104,15 @@ impl Traffic {
     }
 }
 
-/// A probe that was sent.
+/// A probe that has been sent.
 struct Sent {
     socket: OwnedFd,
     tag: u16,
     fate: Fate,
 }
 
-/// Sends all probes at once and waits for news: at least until those marked in `wanted` came through or `patience` is over
-/// (`wanted` may be shorter, or empty if nothing is known), and then until nothing more comes.
+/// Sends all probes at once and waits for events: at least until the probes marked in `wanted` have passed or
+/// `patience` is over (`wanted` may be shorter, or empty if nothing is known), and then until no more events occur.
 ///
 /// # Errors
 /// When a namespace cannot be entered or a socket cannot be opened.
@@ -151,7 +151,7 @@ pub fn probe(probes: &[Probe<'_>], wanted: &[bool], patience: Duration) -> Resul
     Ok(sent.into_values().map(|sent| sent.fate).collect())
 }
 
-/// Waits a moment and takes in what there is; whether there was anything.
+/// Waits a moment and processes all events; returns whether there were any.
 fn look(probes: &[Probe<'_>], sent: &mut BTreeMap<usize, Sent>) -> bool {
     let moment = Timespec { tv_sec: 0, tv_nsec: 3_000_000 };
     let open: Vec<usize> = sent
@@ -170,7 +170,7 @@ fn look(probes: &[Probe<'_>], sent: &mut BTreeMap<usize, Sent>) -> bool {
         if descriptors.is_empty() {
             std::thread::sleep(Duration::from_millis(3));
         } else {
-            // A signal in between is as good as the end of the moment.
+            // A signal in between counts as the end of the moment.
             let _ = poll(&mut descriptors, Some(&moment));
         }
         descriptors.iter().map(|one| !one.revents().is_empty()).collect()
@@ -197,28 +197,28 @@ fn arrival(probe: &Probe<'_>, tag: u16) -> Arrival {
     (v6, probe.traffic.protocol(v6), tag)
 }
 
-/// How often a connection is tried whose ends an earlier one still has, and how long it waits for that one to go.
+/// How often, and at what interval, a connection is attempted while an earlier one still has the same ends.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The number by which an arrival is known: below what kernels choose by themselves, and each number again only after thousands
-/// of others.
+/// The number by which an arrival is identified: below those that kernels choose by themselves, and reused only after
+/// thousands of others.
 fn next_tag() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
 }
 
-/// Begins a connection; `None` when an earlier one still has the same ends.
+/// Starts a connection; `None` when an earlier one still has the same ends.
 fn connected(probe: &Probe<'_>, source: IpAddr, tag: u16, port: u16) -> Result<Option<OwnedFd>> {
     let family = if probe.to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    // Closing resets, so that the port is free at once.
+    // Closing resets the connection, so that the port is free at once.
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     bind(&socket, &SocketAddr::new(source, tag)).with_context(|| format!("binding {source} {tag}"))?;
     match connect(&socket, &SocketAddr::new(probe.to, port)) {
-        // Refusals by the sender's own host come at once, as errors of these kinds.
+        // The sender's own host refuses with these errors, immediately.
         Ok(()) | Err(Errno::INPROGRESS | Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH) => {
             Ok(Some(socket))
         }
@@ -246,7 +246,7 @@ fn send(probe: &Probe<'_>) -> Result<Sent> {
                     break socket;
                 }
                 if tries.next().is_none() {
-                    bail!("connecting to {} from port {tag}: an earlier connection does not go", probe.to);
+                    bail!("connecting to {} from port {tag}: an earlier connection does not end", probe.to);
                 }
                 if probe.source_port.is_none() {
                     tag = next_tag();
@@ -283,17 +283,17 @@ fn raw(probe: &Probe<'_>, source: IpAddr, v6: bool, protocol: u8, packet: &[u8])
     Ok(socket)
 }
 
-/// Sends; a packet that the sender's own host refuses is a lost one.
+/// Sends a packet; if the sender's own host refuses it, it counts as lost.
 fn sent_or_refused(socket: &OwnedFd, packet: &[u8], to: SocketAddr) -> Result<()> {
     match sendto(socket, packet, SendFlags::empty(), &to) {
         Ok(_) | Err(Errno::PERM | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::CONNREFUSED) => Ok(()),
-        // A program on the interface dropped it.
+        // An eBPF program on the interface dropped it.
         Err(Errno::NOBUFS) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("sending to {to}")),
     }
 }
 
-/// The answer to a probe, if it is there.
+/// The answer to a probe, if it has arrived.
 #[expect(clippy::option_option, reason = "there may be an answer that tells no address")]
 fn answer(probe: &Probe<'_>, sent: &Sent, ready: bool) -> Option<Option<IpAddr>> {
     if !ready {
@@ -307,7 +307,7 @@ fn answer(probe: &Probe<'_>, sent: &Sent, ready: bool) -> Option<Option<IpAddr>>
             .map(|(length, _)| buffer[..length].to_vec())
     };
     match probe.traffic {
-        // A socket whose connection failed is ready, too, and tells of its error only once.
+        // A socket whose connection failed is ready, too, and reports its error only once.
         Traffic::Tcp(_) => getpeername(&sent.socket).is_ok().then_some(None),
         Traffic::Udp(_) => {
             let packet = next()?;

@@ -1,4 +1,5 @@
-//! The receiving end of probes: sockets that answer, and raw sockets that see everything that the packet filter lets in.
+//! The receiving end of probes: sockets that answer, and raw sockets that see everything that the packet filter
+//! accepts.
 
 use super::Namespace;
 use super::packets::{payload, tag};
@@ -15,13 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A protocol without ports and without a meaning here.
+/// A protocol without ports, and unused here.
 pub(crate) const OTHER: u8 = 99;
 
-/// A packet that got in: IP version 6, protocol, tag.
+/// A packet that was accepted: whether it is IPv6, protocol, tag.
 pub(crate) type Arrival = (bool, u8, u16);
 
-/// Who answers in a namespace, until dropped.
+/// Answers in a namespace until dropped.
 #[derive(Debug)]
 pub struct Station {
     arrivals: Arc<Mutex<BTreeSet<Arrival>>>,
@@ -46,12 +47,12 @@ impl AsFd for Socket {
 }
 
 impl Station {
-    /// Answers on these ports of TCP and UDP (with the asker's address, as seen here), both IP versions. Where there are
-    /// several addresses, answers of UDP come from the one that was asked only if it is one of `addresses`; without any,
-    /// every address is answered for.
+    /// Answers on these ports of TCP and UDP (with the sender's address, as seen here), for both IP versions. If there
+    /// are several addresses, a UDP answer comes from the requested address only if it is one of `addresses`; if
+    /// `addresses` is empty, all addresses are served.
     ///
     /// # Errors
-    /// When a port is taken, or there is no right to raw sockets.
+    /// When a port is in use, or raw sockets are not permitted.
     pub fn open(namespace: &Namespace, tcp: &[u16], udp: &[u16], addresses: &[IpAddr]) -> Result<Self> {
         let sockets = namespace.run(|| open(tcp, udp, addresses))??;
         let arrivals = Arc::new(Mutex::new(BTreeSet::new()));
@@ -76,7 +77,7 @@ impl Drop for Station {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it was printed already.
+            // Its panic has already been printed.
             let _ = thread.join();
         }
     }
@@ -104,7 +105,7 @@ fn open(tcp: &[u16], udp: &[u16], addresses: &[IpAddr]) -> Result<Vec<Socket>> {
         let icmp = if v6 { 58 } else { 1 };
         for protocol in [6, 17, 132, OTHER, icmp] {
             let socket = raw_socket(v6, protocol)?;
-            // Bursts of many probes must not be lost here.
+            // Bursts of many probes must not be dropped here.
             sockopt::set_socket_recv_buffer_size(&socket, 1 << 20)?;
             sockets.push(Socket::Raw { v6, protocol, socket });
         }
@@ -136,13 +137,13 @@ fn serve(sockets: &[Socket], arrivals: &Mutex<BTreeSet<Arrival>>, ended: &Atomic
                 continue;
             }
             match socket {
-                // To have accepted is the answer.
+                // Accepting is the answer.
                 Socket::Tcp(listener) => while listener.accept().is_ok() {},
                 Socket::Udp(socket) => {
                     while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                         let mut answer = buffer[..length.min(2)].to_vec();
                         answer.extend(from.ip().to_canonical().to_string().as_bytes());
-                        // An answer that cannot be sent is missed by whoever waits for it.
+                        // The sender will notice that an answer is missing.
                         let _ = socket.send_to(&answer, from);
                     }
                 }

@@ -1,4 +1,4 @@
-//! `kube-controllers` as a process of its own: by both of its names, its probes, one leader at a time, and its end.
+//! `kube-controllers` as a separate process: by both of its names, its probes, leader election, and its end.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Controllers {
         testkit::eventually(what, holds).unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 
-    /// Asks it to end with this signal: its exit code.
+    /// Sends a signal that asks it to end; returns its exit code.
     fn end(&mut self, signal: Signal) -> Option<i32> {
         testkit::signal(self.child.id(), signal).unwrap();
         let mut code = None;
@@ -80,7 +80,7 @@ fn probe(status: &Path, question: &str) -> bool {
 }
 
 #[test]
-fn one_leads_the_next_takes_over_and_both_end_when_asked() {
+fn the_second_takes_over_from_the_leader_and_both_end_on_request() {
     let etcd = Etcd::start().unwrap();
     let api_server = ApiServer::start(&etcd.endpoint()).unwrap();
     let store = Etcd::start().unwrap();
@@ -94,9 +94,9 @@ fn one_leads_the_next_takes_over_and_both_end_when_asked() {
     let status = first.folder.path().join("status.json");
     assert!(probe(&status, "-r") && probe(&status, "-l"), "{:?}", std::fs::read_to_string(&status));
 
-    // The second waits for its turn, and has it at once when the first goes.
+    // The second waits for its turn, and gets it at once when the first ends.
     let mut second = Controllers::start(&["component", "kube-controllers"], &store, &api_server);
-    second.until("it waits", || second.log().contains("another leads"));
+    second.until("it waits", || second.log().contains("another instance leads"));
     assert_eq!(first.end(Signal::TERM), Some(0), "{}", first.log());
     api_server.kubectl(&["create", "namespace", "shop"]).unwrap();
     second.until("it follows namespaces", || has_profile("shop"));
@@ -104,7 +104,7 @@ fn one_leads_the_next_takes_over_and_both_end_when_asked() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_reported() {
     for (words, expected) in [
         (&["kube-controllers", "--no-such-flag"] as &[&str], "unexpected argument '--no-such-flag'"),
         (&["kube-controllers", "--health-port", "many"], "invalid value 'many'"),

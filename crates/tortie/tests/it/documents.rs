@@ -1,6 +1,6 @@
-//! The commands of the guides, run as they stand there: every block that begins with `sh run`, in order, on a real API server.
-//! No kubelets: that workloads are up is written into their status. What is not run here is run by another test, which takes it
-//! from the page, or has a reason.
+//! Runs the commands of the guides unchanged: every block that begins with `sh run`, in order, on a real API server.
+//! There are no kubelets: the status of workloads is written directly. A command that is not run here is run by another
+//! test that takes it from the page, or has a reason.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn blocks(page: &str) -> Vec<String> {
     blocks
 }
 
-/// A place to run commands in: our program and kubectl on the path, the repository's `deploy` beside.
+/// A place to run commands in: with our program and kubectl on the path, and the repository's `deploy` folder.
 struct Place {
     folder: Folder,
     api_server: ApiServer,
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// What controllers and kubelets would do, until it is dropped: every workload is up, and a node has its pod.
+/// Does the work of controllers and kubelets until it is dropped: every workload is ready, and a node has its pod.
 struct Controllers {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -85,7 +85,7 @@ fn controllers(kubeconfig: PathBuf) -> Controllers {
     let thread = std::thread::spawn(move || {
         let mut number = 0;
         while !inside.load(Ordering::Relaxed) {
-            // What is not there, or changed meanwhile, is looked at again in the next round.
+            // Whatever does not exist yet, or has changed, is handled in the next round.
             for (kind, name) in [("daemonset", "calico-node"), ("deployment", "calico-kube-controllers")] {
                 let _ = hands.report(kind, name);
             }
@@ -97,7 +97,7 @@ fn controllers(kubeconfig: PathBuf) -> Controllers {
     Controllers { stop, thread: Some(thread) }
 }
 
-/// kubectl, for the work of controllers.
+/// kubectl with the rights for the work of controllers.
 struct Hands {
     kubectl: PathBuf,
     kubeconfig: PathBuf,
@@ -122,7 +122,7 @@ impl Hands {
         self.run(&[&["patch", kind, name], &place[..]].concat(), "").map(drop)
     }
 
-    /// A workload is up as soon as it was changed.
+    /// Reports a workload as ready as soon as it has changed.
     fn report(&self, kind: &str, name: &str) -> Option<()> {
         let object = self.get(&[kind, name])?;
         let generation = object["metadata"]["generation"].as_i64()?;
@@ -140,7 +140,7 @@ impl Hands {
         self.write_status(kind, name, &status)
     }
 
-    /// The daemon set's pod on the node of the guide, where there is such a node: made from the template, and ready.
+    /// Runs the daemon set's pod on the node of the guide, if that node exists: created from the template, and ready.
     fn run_pod(&self, number: usize) -> Option<()> {
         self.get(&["node", NODE])?;
         let set = self.get(&["daemonset", "calico-node"])?;
@@ -164,10 +164,11 @@ impl Hands {
     }
 }
 
-/// The node that the guide to a swap begins with.
+/// The node at the beginning of the guide to a swap.
 const NODE: &str = "worker-1";
 
-/// What the Prometheus operator would have installed, as far as objects of these kinds are taken at all.
+/// The definitions that the Prometheus operator would have installed, just complete enough for the objects to be
+/// accepted.
 fn monitoring_kinds() -> String {
     let definition = |kind: &str, plural: &str| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -200,7 +201,7 @@ fn the_commands_of_the_guides_work() {
         }
         place.sh("tortie uninstall --yes");
     }
-    // Somebody else's: no record of ours, images of Calico's.
+    // Installed by other means: no record of ours, Calico's images.
     place.sh("tortie manifests --like calico --registry quay.io/calico --tag v3.30.0 > calico.yaml; kubectl apply --server-side --force-conflicts -f calico.yaml");
     place.sh(&format!(
         "printf 'apiVersion: v1\nkind: Node\nmetadata: {{name: {NODE}}}\n' | kubectl create -f -"
@@ -209,12 +210,12 @@ fn the_commands_of_the_guides_work() {
     for block in blocks("migrate.md") {
         place.sh(&block);
     }
-    // What somebody else installed is not ours to remove.
+    // An installation by other means must not be removed by us.
     place.sh("! tortie uninstall --yes; kubectl delete --ignore-not-found -f calico.yaml; tortie uninstall --delete-data --yes");
 }
 
-/// Commands that another test takes from the page and runs: the page, how they begin, and the file with the test, which is part of
-/// `make e2e`.
+/// Commands that another test takes from the page and runs: the page, the beginning of the command, and the file with
+/// the test, which is part of `make e2e`.
 const ELSEWHERE: [(&str, &str, &str); 4] = [
     ("install.md", "tortie doctor --host", "crates/e2e/src/checks.rs"),
     ("install.md", "helm install", "crates/e2e/src/chart.rs"),
@@ -222,7 +223,7 @@ const ELSEWHERE: [(&str, &str, &str); 4] = [
     ("operations.md", "tortie connectivity test", "crates/e2e/src/checks.rs"),
 ];
 
-/// Commands that no test takes from the page, and why.
+/// Commands that no test takes from the page, with the reason.
 const NOT_RUN: [(&str, &str, &str); 9] = [
     (
         "install.md",
@@ -239,7 +240,7 @@ const NOT_RUN: [(&str, &str, &str); 9] = [
     ("hosts.md", "calicoctl apply", "only a host that runs systemd has all of this"),
 ];
 
-/// The lines of a page's blocks that are no `sh run`, without what is said about them, and without documents that follow a command.
+/// The lines of a page's blocks that are not `sh run`, without comments, and without documents that follow a command.
 fn other_lines(text: &str) -> Vec<String> {
     let blocks = text.split("\n```").skip(1).step_by(2).filter(|block| !block.starts_with("sh run"));
     let mut lines = Vec::new();
@@ -286,7 +287,7 @@ fn every_command_of_the_guides_is_run_or_has_a_reason() {
     }
 }
 
-/// The command lines of a page that are not run as they stand: those of other blocks, and those in sentences and tables.
+/// The command lines of a page that are not run unchanged: those in other blocks, sentences and tables.
 fn mentioned(text: &str) -> Vec<String> {
     let mut lines = other_lines(text);
     let prose = text.split("\n```").step_by(2);
@@ -294,8 +295,8 @@ fn mentioned(text: &str) -> Vec<String> {
     lines
 }
 
-/// What a test cannot run as it stands (it is about a host, or images of a registry) is at least what the program takes: each
-/// command line, with `--help` behind it, which is answered only if everything before it is known.
+/// Commands that a test cannot run unchanged (they concern a host, or images of a registry) must at least parse: each
+/// command line is run with `--help` appended, which succeeds only if everything before it is valid.
 #[test]
 fn other_commands_of_the_guides_are_known() {
     let mut count = 0;

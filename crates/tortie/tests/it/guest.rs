@@ -1,5 +1,5 @@
-//! IP in IP, with routes of Felix and of BGP, and WireGuard with real packets, in a guest whose kernel has them: three nodes
-//! in two subnets, from this program alone, and a wire between them that counts what it carries.
+//! IP in IP, with routes of Felix and of BGP, and WireGuard with real packets, in a guest whose kernel supports them:
+//! three nodes in two subnets, using only this program, and a wire between them that counts its packets.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,9 +8,10 @@ use testkit::Folder;
 use testkit::guest::Guest;
 
 const TORTIE: &str = env!("CARGO_BIN_EXE_tortie");
-/// The guest's processor is emulated, on a machine that may be busy: only what never comes takes this long.
+/// The guest's processor is emulated, on a machine that may be busy, so only a condition that is never met takes this
+/// long.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Name, address, network, and the way to the other subnet.
+/// Name, address, network, and gateway to the other subnet.
 const NODES: [(&str, &str, &str); 3] = [
     ("n1", "10.65.0.1", "10.65.0.254"),
     ("n2", "10.65.0.2", "10.65.0.254"),
@@ -29,7 +30,7 @@ fn tunnels_and_encryption() {
     });
 }
 
-/// The machine is the guest's, and ends with it: nothing here has to be removed.
+/// The cluster in the guest. The machine ends with the test, so nothing has to be removed.
 struct Cluster {
     folder: Folder,
     processes: Vec<Child>,
@@ -49,7 +50,7 @@ impl Cluster {
         for (node, ..) in NODES {
             cluster.must(node, &["component", "node", "startup"], "");
             cluster.must(node, &["component", "node", "allocate-tunnel-addrs", "--run-once"], "");
-            // Felix ends when only a new start can follow a change of settings.
+            // Felix exits when a change of settings requires a restart.
             let again =
                 "mount -t tmpfs tmpfs /var/lib; while :; do \"$@\"; echo ended with $?; sleep 1; done";
             let mut felix = cluster.command("ip", node);
@@ -100,7 +101,7 @@ impl Cluster {
         finish(command, input)
     }
 
-    /// The same, and it succeeds. The emulated machine can be slower than clients are patient.
+    /// Runs this program on a node; it must succeed. The emulated machine can be slower than clients' timeouts.
     fn must(&self, node: &str, arguments: &[&str], input: &str) -> String {
         let begin = Instant::now();
         loop {
@@ -138,7 +139,7 @@ impl Cluster {
         assert!(output.status.success(), "{verb}: {}", text(&output.stdout));
     }
 
-    /// A text in the resource of each node, in order; empty where it is not.
+    /// A text in the resource of each node, in order; empty if missing.
     fn nodes(&self, place: &str) -> Vec<String> {
         let shown = self.must("n1", &["ctl", "get", "nodes", "-o", "json"], "");
         let list: serde_json::Value = serde_json::from_str(&shown).unwrap();
@@ -172,7 +173,8 @@ impl Drop for Cluster {
     }
 }
 
-/// The kernel's settings are made, even those that it has only since rules loaded a module, and nobody was alarmed meanwhile.
+/// Checks that the kernel's settings are written, even those that exist only since rules loaded a module, and that no
+/// alarm was logged.
 fn settings(cluster: &Cluster) {
     for (node, ..) in NODES {
         until("connections are counted", || {
@@ -224,7 +226,7 @@ fn wire() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// How many packets of each kind the wire carried since the last question.
+/// How many packets of each kind the wire has carried since the last call.
 fn carried() -> BTreeMap<String, u64> {
     let mut nft = Command::new("ip");
     nft.args(["netns", "exec", "wire", "nft", "reset", "counters", "table", "ip", "count"])
@@ -260,7 +262,7 @@ fn reaches(from: &str, to: &str) -> bool {
     finish(command, "").status.success()
 }
 
-/// Packets between the subnets come through, and all of them in this form.
+/// Whether packets between the subnets arrive, all of them in this form.
 fn travel_as(form: &str) -> bool {
     carried();
     if !(reaches("p1", "p3") && reaches("p3", "p1")) {
@@ -293,7 +295,7 @@ fn ipip(cluster: &Cluster) {
     let own = cluster.nodes("/spec/bgp/ipv4IPIPTunnelAddr").remove(0);
     assert!(tunnel.contains(&format!("inet {own}/32 ")) && tunnel.contains("mtu 1480"), "{own}: {tunnel}");
 
-    // A packet of the tunnel from somebody who is not a node is dropped, and its sender is counted.
+    // A tunnel packet from a host that is not a node is dropped, and its sender is counted.
     ip_line("-n wire tunnel add forged mode ipip local 10.65.0.254 remote 10.65.0.1");
     ip_line("-n wire link set forged up");
     ip(&["-n", "wire", "route", "add", &format!("{}/32", address("p1")), "dev", "forged"]);
@@ -321,7 +323,8 @@ fn ipip(cluster: &Cluster) {
     assert!(travel_as("ipip"));
 }
 
-/// As kubeadm's users have it: IP in IP always, every node with every other by BGP; here BGP makes the tunnel's routes, too.
+/// The usual configuration of kubeadm's users: IP in IP always, a full BGP mesh; here BGP provides the tunnel's routes,
+/// too.
 fn bgp(cluster: &Cluster) {
     const FOLDER: &str = "mkdir -p /run/calico && mount -t tmpfs tmpfs /run/calico && exec \"$@\"";
     let mut speakers: Vec<Child> = NODES
@@ -349,7 +352,7 @@ fn bgp(cluster: &Cluster) {
         until(&format!("{wanted} on {node}"), || route(node, "main", &block(pod)).starts_with(&wanted));
     }
     until("pods reach each other by routes of BGP", || travel_as("ipip") && reaches("p1", "p2"));
-    // The speakers end without a word, and packets go on; Felix takes the routes over again.
+    // The speakers are killed, and packets still flow; Felix takes the routes over again.
     for speaker in &mut speakers {
         speaker.kill().unwrap();
         speaker.wait().unwrap();
@@ -409,7 +412,7 @@ fn wireguard(cluster: &Cluster) {
     cluster.must("n1", &["ctl", "delete", "globalnetworkpolicy", "closed"], "");
     until("and opens them", || travel_as("wireguard"));
 
-    // A Felix that is killed leaves packets flowing, and the next one takes over what it finds.
+    // Killing Felix does not stop packets, and the next Felix takes over the existing state.
     for pid in ip_line("netns pids n1").split_whitespace() {
         if std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "tortie") {
             testkit::signal(pid.parse().unwrap(), testkit::Signal::KILL).unwrap();
@@ -424,7 +427,7 @@ fn wireguard(cluster: &Cluster) {
     assert_eq!(keys(cluster), first, "keys stay");
     assert!(travel_as("wireguard"));
 
-    // Somebody deletes the device: there is a new one, with a new key that all hear of.
+    // The device is deleted: a new one is created, with a new key that all nodes learn.
     ip_line("-n n1 link del wireguard.cali");
     until("a new key", || {
         let new = keys(cluster);
@@ -435,7 +438,7 @@ fn wireguard(cluster: &Cluster) {
     switch(cluster, false);
     until("keys are gone", || keys(cluster).iter().all(String::is_empty));
     until("packets go by the other tunnel again", || travel_as("ipip"));
-    // Packets go the other way as soon as the device is gone, which is before the first round of the next Felix.
+    // Packets take the other route as soon as the device is gone, which is before the first round of the next Felix.
     until("nothing of it is left", || {
         NODES.iter().all(|(node, ..)| {
             !ip(&["-n", node, "-o", "link"]).contains("wireguard.cali")
@@ -453,7 +456,7 @@ fn finish(command: Command, input: &str) -> Output {
     testkit::finish(command, input).unwrap()
 }
 
-/// The same, as words of one line.
+/// Runs `ip` with the words of a line.
 fn ip_line(line: &str) -> String {
     ip(&line.split_whitespace().collect::<Vec<_>>())
 }

@@ -1,11 +1,11 @@
-//! The lab, from outside: the program's own commands, real namespaces, real packets. Needs root (and one test drops it).
+//! The lab from outside: the program's own commands, real namespaces, real packets. Needs root (and one test drops it).
 //!
 //! - [`bgp`]: racks whose routers speak BGP, with the native speaker, with BIRD, and with both.
-//! - [`combinations`]: encapsulations, packet filters, datastores and versions of IP that this kernel can do.
-//! - [`flows`]: denied flows with their policies, and the page of a cluster that lives.
-//! - [`life`]: several labs, killed labs, pods that come and go, output formats, ordinary users.
-//! - [`mistakes`]: one sentence, a clean exit, nothing left.
-//! - [`oracle`]: random policies; `explain` and packets agree on every cell.
+//! - [`combinations`]: encapsulations, packet filters, datastores and IP versions that this kernel supports.
+//! - [`flows`]: denied flows with their policies, and the page of a living cluster.
+//! - [`life`]: several labs, killed labs, pods added and removed, output formats, unprivileged users.
+//! - [`mistakes`]: a one-sentence error, a clean exit, nothing left behind.
+//! - [`oracle`]: random policies; `explain` and packets must agree on every cell.
 //! - [`outside`]: variables for programs outside, lists, logs, shells, pictures.
 //! - [`scenarios`]: walk-throughs of real clusters.
 //! - [`typha`]: Typhas between the datastore and the nodes, one of which is killed.
@@ -29,7 +29,7 @@ use testkit::Folder;
 
 const TORTIE: &str = env!("CARGO_BIN_EXE_tortie");
 
-/// A folder of labs of its own, and one lab in it. Whatever is left of it goes with the value.
+/// A folder of labs for one test, and one lab in it. Dropping it removes whatever is left.
 struct Lab {
     folder: Folder,
     name: String,
@@ -42,7 +42,7 @@ impl Lab {
         Self { folder: Folder::new("lab").expect("a folder"), name }
     }
 
-    /// A lab that is up.
+    /// A running lab.
     fn up(flags: &[&str]) -> Self {
         let lab = Self::new();
         let mut arguments = vec!["up", "--quiet"];
@@ -66,7 +66,7 @@ impl Lab {
         self.run_with(arguments, "")
     }
 
-    /// Runs a command that must succeed; what it printed.
+    /// Runs a command that must succeed; returns its output.
     #[track_caller]
     fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -80,7 +80,7 @@ impl Lab {
         assert!(output.status.success(), "{}\n{manifest}", told(&output));
     }
 
-    /// The matrix, which must be as expected; how many cells were reached and refused.
+    /// Measures the matrix, which must be as expected; returns how many cells were reached and refused.
     #[track_caller]
     fn matrix(&self, flags: &[&str]) -> (usize, usize) {
         let mut arguments = vec!["matrix", "-o", "json", "--patience", "60"];
@@ -160,7 +160,7 @@ impl Drop for Lab {
 
 fn finish(mut command: Command, input: &str) -> Output {
     let mut child = command.spawn().expect("the program");
-    // A command that ends without reading is not a failure.
+    // A command that ends without reading is not an error.
     let _ = child.stdin.take().expect("standard input").write_all(input.as_bytes());
     child.wait_with_output().expect("an end")
 }

@@ -1,7 +1,7 @@
 //! The program itself: its names, its exit codes, `tortie node` as the first process of a node, and the controllers.
 //!
-//! A node writes below `/var` and `/run`, so the ones that run here have folders of their own there: a mount namespace
-//! that ends with them. Needs root.
+//! A node writes below `/var` and `/run`, so the nodes that run here have folders of their own there: a mount namespace
+//! that disappears with them. Needs root.
 
 mod controllers;
 mod documents;

@@ -36,7 +36,7 @@ fn probes_of_both_generations_fail_and_say_why() {
     }
     let output = started_as("calico", &["health", "--port", &port, "--host", "127.0.0.1"], &[]);
     assert!(!output.status.success() && text(&output.stderr).contains("health check failed"), "{output:?}");
-    // Goldmane's, in images of old.
+    // The probe of Goldmane in older images.
     for question in ["-ready", "-live"] {
         let output = started_as("health", &[question], &[("HEALTH_PORT", &port)]);
         assert!(
@@ -49,15 +49,15 @@ fn probes_of_both_generations_fail_and_say_why() {
 }
 
 #[test]
-fn a_felix_without_its_supervisor_does_not_begin() {
-    // Its parent is this test, and not the process with this number.
+fn a_felix_without_its_supervisor_does_not_start() {
+    // Its parent is this test, not the process with this number.
     let output = started_as("tortie", &["component", "felix"], &[("TORTIE_SUPERVISOR", "1")]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("the supervisor, process 1, has ended"), "{output:?}");
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn missing_components_and_flags_are_reported() {
     for (name, arguments, expected) in [
         (
             "calico",
@@ -121,7 +121,7 @@ fn drivers_and_certificates_by_their_names() {
         assert_eq!(output.status.code(), Some(1), "{name} {arguments:?}: {output:?}");
         assert!(text(&output.stderr).contains(said), "{name} {arguments:?}: {output:?}");
     }
-    // What the kubelet reads, and nothing beside it.
+    // The kubelet reads this output, and there is nothing else in it.
     for (name, arguments, code, said) in [
         (
             "uds",
@@ -179,7 +179,7 @@ fn plugins_by_name_and_by_variable() {
 }
 
 #[test]
-fn versions_are_of_one_scheme() {
+fn all_names_report_the_same_kind_of_version() {
     let client = text(&started_as("calicoctl", &["version", "--client"], &[]).stdout);
     let client = client.lines().find_map(|line| line.strip_prefix("Client Version:")).map(str::trim);
     let client = client.expect("a version").to_owned();

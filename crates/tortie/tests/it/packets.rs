@@ -1,7 +1,7 @@
 //! Real packets between real hosts and pods, with each packet filter. Needs root.
 //!
-//! One table of cases (`packets/cases`) is tried on nftables, on iptables over nftables, and on the old iptables; random
-//! policies are tried against the evaluator; and a site is disturbed in the ways that happen.
+//! One table of cases (`packets/cases`) is tested with nftables, iptables over nftables, and legacy iptables; random
+//! policies are compared with the evaluator; and a site is disturbed in realistic ways.
 
 #[path = "../../../explain/tests/it/clusters.rs"]
 mod clusters;
@@ -20,7 +20,7 @@ pub(crate) mod yaml;
 use anyhow::Result;
 use plan::Flavour;
 
-/// `extra` are further variables for every Felix.
+/// `extra` are additional variables for every Felix.
 fn whole_table(flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
     let mut cases = workload_cases()?;
     cases.extend(host_cases()?);
@@ -34,13 +34,13 @@ fn workload_cases() -> Result<Vec<table::Case>> {
     Ok(cases)
 }
 
-/// Those that are about hosts.
+/// The cases about hosts.
 fn host_cases() -> Result<Vec<table::Case>> {
     table::cases(include_str!("packets/cases/hosts.yaml"))
 }
 
 fn try_cases(mut cases: Vec<table::Case>, flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
-    // One case alone, for whoever looks for its mistake.
+    // A single case, for debugging.
     if let Ok(wanted) = std::env::var("TORTIE_PACKET_CASE") {
         cases.retain(|case| case.name().contains(&wanted));
         anyhow::ensure!(!cases.is_empty(), "no case is called '{wanted}'");

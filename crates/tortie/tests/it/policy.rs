@@ -1,12 +1,12 @@
 //! A node with two pods, from nothing: the embedded store, node start-up, Felix and the CNI plugin of this program, and
-//! packets that policy lets through or not, with each packet filter. Needs root.
+//! packets that policy allows or denies, with each packet filter. Needs root.
 
 use std::process::{Child, Command, Output, Stdio};
 use testkit::Folder;
 
 const TORTIE: &str = env!("CARGO_BIN_EXE_tortie");
 
-/// A node and two pods as network namespaces, with the processes of the node. All of it goes away at the end.
+/// A node and two pods as network namespaces, with the processes of the node. All of it is removed at the end.
 struct Node {
     id: String,
     folder: Folder,
@@ -28,16 +28,16 @@ impl Node {
             ip(&["-n", &host, "link", "set", interface, "up"]);
         }
         ip(&["-n", &host, "addr", "add", "10.65.0.1/24", "dev", "eth0"]);
-        // Proxy ARP answers only for addresses that the host knows a way to.
+        // Proxy ARP answers only for addresses that the host has a route to.
         ip(&["-n", &host, "route", "add", "default", "via", "10.65.0.254"]);
         let data = node.folder.path().join("data");
-        // A port of its own: both backends' nodes run at once, and the default one may be somebody's.
+        // A port of its own: the nodes of both backends run at once, and the default port may be in use.
         let listen = format!("--listen-client-urls=http://127.0.0.1:{}", testkit::free_port().unwrap());
         let mut store = Command::new(TORTIE);
         store.args(["datastore", &listen, "--data-dir"]).arg(&data).stdout(Stdio::null());
         store.stderr(std::fs::File::create(node.folder.path().join("store.log")).unwrap());
         node.processes.push(store.spawn().unwrap());
-        // Whoever comes before the server would open the files itself, and keep the server out.
+        // A client that came before the server would open the files itself, and lock the server out.
         let socket = kvstore_engine::socket_path(&data);
         until("the store's socket", || socket.exists());
         until("the store", || node.run(&["ctl", "get", "nodes"], "").status.success());
@@ -73,7 +73,8 @@ impl Node {
         command
     }
 
-    /// This program in the node's namespaces. `/var/lib` is its own, so that the machine's files stay as they are.
+    /// A command of this program in the node's namespaces. `/var/lib` is its own, so that the machine's files are not
+    /// changed.
     fn host_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.command("ip");
         let script = "mount -t tmpfs tmpfs /var/lib && exec \"$@\"";
@@ -182,7 +183,7 @@ fn pods_and_policy(backend: &str) {
     until("pods of one network reach each other", || node.reaches("a", "b"));
     node.apply(DENY);
     until("a policy without rules closes pods", || !node.reaches("a", "b"));
-    // A packet of a known connection would pass: a closed pod stays closed for new ones.
+    // A packet of a known connection would pass; a closed pod stays closed for new connections.
     assert!(!node.reaches("b", "a"));
     node.apply(ALLOW);
     until("an allowed type and code of ICMP passes", || node.reaches("a", "b"));

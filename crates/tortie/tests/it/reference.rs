@@ -1,4 +1,4 @@
-//! The pages of the reference that the program writes are those of the repository.
+//! Checks that the generated pages of the reference are up to date.
 
 use std::path::Path;
 use std::process::Command;

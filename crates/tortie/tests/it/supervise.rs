@@ -1,5 +1,5 @@
-//! `tortie node`: started, its part killed and started again, asked to end. Each in a network namespace of its own, with its
-//! etcd: a node's Felix writes rules.
+//! `tortie node`: started, a part killed and restarted, ended on request. Each node has a network namespace and an etcd
+//! of its own, because its Felix writes rules.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::network::Namespace;
 use testkit::{Etcd, EtcdOptions, Folder, Process, Signal, program, signal};
 
-/// Where a node disturbs nobody, and its datastore.
+/// A namespace where a node disturbs nothing, and its datastore.
 fn apart() -> (Namespace, Etcd) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("supervise-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -16,7 +16,7 @@ fn apart() -> (Namespace, Etcd) {
     (namespace, etcd.expect("etcd"))
 }
 
-/// A node in folders of its own.
+/// A node with folders of its own.
 struct Node {
     process: Process,
     folder: Folder,
@@ -69,7 +69,7 @@ impl Node {
 }
 
 fn is_running(pid: u32) -> bool {
-    // A zombie still has a folder, and nothing to run.
+    // A zombie still has a folder, but does not run.
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -86,7 +86,7 @@ fn a_node_starts_heals_and_ends() {
         etcd.etcdctl(&["get", "--prefix", "/calico/resources/v3/projectcalico.org/nodes"]).expect("etcdctl");
     assert!(String::from_utf8_lossy(&registered.stdout).contains("10.99.0.11/24"), "{registered:?}");
     assert_eq!(std::fs::read_to_string(node.file("/var/lib/calico/nodename")).expect("the name"), "node-a");
-    // The plugins' socket is there, for root only.
+    // The plugins' socket exists, accessible only by root.
     let socket = node.file("/run/calico/cni-agent.sock");
     node.wait_until("the CNI agent listens", || socket.exists());
     use std::os::unix::fs::PermissionsExt as _;
@@ -102,7 +102,7 @@ fn a_node_starts_heals_and_ends() {
     assert!(!is_running(second), "a part outlived its node:\n{}", node.log());
 }
 
-/// As Ctrl-C does: the signal reaches all parts at once, so their ends are no news.
+/// Like Ctrl-C: the signal reaches all parts at once, so their ends are not logged as failures.
 #[test]
 fn a_signal_for_the_whole_group_ends_in_silence() {
     let (namespace, etcd) = apart();
@@ -113,7 +113,7 @@ fn a_signal_for_the_whole_group_ends_in_silence() {
             && std::fs::metadata(&felix).is_ok_and(|file| file.len() > 0)
     });
     let before = node.log().len();
-    // The parts first: the supervisor may learn of their end before it learns of its own.
+    // The parts first: the supervisor may notice their end before its own signal.
     let felix = std::fs::read_to_string(&felix).expect("Felix's file").trim().parse().expect("a process");
     for part in [felix, node.services_pid().expect("a process"), node.process.id()] {
         signal(part, Signal::TERM).expect("a signal");
@@ -130,7 +130,7 @@ fn parts_do_not_outlive_a_killed_node() {
     let mut node = Node::start(&namespace, &etcd.endpoint(), "bird");
     node.wait_until("its services run", || node.services_pid().is_some_and(is_running));
     let mut parts = vec![node.services_pid().expect("a process")];
-    // Calico's own `calicoctl node status` looks for processes of these names.
+    // Calico's own `calicoctl node status` looks for processes with these names.
     for (service, name) in [("felix", "calico-felix"), ("bgp", "bird"), ("bird6", "bird6")] {
         let file = node.file(&format!("/run/calico/services/{service}"));
         let pid = || std::fs::read_to_string(&file).ok()?.trim().parse::<u32>().ok();
@@ -150,7 +150,7 @@ fn parts_do_not_outlive_a_killed_node() {
 }
 
 #[test]
-fn a_node_that_waits_can_be_ended() {
+fn a_waiting_node_can_be_ended() {
     let (namespace, mut etcd) = apart();
     let endpoint = etcd.endpoint();
     etcd.kill();

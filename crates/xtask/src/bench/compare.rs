@@ -1,9 +1,9 @@
-//! Two builds of the benchmarks, run in turns: what became slower or larger since another commit.
+//! Runs two builds of the benchmarks in turns, to find what became slower or larger since another commit.
 //!
-//! The other commit is built in a work tree below `target/`. Both sides' programs then run one after the other, in an order
-//! that changes from round to round, so that what the machine does meanwhile hits both alike. A row is reported when its
-//! values differ by more than chance and by more than a few per cent. Refuses to fail because of a figure: a person reads the
-//! table. What must never grow is counted, not timed, by the tests of `cost`.
+//! The other commit is built in a work tree below `target/`. Both sides' programs then run in turn, in an order that
+//! changes from round to round, so that other load on the machine affects both alike. A row is reported when its values
+//! differ by more than chance and by more than a few per cent. Never fails because of a figure: a person reads the
+//! table. Figures that must never grow are counted, not timed, by the tests of `cost`.
 
 use super::figures::{Figure, figures};
 use super::statistics::{Verdict, verdict};
@@ -17,14 +17,14 @@ use std::process::Command;
 /// How often each side runs, unless `TORTIE_COMPARE_ROUNDS` says otherwise.
 const ROUNDS: usize = 5;
 
-/// A side: where its programs are, and what they measured.
+/// A side: its programs, and their measurements.
 struct Side {
     programs: Vec<(String, PathBuf)>,
     folder: PathBuf,
     measured: BTreeMap<(String, String), Vec<Figure>>,
 }
 
-/// Compares this tree with a commit, by the benchmarks of the crates named.
+/// Compares this tree with a commit, using the benchmarks of the named crates.
 pub(crate) fn run(root: &Path, base: &str, benches: &[(&str, &str, &str)]) -> Result<()> {
     let rounds = match std::env::var("TORTIE_COMPARE_ROUNDS") {
         Ok(text) => text.parse().context("TORTIE_COMPARE_ROUNDS is not a number")?,
@@ -48,7 +48,7 @@ pub(crate) fn run(root: &Path, base: &str, benches: &[(&str, &str, &str)]) -> Re
     Ok(())
 }
 
-/// The other commit, checked out beside the build results.
+/// Checks the other commit out beside the build results.
 fn work_tree(root: &Path, base: &str) -> Result<PathBuf> {
     let tree = root.join("target/compare/tree");
     let git = |arguments: &[&str]| -> Result<()> {
@@ -68,7 +68,8 @@ fn work_tree(root: &Path, base: &str) -> Result<PathBuf> {
 }
 
 impl Side {
-    /// Builds the benchmarks of a tree. One that the other commit does not have yet is left out, and said so.
+    /// Builds the benchmarks of a tree. A benchmark that the other commit does not have yet is left out, with a
+    /// message.
     fn build(tree: &Path, target: &Path, benches: &[(&str, &str, &str)]) -> Result<Self> {
         let mut command = crate::cargo();
         command.args(["bench", "--locked", "--no-run", "--message-format=json-render-diagnostics"]);
@@ -117,7 +118,7 @@ impl Side {
     }
 }
 
-/// The benchmarks that cargo says it built.
+/// The benchmarks that cargo reports as built.
 fn programs(messages: &[u8]) -> Vec<(String, PathBuf)> {
     let lines = messages.split(|byte| *byte == b'\n');
     lines

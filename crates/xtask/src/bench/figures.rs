@@ -1,11 +1,11 @@
-//! Figures out of the tables that benchmarks write: the row's name, the value in the column of ours, and its unit.
+//! Extracts figures from the tables that benchmarks write: the row's name, the value in our column, and its unit.
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit(String);
 
 impl Unit {
-    /// Whether a larger number is the better one: what is counted by the second.
+    /// Whether a larger number is better: true for rates per second.
     pub(crate) fn more_is_better(&self) -> bool {
         self.0.ends_with("/s")
     }
@@ -22,7 +22,7 @@ pub(crate) struct Figure {
     pub(crate) unit: Unit,
 }
 
-/// The rows of all tables in a text. Cells without a number are left out.
+/// The rows of all tables in a text. Cells without a number are skipped.
 pub(crate) fn figures(markdown: &str) -> Vec<(String, Figure)> {
     let mut found = Vec::new();
     let mut column: Option<(usize, Option<usize>)> = None;
@@ -47,7 +47,7 @@ pub(crate) fn figures(markdown: &str) -> Vec<(String, Figure)> {
     found
 }
 
-/// The first number of a cell, with the word after it unless the table has a column for units.
+/// The first number of a cell, with the word after it as the unit unless the table has a unit column.
 fn figure(cell: &str, unit: Option<&str>) -> Option<Figure> {
     let end = cell.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(cell.len());
     let value = cell[..end].parse().ok()?;

@@ -1,10 +1,10 @@
-//! Whether two handfuls of measurements differ: a rank test, because times are skewed and a few of them are outliers.
+//! Whether two small samples differ: a rank test, because times are skewed and contain outliers.
 
-/// How small the probability of chance must be, and how large the difference, before it is news.
+/// The probability of chance and the size of the difference beyond which a change is reported.
 const CHANCE: f64 = 0.05;
 const NEWS: f64 = 0.03;
 
-/// What a comparison says.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Same,
@@ -19,7 +19,7 @@ pub(crate) struct Found {
     /// The medians.
     pub(crate) before: f64,
     pub(crate) after: f64,
-    /// The probability that samples of one and the same thing differ as much.
+    /// The probability that two samples of the same thing differ this much.
     pub(crate) chance: f64,
 }
 
@@ -47,13 +47,13 @@ fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The rank-sum test of Mann and Whitney, both sides, exact: of all ways to deal the ranks to the two samples, the share that
-/// is at least as uneven as this one. Equal values share their ranks.
+/// The rank-sum test of Mann and Whitney, two-sided, exact: of all ways to assign the ranks to the two samples, the
+/// share that is at least as uneven as this one. Equal values share their ranks.
 fn rank_test(first: &[f64], second: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> = first.iter().map(|value| (*value, true)).collect();
     all.extend(second.iter().map(|value| (*value, false)));
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Twice the rank is a whole number, also where two values share one.
+    // Twice the rank is a whole number, even where two values share one.
     let mut ranks = vec![0_usize; all.len()];
     let mut start = 0;
     while start < all.len() {
@@ -71,7 +71,7 @@ fn rank_test(first: &[f64], second: &[f64]) -> f64 {
     if total == 0.0 { 1.0 } else { uneven.map(|(_, count)| count).sum::<f64>() / total }
 }
 
-/// In how many ways `count` of the ranks have each sum.
+/// For each sum, the number of ways in which `count` of the ranks add up to it.
 fn ways_by_sum(ranks: &[usize], count: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; most + 1]; count + 1];
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn better_depends_on_what_is_counted() {
+    fn better_depends_on_the_unit() {
         let (low, high) = ([1.0, 1.1, 1.2, 1.05, 1.15], [2.0, 2.1, 2.2, 2.05, 2.15]);
         assert_eq!(verdict(&low, &high, false).verdict, Verdict::Worse);
         assert_eq!(verdict(&low, &high, true).verdict, Verdict::Better);
         assert_eq!(verdict(&low, &low, true).verdict, Verdict::Same);
-        // Certain, and too small to matter.
+        // Certain, but too small to matter.
         let near = low.map(|value| value * 1.01);
         assert_eq!(verdict(&low, &near, false).verdict, Verdict::Same);
     }

@@ -1,4 +1,4 @@
-//! The package read back, by our own eyes and by Debian's program; and its units, by systemd's where it is.
+//! Reads the package back, with our own code and with Debian's program; checks its units with systemd's, if available.
 
 use super::{FILES, archive, package};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn debians_own_program_unpacks_it() {
     }
 }
 
-/// Every line of a unit is one that systemd knows, and every program that it starts is in the package.
+/// Every line of a unit is known to systemd, and every program that it starts is in the package.
 #[test]
 fn units_start_what_the_package_has() {
     for (from, _) in FILES.iter().filter(|(from, _)| from.ends_with(".service")) {
@@ -79,7 +79,7 @@ fn units_start_what_the_package_has() {
     }
 }
 
-/// The sections of the specification for rpm, by their names, with its macros put in.
+/// The sections of the rpm specification, by name, with macros expanded.
 fn specification() -> std::collections::BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(root().join("deploy/rpm/tortie.spec")).unwrap();
     let mut macros = vec![("buildroot".to_owned(), String::new()), ("_sourcedir".to_owned(), String::new())];
@@ -103,8 +103,8 @@ fn specification() -> std::collections::BTreeMap<String, Vec<String>> {
     sections
 }
 
-/// The specification for rpm puts the same files to the same places as the Debian package, and lists them all. There is no
-/// rpmbuild here: its `%install` is run by a shell, with an empty folder as the root.
+/// The rpm specification installs the same files to the same places as the Debian package, and lists them all. Without
+/// rpmbuild, its `%install` is run by a shell, with an empty folder as the root.
 #[test]
 fn the_specification_for_rpm_has_the_same_files() {
     let sections = specification();
@@ -140,7 +140,7 @@ fn the_specification_for_rpm_has_the_same_files() {
     let mut expected: Vec<String> = FILES.iter().map(|(_, to)| format!("/{to}")).collect();
     expected.extend(super::LINKS.iter().map(|link| format!("/usr/bin/{link}")));
     expected.push("/usr/bin/tortie".to_owned());
-    // Where each family of systems keeps licences.
+    // Each family of distributions has its own place for licences.
     let licence = expected.iter_mut().find(|path| path.ends_with("/copyright")).unwrap();
     *licence = "/usr/share/licenses/tortie/LICENSE".to_owned();
     expected.sort();

@@ -1,4 +1,5 @@
-//! What the program is made of: every crate with version and licence, as SPDX in JSON. The same lock file gives the same bytes.
+//! The bill of materials: every crate with version and licence, as SPDX in JSON. The same lock file gives the same
+//! bytes.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

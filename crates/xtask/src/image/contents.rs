@@ -1,14 +1,15 @@
-//! The layer that all images share: the program, the paths under which the field calls it, and what an empty root lacks. Pure.
+//! The layer that all images share: the program, the paths by which manifests and scripts call it, and what an empty
+//! root lacks. Pure.
 
 use anyhow::Result;
 use oci::{Entries, Entry};
 use std::borrow::Cow;
 use std::path::Path;
 
-/// The program itself. The CNI installer copies the file that it runs from, so that this one is not a link.
+/// The program itself. The CNI installer copies the file that it runs from, so this path must not be a link.
 const PROGRAM: &str = "usr/bin/calico";
 
-/// Paths that mean the program; it goes by the name that it was called by.
+/// Links to the program, which behaves according to the name that it was called by.
 const LINKS: [&str; 31] = [
     "calicoctl",
     "code/apiserver",
@@ -66,17 +67,17 @@ const FOLDERS: [&str; 20] = [
     "var",
 ];
 
-/// What goes into the layer beside the names.
+/// The contents of the layer besides the names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts<'a> {
     pub(super) program: &'a [u8],
     pub(super) licence: &'a [u8],
     pub(super) bill: &'a [u8],
-    /// Shared libraries by their absolute path, for a program that needs them.
+    /// Shared libraries by absolute path, for a program that needs them.
     pub(super) libraries: &'a [(String, Vec<u8>)],
 }
 
-/// The layer, not compressed.
+/// Builds the layer, uncompressed.
 pub(super) fn layer(parts: Parts<'_>) -> Result<Vec<u8>> {
     let file = |mode, bytes| Entry::File { mode, bytes: Cow::Borrowed(bytes) };
     let mut entries = Entries::new();
@@ -84,14 +85,14 @@ pub(super) fn layer(parts: Parts<'_>) -> Result<Vec<u8>> {
         entries.insert(path.to_owned(), Entry::Folder { mode: 0o755, owner: 0 });
     }
     entries.insert("tmp".to_owned(), Entry::Folder { mode: 0o1777, owner: 0 });
-    // Where kube-controllers says how it is; its user depends on the manifest.
+    // Where kube-controllers writes its status; its user depends on the manifest.
     entries.insert("status".to_owned(), Entry::Folder { mode: 0o777, owner: 999 });
-    // Where the API server keeps a certificate that it made itself.
+    // Where the API server stores a self-signed certificate.
     entries.insert("code".to_owned(), Entry::Folder { mode: 0o755, owner: 10001 });
-    // Shells that start `/bin/calico-node` and such that start `/usr/bin/calico-node` are both in the field.
+    // Scripts in the field start either `/bin/calico-node` or `/usr/bin/calico-node`.
     entries.insert("bin".to_owned(), Entry::Link("usr/bin".to_owned()));
     entries.insert("sbin".to_owned(), Entry::Link("usr/sbin".to_owned()));
-    // Where a second layer has programs with libraries.
+    // For a second layer whose programs need libraries.
     entries.insert("lib".to_owned(), Entry::Link("usr/lib".to_owned()));
     entries.insert("lib64".to_owned(), Entry::Link("usr/lib64".to_owned()));
     entries.insert(PROGRAM.to_owned(), file(0o755, parts.program));
@@ -108,7 +109,7 @@ pub(super) fn layer(parts: Parts<'_>) -> Result<Vec<u8>> {
     oci::layer(&entries)
 }
 
-/// The program's place as seen from a link.
+/// The relative path from a link to the program.
 fn relative(link: &str) -> String {
     let depth = Path::new(link).components().count() - 1;
     if link.starts_with("usr/bin/") {

@@ -1,8 +1,8 @@
-//! A second layer for hosts that need the iptables mode: Debian's programs as they are installed on the machine that builds
-//! the image, the libraries and extensions that they load, their licences, and which sources they are made from.
+//! A second layer for hosts that need the iptables mode: Debian's programs as installed on the machine that builds the
+//! image, the libraries and extensions that they load, their licences, and the list of their sources.
 //!
-//! They are not part of this project and keep their own licences. Nftables mode needs none of it. It refuses to guess: a file
-//! that no package owns ends it.
+//! They are not part of this project and keep their own licences. Nftables mode needs none of it. Nothing is guessed: a
+//! file that no package owns is an error.
 
 use super::libraries;
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// The programs, each of which goes by many names.
+/// The programs, each of which has many names.
 const PROGRAMS: [(&str, &str); 2] = [("xtables-legacy-multi", "legacy"), ("xtables-nft-multi", "nft")];
 
 /// Extensions for matches and targets.
@@ -20,7 +20,7 @@ const EXTENSIONS: &str = "/usr/lib/x86_64-linux-gnu/xtables";
 
 const REMEDY: &str = "install Debian's iptables (`make setup` does)";
 
-/// The layer, not compressed.
+/// Builds the layer, uncompressed.
 pub(super) fn layer() -> Result<Vec<u8>> {
     let mut files = BTreeMap::new();
     for (program, _) in PROGRAMS {
@@ -34,8 +34,8 @@ pub(super) fn layer() -> Result<Vec<u8>> {
     for extension in extensions {
         let path = extension?.path();
         files.insert(path.display().to_string(), std::fs::read(&path)?);
-        // Some need more than the programs do: `statistic`, which kube-proxy uses, wants libm, and without it no table with
-        // such a rule can be read.
+        // Some need more than the programs do: `statistic`, which kube-proxy uses, needs libm, and without it a table
+        // with such a rule cannot be read.
         files.extend(libraries::of(&path)?);
     }
     let paths: Vec<&str> = files.keys().map(String::as_str).collect();
@@ -80,11 +80,11 @@ struct Package {
 
 /// The packages that own these files.
 fn packages(paths: &[&str]) -> Result<BTreeSet<Package>> {
-    // A package lists the file by its path of old (/lib) or of today (/usr/lib).
+    // A package lists the file by its old (/lib) or its current (/usr/lib) path.
     let other = |path: &str| path.strip_prefix("/usr").map_or_else(|| format!("/usr{path}"), str::to_owned);
     let mut search = Command::new("dpkg-query");
     search.arg("--search").args(paths).args(paths.iter().map(|path| other(path)));
-    // It fails if it does not know one of them, which is always so for the other path.
+    // It fails if one path is unknown, which always applies to the alternative path.
     let output = search.output().context("running dpkg-query")?;
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     let owners: BTreeMap<&str, &str> = listed

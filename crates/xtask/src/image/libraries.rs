@@ -1,4 +1,5 @@
-//! A program as it is built for tests: without what only a debugger wants, and with the libraries that it needs.
+//! Prepares a program that was built for tests: removes what only a debugger needs, and finds the libraries that it
+//! needs.
 
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(super) fn in_layer(path: &str) -> String {
 /// The libraries of a program by path.
 pub(super) fn of(program: &Path) -> Result<Files> {
     let output = Command::new("ldd").arg(program).output().context("running ldd")?;
-    // A program without a loader needs nothing; ldd then fails.
+    // A program without a loader needs no libraries; ldd then fails.
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut libraries = Files::new();
     for path in paths(&listed) {
@@ -37,7 +38,7 @@ pub(super) fn of(program: &Path) -> Result<Files> {
     Ok(libraries)
 }
 
-/// The absolute paths in what ldd prints.
+/// The absolute paths in ldd's output.
 fn paths(listed: &str) -> Vec<&str> {
     listed
         .lines()

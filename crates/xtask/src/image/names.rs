@@ -1,24 +1,24 @@
-//! The images: which names of Calico's this program stands in for, and what each does when it is started without a word, as
-//! many manifests do.
+//! The images: which of Calico's image names this program replaces, and what each runs when it is started without
+//! arguments, as many manifests do.
 
 use oci::Architecture;
 use std::collections::BTreeMap;
 
 /// A name of Calico's image, and how it starts.
 pub(super) struct Image {
-    /// The last part of its name, as Calico's.
+    /// The last part of its name, like Calico's.
     pub(super) name: &'static str,
     pub(super) entry_point: &'static [&'static str],
     /// Replaced by the arguments of a manifest.
     pub(super) command: &'static [&'static str],
-    /// Numeric: `runAsNonRoot` cannot judge a name.
+    /// Numeric: `runAsNonRoot` cannot check a name.
     pub(super) user: &'static str,
     pub(super) environment: &'static [&'static str],
     pub(super) folder: &'static str,
 }
 
-/// Programs that work on the host are root; `kube-controllers` and `typha` are asked by manifests not to be, without a
-/// number, so that the image must have one.
+/// Programs that work on the host run as root; manifests require `kube-controllers` and `typha` not to, without naming
+/// a user, so their images must have one.
 pub(super) const IMAGES: [Image; 14] = [
     Image {
         name: "apiserver",
@@ -134,7 +134,7 @@ pub(super) const IMAGES: [Image; 14] = [
     },
 ];
 
-/// The images as they are written: all of the one layer, and the node with a second one if there is one.
+/// The images to write: all with the one layer, and the node with a second one if there is one.
 pub(super) fn images(
     registry: &str,
     tag: &str,

@@ -1,4 +1,4 @@
-//! The archive read back: digests, links and entry points.
+//! Reads the archive back: digests, links and entry points.
 
 use super::{contents, is_dynamic, names};
 use flate2::read::GzDecoder;
@@ -36,7 +36,7 @@ fn the_same_program_gives_the_same_bytes() {
 }
 
 #[test]
-fn every_digest_is_that_of_its_blob_and_every_image_has_the_layer() {
+fn digests_match_blobs_and_every_image_has_the_layer() {
     let files = unpack(&written());
     let read = |path: &str| serde_json::from_slice::<Value>(&files[path]).unwrap();
     let blob = |entry: &Value| {
@@ -67,7 +67,7 @@ fn every_digest_is_that_of_its_blob_and_every_image_has_the_layer() {
 }
 
 #[test]
-fn every_entry_point_is_in_the_layer_and_every_link_leads_to_the_program() {
+fn entry_points_exist_and_links_lead_to_the_program() {
     let layer = layer();
     let mut links = BTreeMap::new();
     let mut archive = tar::Archive::new(layer.as_slice());
@@ -85,7 +85,7 @@ fn every_entry_point_is_in_the_layer_and_every_link_leads_to_the_program() {
         else {
             continue;
         };
-        // Walk the link as the kernel does.
+        // Resolve the link like the kernel.
         let mut place: Vec<&str> = path.split('/').collect();
         place.pop();
         for part in target.split('/') {
@@ -98,7 +98,7 @@ fn every_entry_point_is_in_the_layer_and_every_link_leads_to_the_program() {
     }
     for image in &names::IMAGES {
         let first = image.entry_point.first().or(image.command.first()).unwrap();
-        // A bare name is looked up in the runtime's usual folders.
+        // A bare name is looked up on the runtime's default path.
         let path = if first.starts_with('/') {
             first.trim_start_matches('/').to_owned()
         } else {
@@ -109,7 +109,7 @@ fn every_entry_point_is_in_the_layer_and_every_link_leads_to_the_program() {
 }
 
 #[test]
-fn a_program_with_a_loader_is_seen() {
+fn a_program_with_a_loader_is_detected() {
     assert!(is_dynamic(b"\x7fELF......../lib64/ld-linux-x86-64.so.2..."));
     assert!(!is_dynamic(b"\x7fELF........"));
 }

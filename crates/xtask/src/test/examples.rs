@@ -1,7 +1,7 @@
-//! Which crates have examples in their documentation.
+//! Finds the crates with examples in their documentation.
 //!
-//! Found by reading comments as rustdoc does: a block of code is an example unless it names another language. What this takes for an
-//! example by mistake costs a few seconds; rustdoc decides what it runs.
+//! Comments are parsed like rustdoc: a code block is an example unless it names another language. A false positive here
+//! costs a few seconds; rustdoc decides what it runs.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_this_repository_are_found() {
+    fn examples_in_this_repository_are_found() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lives among the crates");
         let found = crates(folder).expect("readable");
         assert!(found.contains(&"settings".to_owned()), "{found:?}");

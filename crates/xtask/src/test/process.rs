@@ -1,18 +1,18 @@
-//! Runs a test binary to its end: what it printed, whether it succeeded, how long it worked.
+//! Runs a test binary to its end: its output, whether it succeeded, how long it worked.
 //!
-//! One that stands still is ended; a server that a test left behind holds nothing up.
+//! A binary that hangs is killed; a server that a test left behind delays nothing.
 
 use anyhow::{Context, Result};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a test binary may run, and how long without a word: it prints a line for each test that ends, and no test takes
-/// half as long. One that stands still must not take the whole run with it.
+/// How long a test binary may run, and how long without output: it prints a line for each test that ends, and no test
+/// takes half as long. A binary that hangs must not block the whole run.
 pub(super) const PATIENCE: Patience =
     Patience { whole: Duration::from_secs(30 * 60), silent: Duration::from_secs(10 * 60) };
 
-/// Linux counts the time of processes in hundredths of a second, whatever its own clock does.
+/// Linux reports the time of processes in hundredths of a second, regardless of its own tick rate.
 const TICK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy)]
@@ -26,14 +26,14 @@ pub(super) struct Patience {
 pub(super) struct Ended {
     pub(super) text: String,
     pub(super) is_success: bool,
-    /// What it and the processes that it waited for used of a processor. The rest of its time it waited.
+    /// The processor time of the command and of the processes that it waited for. The rest of the time it waited.
     pub(super) processor: Duration,
 }
 
-/// Runs a command to its end, or ends it when its time is up.
+/// Runs a command to its end, or kills it when its time is up.
 ///
 /// The output goes to a file. With a pipe, a server that a test left behind would hold the pipe open, and the run would
-/// wait for that server for ever.
+/// wait for that server forever.
 pub(super) fn finish(command: Command, patience: Patience) -> Ended {
     run(command, patience).unwrap_or_else(|error| Ended {
         text: format!("{error:#}\n"),
@@ -50,7 +50,7 @@ fn run(mut command: Command, patience: Patience) -> Result<Ended> {
     let (mut length, mut last_word) = (0, begin);
     let mut processor = Duration::ZERO;
     let status = loop {
-        // Before it is asked whether it has ended: afterwards the kernel has forgotten it.
+        // Read this before checking whether it has ended: afterwards the kernel has discarded it.
         processor = processor_time(child.id()).unwrap_or(processor);
         if let Some(status) = child.try_wait()? {
             break Some(status);
@@ -72,15 +72,15 @@ fn run(mut command: Command, patience: Patience) -> Result<Ended> {
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
     if status.is_none() {
         let (run, silent) = (begin.elapsed().as_secs(), last_word.elapsed().as_secs());
-        text.push_str(&format!("\nended: it had run for {run} s, without a word for {silent} s\n"));
+        text.push_str(&format!("\nended: it had run for {run} s, without output for {silent} s\n"));
     }
     Ok(Ended { text, is_success: status.is_some_and(|status| status.success()), processor })
 }
 
-/// What a process, and those of its children that have ended, used of a processor so far.
+/// The processor time of a process, and of those of its children that have ended.
 fn processor_time(id: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name stands in parentheses and may contain anything; the fields after it are the third and following ones.
+    // The name is in parentheses and may contain anything; the fields after it are the third and following ones.
     let (_, fields) = text.rsplit_once(')')?;
     let ticks = fields.split_whitespace().skip(11).take(4).map(|field| field.parse::<u32>().ok());
     ticks.sum::<Option<u32>>().map(|ticks| TICK * ticks)
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_a_test_hold_nothing_up_and_a_test_that_hangs_is_ended() {
+    fn leftover_processes_cause_no_delay_and_hanging_tests_are_killed() {
         let long = patience(60_000, 60_000);
         let Ended { text, is_success, .. } = finish(shell("sleep 600 & echo $!"), long);
         let left_behind = text.trim().to_owned();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_told_from_waiting() {
+    fn work_is_distinguished_from_waiting() {
         let long = patience(60_000, 60_000);
         let waited = finish(shell("sleep 0.3"), long);
         let worked = finish(shell("n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done; sleep 0.3"), long);

@@ -1,4 +1,4 @@
-//! Writes what an import has to write: kind after kind, many objects of one kind at a time.
+//! Writes what an import has to write: one kind after another, many objects of a kind at a time.
 
 use super::plan::{Action, EntryAction, EntryStep, Step, is_built_in};
 use crate::context::Context;
@@ -11,7 +11,7 @@ use client::{Client, Error};
 use futures::StreamExt as _;
 use model::Key;
 
-/// How many writes are under way at once.
+/// How many writes may be in flight at once.
 const AT_ONCE: usize = 16;
 
 const AGAIN: &str = "What was stored stays: repair the cause and run the same import again.";
@@ -19,7 +19,7 @@ const AGAIN: &str = "What was stored stays: repair the cause and run the same im
 /// Why one object was not written.
 struct Trouble {
     reason: String,
-    /// Whether the datastore itself is in trouble: then the other objects fare no better, each after a wait.
+    /// Whether the datastore itself fails: then the other objects would fail as well, each after a wait.
     is_general: bool,
 }
 
@@ -35,7 +35,7 @@ impl From<serde_json::Error> for Trouble {
     }
 }
 
-/// Waits for writes, several at once. Collects what failed; stops early when nothing can work any more.
+/// Waits for writes, several at once, and collects their failures. Stops early when no further write can succeed.
 async fn finish<F>(writes: impl Iterator<Item = (Key, F)>, errors: &mut Vec<String>) -> bool
 where
     F: Future<Output = std::result::Result<(), Trouble>>,
@@ -74,7 +74,7 @@ pub(super) async fn resources(client: &Client, steps: &[Step], context: &mut Con
     }
     let kept = steps.iter().filter(|step| matches!(step.action, Action::Keep(_))).count();
     if kept > 0 {
-        context.warn(&format!("{} there already, as the file says", were(kept, "resource")));
+        context.warn(&format!("{} already stored, as in the file", were(kept, "resource")));
     }
     let first: Option<Kind> = steps.first().map(|step| step.resource.kind());
     let kind = match first {
@@ -111,8 +111,8 @@ async fn write(client: &Client, step: &Step) -> std::result::Result<(), Trouble>
     Ok(())
 }
 
-/// Creates a resource that was not there when the import was planned. The tiers that every datastore has came to be
-/// since then.
+/// Creates a resource that did not exist when the import was planned. The built-in tiers may have been created since
+/// then.
 async fn create(client: &Client, wanted: &Resource) -> std::result::Result<Resource, Trouble> {
     let error = match client.create_any(wanted.clone()).await {
         Err(error) if error.is_already_exists() => error,
@@ -150,7 +150,7 @@ pub(super) async fn address_management(
         return Ok(());
     }
     let mut errors = Vec::new();
-    // Claims before blocks before handles: steps of one sort stand together.
+    // Claims before blocks before handles; steps of one type are adjacent.
     let sort = |step: &EntryStep| std::mem::discriminant(&step.entry.key);
     for group in steps.chunk_by(|one, other| sort(one) == sort(other)) {
         let writes = group.iter().map(|step| (step.entry.key.clone(), write_entry(client, step)));
@@ -163,7 +163,7 @@ pub(super) async fn address_management(
     }
     let kept = steps.iter().filter(|step| step.action == EntryAction::Keep).count();
     if kept > 0 {
-        context.warn(&format!("{} there already, as the file says", were(kept, "IPAM resource")));
+        context.warn(&format!("{} already stored, as in the file", were(kept, "IPAM resource")));
     }
     context.print(&format!("Successfully applied {} IPAM resource(s)\n", steps.len()))
 }
@@ -177,7 +177,7 @@ async fn write_entry(client: &Client, step: &EntryStep) -> std::result::Result<(
     }
     Ok(())
 }
-/// How many things were.
+/// A count and its noun, with "was" or "were".
 fn were(number: usize, noun: &str) -> String {
     format!("{} {}", counted(number, noun), if number == 1 { "was" } else { "were" })
 }

@@ -1,4 +1,4 @@
-//! What an import has to do: the file compared with what the datastore holds.
+//! Plans an import: compares the file with the contents of the datastore.
 
 use crate::datastore::bundle::{Bundle, KINDS, SUPPLEMENTARY_KINDS};
 use crate::datastore::sameness;
@@ -8,26 +8,26 @@ use client::{Client, Error, ListQuery};
 use model::{AffinityType, Key, KvPair, ListOptions, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Policies that Calico makes from those of Kubernetes, in etcd.
+/// Policies that Calico creates in etcd from Kubernetes' policies.
 const KUBERNETES_POLICY: &str = "knp.default.";
 
-/// What to do, in order, and what to say about it.
+/// The steps, in order, and the messages about them.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// The resources.
     pub(super) steps: Vec<Step>,
-    /// Address management.
+    /// The entries of address management.
     pub(super) entries: Vec<EntryStep>,
-    /// What the user should know.
+    /// Messages for the user.
     pub(super) notices: Vec<String>,
-    /// What in the datastore is not as the file says.
+    /// Differences between the datastore and the file.
     pub(super) conflicts: Vec<String>,
 }
 
 /// One resource of the file.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// As the file has it.
+    /// As in the file.
     pub(super) resource: Resource,
     /// What to do with it.
     pub(super) action: Action,
@@ -36,18 +36,18 @@ pub(super) struct Step {
 /// What to do with a resource.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// It is not there.
+    /// It does not exist.
     Create,
-    /// It is there.
+    /// It exists and is equal.
     Keep(Resource),
-    /// It is there and differs.
+    /// It exists and differs.
     Replace(Resource),
 }
 
 /// One entry of address management.
 #[derive(Debug)]
 pub(super) struct EntryStep {
-    /// As the file has it.
+    /// As in the file.
     pub(super) entry: KvPair,
     /// What to do with it.
     pub(super) action: EntryAction,
@@ -56,11 +56,11 @@ pub(super) struct EntryStep {
 /// What to do with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryAction {
-    /// It is not there.
+    /// It does not exist.
     Create,
-    /// It is there.
+    /// It exists and is equal.
     Keep,
-    /// It is there and differs.
+    /// It exists and differs.
     Replace,
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn make(client: &Client, bundle: Bundle) -> Result<Plan> {
             mistakes.push(format!("{key}: {errors}"));
         }
         if wanted.insert(key.clone(), resource).is_some() {
-            mistakes.push(format!("{key} is there twice"));
+            mistakes.push(format!("{key} appears twice"));
         }
     }
     if !mistakes.is_empty() {
@@ -110,7 +110,7 @@ pub(super) async fn make(client: &Client, bundle: Bundle) -> Result<Plan> {
     }
     for (kind, count) in left_behind {
         plan.notices.push(format!(
-            "[INFO] {count} '{kind}' resource(s) are not imported: Kubernetes' own objects stand for them."
+            "[INFO] {count} '{kind}' resource(s) are not imported: Kubernetes' own objects represent them."
         ));
     }
     compare_resources(client, wanted, &mut plan).await?;
@@ -171,7 +171,7 @@ async fn compare_resources(
     Ok(())
 }
 
-/// The order of writing: what others refer to comes first.
+/// The order of writing: referenced kinds come first.
 fn rank(kind: Kind) -> usize {
     const FIRST: [Kind; 3] = [Kind::Tier, Kind::IPPool, Kind::BGPFilter];
     let position = |kinds: &[Kind]| kinds.iter().position(|candidate| *candidate == kind);
@@ -180,7 +180,7 @@ fn rank(kind: Kind) -> usize {
         .unwrap_or(FIRST.len() + KINDS.len())
 }
 
-/// In Kubernetes these are made from its own objects.
+/// Whether Kubernetes derives this resource from its own objects.
 fn is_made_by_kubernetes(resource: &Resource) -> bool {
     match resource.kind() {
         Kind::Profile | Kind::WorkloadEndpoint => true,
@@ -189,7 +189,7 @@ fn is_made_by_kubernetes(resource: &Resource) -> bool {
     }
 }
 
-/// What any datastore has by itself.
+/// Whether a datastore may contain this resource without anyone having imported it.
 fn may_be_there(resource: &Resource, is_kubernetes: bool) -> bool {
     match resource.kind() {
         Kind::Node => is_kubernetes,
@@ -199,7 +199,7 @@ fn may_be_there(resource: &Resource, is_kubernetes: bool) -> bool {
     }
 }
 
-/// A tier that every datastore has.
+/// Whether this is a tier that every datastore has.
 pub(super) fn is_built_in(resource: &Resource) -> bool {
     resource.kind() == Kind::Tier && BUILT_IN_TIERS.iter().any(|tier| tier.name == resource.name())
 }
@@ -216,7 +216,7 @@ fn keep_own_metadata(resource: &mut Resource, existing: &Resource) {
         metadata.annotations.entry(name).or_insert(value);
     }
     if let (Resource::Node(node), Resource::Node(existing)) = (resource, existing) {
-        // These two, and the ranges of pods, are read from the node itself, whatever is written.
+        // These two, and the pod CIDRs, are read from the node itself, whatever is written.
         node.spec.addresses.clone_from(&existing.spec.addresses);
         node.spec.orch_refs.clone_from(&existing.spec.orch_refs);
         node.status.pod_cidrs.clone_from(&existing.status.pod_cidrs);
@@ -263,7 +263,7 @@ async fn compare_entries(client: &Client, wanted: Vec<KvPair>, plan: &mut Plan) 
     let mut seen = BTreeSet::new();
     for entry in wanted {
         if !seen.insert(entry.key.clone()) {
-            return Err(Failure::new(format!("failed to read IPAM resources: {} is there twice", entry.key)));
+            return Err(Failure::new(format!("failed to read IPAM resources: {} appears twice", entry.key)));
         }
         let action = match existing.remove(&entry.key) {
             None => EntryAction::Create,
@@ -281,7 +281,7 @@ async fn compare_entries(client: &Client, wanted: Vec<KvPair>, plan: &mut Plan) 
     Ok(())
 }
 
-/// The value without what Kubernetes does not keep.
+/// The value without the fields that Kubernetes does not keep.
 fn plain(value: &Value, is_kubernetes: bool) -> Value {
     let mut value = value.clone();
     if is_kubernetes {

@@ -1,4 +1,4 @@
-//! What a check has gathered, and its verdicts. No IO: text is collected and taken away by the caller.
+//! The data that a check has gathered, and its verdicts. No IO: text is collected here, and the caller prints it.
 
 use crate::ipam::explain::Knowledge;
 use crate::ipam::report::{Allocation, HandleInfo};
@@ -25,7 +25,7 @@ pub(super) struct Findings {
     users: BTreeMap<IpAddr, Vec<String>>,
     pools: Vec<IpNet>,
     problems: usize,
-    /// What explanations are made from.
+    /// The facts for explanations.
     pub(super) knowledge: Knowledge,
 }
 
@@ -66,12 +66,12 @@ impl Findings {
         self.users.len()
     }
 
-    /// Whether an address was ever taken for a service.
+    /// Whether an address was ever allocated to a service.
     pub(super) fn has_service_allocations(&self) -> bool {
         self.has_service_allocations
     }
 
-    /// The allocations as the report has them.
+    /// The allocations in the form of the report.
     pub(super) fn allocations(&self) -> BTreeMap<String, Vec<Allocation>> {
         self.allocations.iter().map(|(address, list)| (address.to_string(), list.clone())).collect()
     }
@@ -115,7 +115,7 @@ impl Findings {
             let line = format!("  {address} allocated; attrs {}\n", entry.attributes);
             self.allocations.entry(address).or_default().push(entry);
             if is_windows {
-                // Nobody uses these, and releasing them would break the node.
+                // No workload uses these, and releasing them would break the node.
                 self.add_user(address, "Reserved for Windows");
             }
             if self.show_all {
@@ -129,7 +129,7 @@ impl Findings {
         self.pools.push(cidr);
     }
 
-    /// Records that somebody uses an address.
+    /// Records that an address is in use.
     pub(super) fn add_user(&mut self, address: IpAddr, user: &str) {
         if self.show_all {
             self.text += &format!("  {address} belongs to {user}\n");
@@ -156,7 +156,7 @@ impl Findings {
         self.say("\n");
     }
 
-    /// Addresses that are allocated and that nobody uses.
+    /// Finds addresses that are allocated but not in use.
     pub(super) fn scan_allocations(&mut self) {
         self.say("Scanning for IPs that are allocated but not actually in use...\n");
         let mut lines = String::new();
@@ -179,7 +179,7 @@ impl Findings {
         self.say(&format!("Found {leaked} IPs that are allocated in IPAM but not actually in use.\n"));
     }
 
-    /// Addresses that somebody uses and that are not allocated.
+    /// Finds addresses that are in use but not allocated.
     pub(super) fn scan_users(&mut self) {
         self.say("Scanning for IPs that are in use by a workload or node but not allocated in IPAM...\n");
         let mut lines = String::new();
@@ -225,7 +225,7 @@ impl Findings {
         ));
     }
 
-    /// Handles without addresses, which are returned, and addresses without their handle.
+    /// Finds handles without addresses, which are returned, and addresses whose handle is missing.
     pub(super) fn scan_handles(&mut self, handles: &BTreeMap<HandleId, HandleInfo>) -> Vec<HandleInfo> {
         self.say("Scanning for IPAM handles with no matching IPs...\n");
         let is_leaked = |handle: &&HandleInfo| !self.handles_in_use.contains(handle.id.as_str());
@@ -255,7 +255,7 @@ impl Findings {
         leaked
     }
 
-    /// Blocks that contradict themselves or cannot be read: key and reason.
+    /// Reports blocks that contradict themselves or cannot be read: key and reason.
     pub(super) fn invalid_blocks(&mut self, invalid: &[(String, String)]) {
         for (key, reason) in invalid {
             self.say(&format!("  IPAMBlock {key} is invalid: {reason}\n"));
@@ -265,7 +265,7 @@ impl Findings {
     }
 }
 
-/// What is known of a holder, on one line.
+/// A holder's attributes on one line.
 fn format_attribute(attribute: &AllocationAttribute) -> String {
     let handle = attribute.handle_id.as_deref().unwrap_or("<none>");
     let mut text = format!("Main:{handle} Extra:{}", pairs(&attribute.active_owner_attrs));

@@ -1,7 +1,7 @@
-//! The addresses of services: those of type LoadBalancer that Calico's controller looks after.
+//! The addresses of services: those of type LoadBalancer that Calico's controller manages.
 //!
-//! Services live in Kubernetes, whatever the datastore is. Where no Kubernetes is named, and no address was ever taken for a
-//! service, there is nothing to look for.
+//! Services live in Kubernetes, whatever the datastore is. Where no Kubernetes is configured, and no address was ever
+//! allocated to a service, there is nothing to look for.
 
 use super::CheckArgs;
 use super::findings::Findings;
@@ -18,10 +18,10 @@ use std::time::Duration;
 /// How long the list of all services may take.
 const LIST_DEADLINE: Duration = Duration::from_secs(20);
 
-/// The class of load balancer that is ours.
+/// The load balancer class of Calico's controller.
 const OUR_CLASS: &str = "calico";
 
-/// Annotations by which a service asks for an address.
+/// Annotations by which a service requests an address.
 const ASKING: [&str; 3] = [words::IPV4_POOLS, words::IPV6_POOLS, words::LOAD_BALANCER_IPS];
 
 pub(super) async fn load(
@@ -80,7 +80,7 @@ pub(super) async fn load(
         }
         count += 1;
         for place in &service.status.load_balancer.ingress {
-            // A place may be a name instead of an address.
+            // The status may hold a host name instead of an address.
             if let Ok(address) = place.ip.parse() {
                 findings.add_user(address, &service.metadata.name);
             }
@@ -104,7 +104,7 @@ async fn connect(kubeconfig: String, args: &CheckArgs, context: &Context) -> Res
     }
 }
 
-/// Whether our controller looks after a service.
+/// Whether Calico's controller manages a service.
 fn is_ours(service: &KubernetesService, assign_ips: &AssignIPs) -> bool {
     let spec = &service.spec.0;
     if spec.kind != "LoadBalancer" {
@@ -126,7 +126,7 @@ mod tests {
     use api::KubernetesServiceSpec;
 
     #[test]
-    fn services_are_ours_by_class_or_by_asking() {
+    fn services_are_ours_by_class_or_annotation() {
         for (kind, class, address, annotation, all, requested) in [
             ("ClusterIP", None, "", "", false, false),
             ("LoadBalancer", None, "", "", true, false),

@@ -1,5 +1,5 @@
-//! The map as a page that stands alone: one file, no scripts, light and dark, readable on a phone. Every shade is a figure
-//! in a table below it.
+//! The map as a self-contained page: one file, no scripts, light and dark, readable on a phone. A table below the map
+//! lists the number behind every shade.
 
 use super::{Cell, cells, owners, tenths};
 use crate::ipam::usage::{PoolUse, percent};
@@ -28,7 +28,7 @@ th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}\
 summary{cursor:pointer;color:var(--soft)}";
 
-/// The page. `facts` stand below the title: when it was made, and of what.
+/// The page. `facts` follow the title: when it was generated, and from what.
 #[must_use]
 pub(in crate::ipam) fn html(pools: &[PoolUse], facts: &str) -> String {
     let mut out = format!(
@@ -68,7 +68,7 @@ fn section(out: &mut String, pool: &PoolUse) {
         counted(owners(pool), "node")
     );
     let (cells, is_whole) = cells(pool);
-    // The table below says the same in words.
+    // The table below contains the same as text.
     out.push_str("<ul class=\"map\" aria-hidden=\"true\">\n");
     for cell in cells {
         match cell {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shade_is_a_figure_too() {
+    fn every_shade_is_also_a_number() {
         let pools = [pool("10.0.0.0/24", 26, vec![block("10.0.0.64/26", "node<1>", 64)])];
         let page = html(&pools, "made today & now");
         for expected in [
@@ -138,7 +138,7 @@ mod tests {
         ] {
             assert!(page.contains(expected), "{expected} is not in {page}");
         }
-        // Nothing is fetched, nothing runs.
+        // The page fetches nothing and runs nothing.
         for forbidden in ["<script", "http:", "https:", "src=", "<link"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }

@@ -1,8 +1,8 @@
-//! A template as a value. Every position is checked here; nothing is looked up.
+//! Parses a template. All syntax is checked here; nothing is looked up.
 
 use serde_json::Value;
 
-/// Deepest nesting of ranges and filters; a template that needs more is a mistake.
+/// The maximum nesting of ranges and filters; a template that needs more is a mistake.
 const DEEPEST: usize = 32;
 
 /// A parsed template.
@@ -14,15 +14,15 @@ pub(super) struct Template {
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Part {
-    /// Printed as it is.
+    /// Literal text.
     Text(String),
-    /// What a path finds.
+    /// The values that a path finds.
     Path(Path),
-    /// Everything up to `{end}`, for each value.
+    /// The template up to `{end}`, for each value.
     Range { over: Path, body: Vec<Part> },
 }
 
-/// A path: where it begins, then step by step.
+/// A path: its start, then its steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Path {
     pub(super) from_root: bool,
@@ -54,7 +54,7 @@ pub(super) enum Operand {
     Literal(Value),
 }
 
-/// How two sides are compared.
+/// The comparison of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operator {
     Equal,
@@ -69,7 +69,7 @@ type Result<T> = std::result::Result<T, String>;
 
 impl Template {
     pub(super) fn parse(text: &str) -> Result<Self> {
-        // Bodies of the ranges that are open, the innermost last; the first is the template itself.
+        // Bodies of the open ranges, the innermost last; the first is the template itself.
         let mut open: Vec<(Option<Path>, Vec<Part>)> = vec![(None, Vec::new())];
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -110,7 +110,7 @@ fn push(open: &mut [(Option<Path>, Vec<Part>)], part: Part) {
     }
 }
 
-/// How long an action is, up to its closing brace; one in quotes does not count.
+/// The length of an action up to its closing brace; braces in quotes do not count.
 fn action_length(text: &str) -> Result<usize> {
     let mut quote = None;
     let mut escaped = false;
@@ -128,7 +128,7 @@ fn action_length(text: &str) -> Result<usize> {
     Err(if quote.is_some() { "unterminated quoted string" } else { "unclosed action" }.to_owned())
 }
 
-/// Reads a path from its beginning.
+/// Parses a path.
 struct Reader<'a> {
     rest: &'a str,
     depth: usize,
@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A name up to what ends it; a backslash takes the next character as it is.
+    /// A name up to its delimiter; a backslash escapes the next character.
     fn name(&mut self) -> String {
         let mut name = String::new();
         let mut characters = self.rest.char_indices();
@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
         name
     }
 
-    /// What stands up to the bracket that closes this one.
+    /// The text up to the matching closing bracket.
     fn bracket(&mut self) -> Result<&'a str> {
         let (mut depth, mut quote) = (1_usize, None);
         let text = self.rest;
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// What is in quotes, as it is written.
+    /// The text inside quotes, unchanged.
     fn raw_quoted(&mut self) -> Result<&'a str> {
         let unterminated = || "unterminated quoted string".to_owned();
         let quote = self.rest.chars().next().ok_or_else(unterminated)?;
@@ -356,7 +356,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The members of a union, split at commas outside of quotes.
+/// The members of a union, split at commas outside quotes.
 fn members(text: &str) -> Vec<&str> {
     let (mut found, mut begin, mut quote) = (Vec::new(), 0, None);
     for (place, character) in text.char_indices() {

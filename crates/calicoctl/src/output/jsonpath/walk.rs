@@ -1,4 +1,4 @@
-//! Which values a path finds. What is not there is not found; nothing here fails for want of a field.
+//! Finds the values of a path. A missing field is simply not found, never an error.
 
 use super::parse::{Filter, Operand, Operator, Path, Step};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 /// The values that a path finds.
 ///
 /// # Errors
-/// When a condition compares what has no order.
+/// When a condition compares values that have no order.
 pub(super) fn find<'v>(path: &Path, root: &'v Value, current: &'v Value) -> Result<Vec<&'v Value>, String> {
     follow(&path.steps, root, vec![if path.from_root { root } else { current }])
 }
@@ -54,7 +54,7 @@ fn children(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// What a condition is asked about: the elements of a list.
+/// The values that a condition is applied to: the elements of a list.
 fn elements(value: &Value) -> Vec<&Value> {
     value.as_array().map(|items| items.iter().collect()).unwrap_or_default()
 }
@@ -86,7 +86,7 @@ fn holds(filter: &Filter, root: &Value, value: &Value) -> Result<bool, String> {
         Filter::Compare(left, operator, right) => (left, operator, right),
     };
     let (left, right) = (side(left, root, value)?, side(right, root, value)?);
-    // As in kubectl, a condition on something that is not there does not hold.
+    // As in kubectl, a condition on a missing value does not hold.
     let (Some(left), Some(right)) = (left.first(), right.first()) else { return Ok(false) };
     Ok(match (operator, order(left, right)) {
         (Operator::Equal, ordering) => ordering == Some(Ordering::Equal) || left == right,
@@ -106,7 +106,7 @@ fn side<'v>(operand: &'v Operand, root: &'v Value, value: &'v Value) -> Result<V
     }
 }
 
-/// The order of two numbers or two texts; others have none.
+/// The order of two numbers or two strings; other values have none.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.as_f64()?.partial_cmp(&right.as_f64()?),

@@ -1,4 +1,4 @@
-//! The names that objects of the first version get in the current one.
+//! Maps names of the first version to names of the current one.
 
 use sha1::{Digest as _, Sha1};
 use std::fmt::Write as _;
@@ -7,8 +7,8 @@ use std::net::IpAddr;
 /// How many digits of the old name's hash are added to a name that had to change.
 const QUALIFIER: usize = 8;
 
-/// A name in lower case, of letters, digits, dashes and dots, that begins and ends with a letter or digit. Nothing is
-/// added to keep it apart from others.
+/// The name in lower case, of letters, digits, dashes and dots, that begins and ends with a letter or digit. No suffix
+/// is added to keep it distinct from others.
 pub(super) fn node_name(old: &str) -> String {
     let mut name = String::new();
     let mut run = String::new();
@@ -19,7 +19,7 @@ pub(super) fn node_name(old: &str) -> String {
                 name.push(character);
             }
             '.' | '/' => run.push('.'),
-            // What is not a letter, digit, dash or dot becomes one dash, however long it is.
+            // Any run of other characters becomes a single dash.
             '-' => run.push('-'),
             _ if !run.ends_with('?') => run.push('?'),
             _ => {}
@@ -28,7 +28,7 @@ pub(super) fn node_name(old: &str) -> String {
     name
 }
 
-/// Adds what stood between two words: one dot if there was any, dashes otherwise; nothing at the beginning.
+/// Appends the separator between two words: one dot if the run had any, its dashes otherwise; nothing at the start.
 fn push_run(name: &mut String, run: &mut String) {
     if !name.is_empty() {
         if run.contains('.') {
@@ -40,12 +40,12 @@ fn push_run(name: &mut String, run: &mut String) {
     run.clear();
 }
 
-/// The new name, with a part of the old one's hash where the two differ.
+/// The new name; if it differs from the old one, with a part of the old name's hash.
 pub(super) fn name(old: &str) -> String {
     qualified(old, &node_name(old))
 }
 
-/// A converted name without dots, for policies, whose first part would be taken for a tier.
+/// A converted name without dots, for policies: the part before a dot would be read as a tier.
 pub(super) fn name_without_dots(old: &str) -> String {
     qualified(old, &node_name(old).replace('.', "-"))
 }
@@ -62,7 +62,7 @@ fn qualified(old: &str, new: &str) -> String {
     format!("{new}-{}", &hash[..QUALIFIER])
 }
 
-/// An address as part of a name.
+/// An address in a form that may be part of a name.
 pub(super) fn of_address(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string().replace('.', "-"),
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_valid_and_stay_apart() {
+    fn names_become_valid_and_stay_distinct() {
         for (old, new) in [
             ("plain-name", "plain-name"),
             ("Upper", "upper"),

@@ -1,7 +1,7 @@
 //! Objects of `apiVersion: v1` (Calico before 3.0) in the current version.
 //!
 //! What changed: names lost capitals and underscores, tags became labels without a value, actions, protocols and
-//! directions got capitals, and what identified an object (a pool's CIDR, a peer's address) moved into its spec.
+//! directions were capitalised, and identifying fields (a pool's CIDR, a peer's address) moved into the spec.
 
 use super::names;
 use api::Kind;
@@ -12,10 +12,10 @@ use std::net::IpAddr;
 
 type Fields = Map<String, Value>;
 
-/// The object in the current version; nothing for a kind that is not known.
+/// Converts the object to the current version; `None` for an unknown kind.
 ///
 /// # Errors
-/// What cannot be converted.
+/// When the object cannot be converted.
 pub(super) fn convert(kind: &str, object: &Value) -> Result<Option<(Kind, Value)>, String> {
     let empty = Fields::new();
     let part = |name: &str| object.get(name).and_then(Value::as_object).unwrap_or(&empty);
@@ -28,7 +28,7 @@ pub(super) fn convert(kind: &str, object: &Value) -> Result<Option<(Kind, Value)
         "hostendpoint" => host_endpoint(metadata, spec)?,
         "node" => node(metadata, spec)?,
         "workloadendpoint" => {
-            return Err("workload endpoints are made by the orchestrator and are not converted".to_owned());
+            return Err("workload endpoints are created by the orchestrator and are not converted".to_owned());
         }
         _ => return Ok(None),
     };
@@ -89,7 +89,7 @@ fn policy(metadata: &Fields, spec: &Fields) -> Result<Converted, String> {
     if !selector.is_empty() {
         new.insert("selector".to_owned(), selector.into());
     }
-    // Such policies always applied to forwarded traffic; now they have to say so.
+    // Such policies always applied to forwarded traffic; now that must be explicit.
     if truth(spec, "doNotTrack") || truth(spec, "preDNAT") {
         new.insert("applyOnForward".to_owned(), true.into());
     }
@@ -140,7 +140,7 @@ fn host_endpoint(metadata: &Fields, spec: &Fields) -> Result<Converted, String> 
     let name = names::name(&format!("{node}.{}", required(metadata, "name")?));
     let mut new = fields(json!({"node": node}));
     copy(spec, "interfaceName", &mut new);
-    // Addresses of version 4 come first.
+    // IPv4 addresses come first.
     let (mut addresses, sixes): (Vec<String>, Vec<String>) =
         strings(spec, "expectedIPs").into_iter().partition(|address| !address.contains(':'));
     addresses.extend(sixes);
@@ -204,7 +204,7 @@ fn rule(value: &Value) -> Result<Value, String> {
     Ok(Value::Object(new))
 }
 
-/// One side of a rule: single networks join the lists, tags join the selectors.
+/// Converts one side of a rule: single networks join the lists, tags join the selectors.
 fn entity(old: &Fields) -> Result<Fields, String> {
     let mut new = Fields::new();
     for (many, one) in [("nets", "net"), ("notNets", "notNet")] {
@@ -231,7 +231,7 @@ fn masked(net: &str) -> Result<String, String> {
     parsed.map(|net| net.trunc().to_string()).ok_or_else(|| format!("{net} is not a network"))
 }
 
-/// A selector with the labels of the current version, and a tag as one more condition.
+/// The selector with current label names, and the tag as a further condition.
 fn selector(old: &str, tag: &str) -> String {
     let new = old.replace("calico/k8s_ns", api::words::LABEL_NAMESPACE);
     match (new.as_str(), tag) {

@@ -1,4 +1,4 @@
-//! An object and what is known beside it, as text for reading.
+//! An object and the facts about it, as readable text.
 
 use super::rules;
 use crate::ipam::usage::{BlockUse, PoolUse, percent};
@@ -9,10 +9,10 @@ use api::{Resource, Rule};
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Where values begin.
+/// The column where values begin.
 const COLUMN: usize = 20;
 
-/// What is known beside an object.
+/// The facts that are printed with an object.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// The endpoints that a policy selects.
@@ -55,7 +55,7 @@ pub(super) fn text(resource: &Resource, facts: &Facts) -> String {
     page.0
 }
 
-/// What is in the spec of every kind of policy, taken out of it.
+/// Prints the fields that every kind of policy has, and removes them from the spec.
 fn policy(page: &mut Page, resource: &Resource, spec: &mut Value) {
     let (ingress, egress): (&[Rule], &[Rule]) = match resource {
         Resource::NetworkPolicy(object) => (&object.spec.ingress, &object.spec.egress),
@@ -95,7 +95,7 @@ struct Page(String);
 
 impl Page {
     fn field(&mut self, name: &str, value: &str) {
-        // A long name still has a gap after it.
+        // A long name is still followed by a space.
         let name = format!("{name}: ");
         // Writing to a string cannot fail.
         let _ = writeln!(self.0, "{}", format!("{name:<COLUMN$}{value}").trim_end());
@@ -231,7 +231,7 @@ fn yaml(value: &Value) -> String {
     api::yaml::to_string(value)
 }
 
-/// A field's name as a title: `natOutgoing` as `Nat Outgoing`, `cidr` as `CIDR`, as kubectl writes them.
+/// A field's name as a title, like kubectl: `natOutgoing` becomes `Nat Outgoing`, `cidr` becomes `CIDR`.
 fn title(name: &str) -> String {
     if matches!(name, "cidr" | "mac" | "pod" | "bgp") {
         return match name {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_has_its_rules_as_lines_and_its_endpoints() {
+    fn a_policy_shows_its_rules_as_lines_and_its_endpoints() {
         let policy = object(
             Kind::NetworkPolicy,
             r#"{"metadata":{"name":"web","namespace":"shop","labels":{"a":"1","b":"2"}},"spec":{"tier":"default","order":10,"selector":"app == 'web'","types":["Ingress","Egress"],"ingress":[{"action":"Allow","protocol":"TCP","destination":{"ports":[80]}},{"action":"Deny"}],"serviceAccountSelector":"x == 'y'"}}"#,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_its_blocks_and_their_use() {
+    fn a_pool_shows_its_blocks_and_their_use() {
         let pool = object(
             Kind::IPPool,
             r#"{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/24","natOutgoing":true,"allowedUses":["Workload","Tunnel"]}}"#,
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_has_its_policies() {
+    fn an_endpoint_shows_its_policies() {
         let endpoint = object(
             Kind::WorkloadEndpoint,
             r#"{"metadata":{"name":"w","namespace":"shop"},"spec":{"node":"n1","ipNetworks":["10.0.0.1/32"],"ports":[{"name":"http","protocol":"TCP","port":80}]}}"#,

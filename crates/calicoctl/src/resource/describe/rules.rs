@@ -1,4 +1,4 @@
-//! A rule of a policy as one line: what it does, to which packets, from where, to where.
+//! Prints a policy rule as one line: its action, and the packets that it matches by source and destination.
 
 use api::{EntityRule, ICMPFields, Rule};
 use std::fmt::Display;

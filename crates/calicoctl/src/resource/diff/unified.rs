@@ -1,4 +1,4 @@
-//! Two texts as a unified diff, as `diff -u` writes it.
+//! Computes a unified diff of two texts, in the form of `diff -u`.
 
 use similar::DiffTag;
 use similar::algorithms::{Capture, Compact, Replace, myers};
@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Lines that are shown around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// A unified diff; empty where nothing differs.
+/// A unified diff; empty if the texts are equal.
 pub(super) fn unified(before: &str, after: &str, name: &str, state: &str, colours: bool) -> String {
     let text = uncoloured(before, after, name, state);
     if !colours {
@@ -35,7 +35,8 @@ pub(super) fn unified(before: &str, after: &str, name: &str, state: &str, colour
 fn uncoloured(before: &str, after: &str, name: &str, state: &str) -> String {
     let old: Vec<&str> = before.lines().collect();
     let new: Vec<&str> = after.lines().collect();
-    // The one algorithm that is wanted: the library's own way from texts to a diff brings all of them, for every sort of text.
+    // Only this algorithm is needed: the library's own function from texts to a diff links all of them, for every text
+    // type.
     let mut changes = Compact::new(Replace::new(Capture::new()), &old[..], &new[..]);
     if let Err(never) = myers::diff(&mut changes, &old[..], 0..old.len(), &new[..], 0..new.len()) {
         match never {}
@@ -71,8 +72,8 @@ fn push_lines(out: &mut String, sign: char, lines: &[&str]) {
     }
 }
 
-/// Lines as the head of a part names them: the first, counted from 1, and how many unless it is one. No lines are after the
-/// line before them.
+/// A range of lines as in the header of a hunk: the first line, counted from 1, and the number of lines unless it is
+/// one. An empty range names the line before it.
 fn place(lines: Range<usize>) -> String {
     match lines.len() {
         0 => format!("{},0", lines.start),

@@ -1,8 +1,8 @@
 //! Strategic merge patches, as Kubernetes defines them, for Calico's types.
 //!
-//! Maps are merged and `null` removes a field. Lists are replaced, except the few that Kubernetes' metadata says how to
-//! merge: owner references by their uid, finalizers as a set. `$patch: replace` and `$patch: delete` in a map, and
-//! `$deleteFromPrimitiveList/NAME`, do what they do in Kubernetes. Other directives are refused, not ignored.
+//! Maps are merged and `null` removes a field. Lists are replaced, except the few for which Kubernetes' metadata
+//! defines a merge: owner references by their uid, finalizers as a set. `$patch: replace` and `$patch: delete` in a
+//! map, and `$deleteFromPrimitiveList/NAME`, work as in Kubernetes. Other directives are refused, not ignored.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ const SET_ORDER: &str = "$setElementOrder/";
 /// Applies a patch to an object.
 ///
 /// # Errors
-/// What is wrong with the patch.
+/// When the patch is invalid.
 pub(super) fn apply(object: &mut Value, patch: &Value) -> Result<(), String> {
     let (Value::Object(fields), Value::Object(changes)) = (object, patch) else {
         return Err("the patch must be an object".to_owned());
@@ -46,7 +46,7 @@ fn merge(fields: &mut Map<String, Value>, changes: &Map<String, Value>, path: &s
             remove_items(fields, list, change)?;
             continue;
         }
-        // The order only matters for lists that are merged, whose items have none.
+        // The order only matters for merged lists, whose items have no order.
         if name.starts_with(SET_ORDER) {
             continue;
         }
@@ -76,7 +76,7 @@ fn merge(fields: &mut Map<String, Value>, changes: &Map<String, Value>, path: &s
                 merge_by(old, new, "uid", &inner)?;
             }
             (None, Value::Object(new)) => {
-                // Merging into nothing drops what only means something in a patch.
+                // Merging into an empty map drops the patch directives.
                 let mut fresh = Map::new();
                 merge(&mut fresh, new, &inner)?;
                 fields.insert(name.clone(), Value::Object(fresh));
@@ -97,7 +97,7 @@ fn remove_items(fields: &mut Map<String, Value>, list: &str, removed: &Value) ->
     Ok(())
 }
 
-/// Merges items that have the same key; others are added, and those marked for it are deleted.
+/// Merges items that have the same key; others are added, and items marked for deletion are removed.
 fn merge_by(old: &mut Vec<Value>, new: &[Value], key: &str, path: &str) -> Result<(), String> {
     for item in new {
         let Value::Object(change) = item else { return Err(format!("{path}: expected objects")) };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_directives_are_refused() {
         for patch in [
             json!([]),
             json!({"m": {"$patch": "x"}}),

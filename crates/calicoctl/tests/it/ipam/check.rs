@@ -18,13 +18,13 @@ fn troubled() -> crate::harness::Shell {
     put(
         &shell,
         &[
-            // c2 left without releasing; c4 was given an address behind IPAM's back, c5 one that is in no pool.
+            // c2 left without releasing; c4 has an address that IPAM did not allocate, c5 one that is in no pool.
             ("/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c2-eth0", ""),
             (
                 "/calico/resources/v3/projectcalico.org/workloadendpoints/default/node--a-cni-c4-eth0",
                 r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"node--a-cni-c4-eth0","namespace":"default","uid":"4c1dcd0f-0b0b-4d43-8a7a-0b1f6b1f2f10","creationTimestamp":"2026-11-15T19:48:31Z"},"spec":{"orchestrator":"cni","node":"node-a","containerID":"c4","endpoint":"eth0","ipNetworks":["172.16.9.9/32","10.9.9.9/32","172.16.165.136/32"],"profiles":["k8s-pod-network"],"interfaceName":"calic4"}}"#,
             ),
-            // A handle with nothing, and a block that contradicts itself and mentions a handle that is not there.
+            // A handle without addresses, and a block that contradicts itself and refers to a missing handle.
             (
                 "/calico/ipam/v2/handle/k8s-pod-network.gone",
                 r#"{"block":{"172.16.165.136/29":1},"deleted":false}"#,
@@ -33,7 +33,7 @@ fn troubled() -> crate::harness::Shell {
                 "/calico/ipam/v2/assignment/ipv4/block/172.16.0.0-29",
                 r#"{"cidr":"172.16.0.0/29","affinity":"host:node-c","allocations":[0,1,2,3,null,null,null,4],"unallocated":[5,6,6],"attributes":[{"handle_id":"k8s-pod-network.c6","secondary":{"node":"node-c","pod":"web","namespace":"shop"}},{"handle_id":"vxlan-tunnel-addr-node-c","secondary":{"node":"node-c","type":"vxlanTunnelAddress"}},{},{"handle_id":"windows-reserved-ipam-handle","secondary":{"note":"windows host rsvd"}},{"releasedAt":"2026-11-15T19:48:31Z"}],"sequenceNumber":9,"sequenceNumberForAllocation":{"0":3},"deleted":false}"#,
             ),
-            // And one that cannot be read at all.
+            // And a block that cannot be read at all.
             ("/calico/ipam/v2/assignment/ipv4/block/172.16.0.8-29", "{"),
         ],
     );
@@ -41,7 +41,7 @@ fn troubled() -> crate::harness::Shell {
 }
 
 #[test]
-fn problems_are_counted_named_and_explained() {
+fn problems_are_counted_listed_and_explained() {
     let shell = troubled();
     golden("check-troubled.txt", &shell.run("ipam check").text());
     golden("show-troubled.txt", &shell.run("ipam show --show-blocks").text());
@@ -71,7 +71,7 @@ fn the_report_has_calicos_form() {
 }
 
 #[test]
-fn what_cannot_be_known_ends_the_check() {
+fn missing_knowledge_ends_the_check() {
     let shell = embedded_with(&[]);
     let error = shell.run("ipam check").error();
     assert!(error.starts_with("resource does not exist: ClusterInformation(default)"), "{error}");
@@ -84,7 +84,7 @@ fn what_cannot_be_known_ends_the_check() {
     let error = shell.run("ipam check").error();
     assert!(error.starts_with("1 stored workload endpoint cannot be read"), "{error}");
 
-    // Addresses were taken for services, and nobody says where the services are.
+    // Addresses were allocated to services, but no Kubernetes is configured.
     let shell = cni();
     put(
         &shell,
@@ -111,7 +111,7 @@ fn a_locked_datastore_is_noted_in_the_report() {
 }
 
 #[test]
-fn problems_are_an_exit_code_where_asked_for() {
+fn problems_set_the_exit_code_on_request() {
     let shell = cni();
     let code = |line: &str| shell.run(line).code;
     assert_eq!(code("ipam check --exit-code"), ExitCode::SUCCESS);
@@ -125,7 +125,7 @@ fn problems_are_an_exit_code_where_asked_for() {
 }
 
 #[test]
-fn an_analysis_names_blocks_that_serve_nobody() {
+fn an_analysis_lists_useless_blocks() {
     const NODE_B: &str = r#"{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"node-b","uid":"5c1dcd0f-0b0b-4d43-8a7a-0b1f6b1f2f10","creationTimestamp":"2026-11-15T19:48:00Z"},"spec":{},"status":{}}"#;
     let shell = cni();
     put(&shell, &[("/calico/resources/v3/projectcalico.org/nodes/node-b", NODE_B)]);
@@ -135,7 +135,7 @@ fn an_analysis_names_blocks_that_serve_nobody() {
     assert!(found.contains(lost) && !found.contains("172.16.244.248/29"), "{found}");
     put(&shell, &[("/calico/resources/v3/projectcalico.org/ippools/pool", "")]);
     let found = shell.run("analyze").text();
-    let orphan = "warning: IPAMBlock 172.16.244.248/29: gives out no addresses: no pool holds it\n    create its pool again, or \
+    let orphan = "warning: IPAMBlock 172.16.244.248/29: allocates no addresses: no pool contains it\n    create its pool again, or \
                   release its addresses\n";
     assert!(found.contains(lost) && found.contains(orphan), "{found}");
 }

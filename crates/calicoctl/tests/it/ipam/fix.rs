@@ -17,7 +17,7 @@ fn contradictory() -> Shell {
         &shell,
         &[
             LOCKED,
-            // Nothing is held under one handle, another counts too much, a third is missing.
+            // One handle holds no address, another counts too many, a third is missing.
             (
                 "/calico/ipam/v2/handle/k8s-pod-network.gone",
                 r#"{"block":{"172.16.165.136/29":1},"deleted":false}"#,
@@ -27,7 +27,7 @@ fn contradictory() -> Shell {
                 r#"{"block":{"172.16.165.136/29":3},"deleted":false}"#,
             ),
             ("/calico/ipam/v2/handle/k8s-pod-network.c3", ""),
-            // A claim without a block, one on a block of somebody else, and a block without its claim.
+            // A claim without a block, a claim on another node's block, and a block without its claim.
             (
                 "/calico/ipam/v2/host/node-a/ipv4/block/172.16.0.0-29",
                 r#"{"state":"pending","deleted":false}"#,
@@ -37,7 +37,7 @@ fn contradictory() -> Shell {
                 r#"{"state":"confirmed","deleted":false}"#,
             ),
             ("/calico/ipam/v2/host/node-a/ipv4/block/172.16.165.136-29", ""),
-            // A block that nobody has, and one whose queue of free addresses is wrong.
+            // A block without an owner, and one whose queue of free addresses is wrong.
             (
                 "/calico/ipam/v2/assignment/ipv4/block/172.16.9.0-29",
                 r#"{"cidr":"172.16.9.0/29","affinity":null,"allocations":[null,null,null,null,null,null,null,null],"unallocated":[0,1,2,3,4,5,6,7],"attributes":[],"sequenceNumber":9,"sequenceNumberForAllocation":{},"deleted":false}"#,
@@ -48,13 +48,13 @@ fn contradictory() -> Shell {
     shell
 }
 
-/// The part of the output that is about repairs.
+/// The part of the output that reports repairs.
 fn repairs(output: &str) -> &str {
     output.split_once("problems.\n").map_or("", |(_, rest)| rest)
 }
 
 #[test]
-fn contradictions_are_repaired_and_then_there_are_none() {
+fn contradictions_are_repaired_and_do_not_return() {
     let shell = contradictory();
     let output = shell.run("ipam check --fix --yes").text();
     golden("fix.txt", repairs(&output));
@@ -90,7 +90,7 @@ fn nothing_is_changed_without_consent() {
 }
 
 #[test]
-fn an_unlocked_datastore_is_looked_at_twice() {
+fn an_unlocked_datastore_is_read_twice() {
     let shell = contradictory();
     put(&shell, &[(LOCKED.0, &LOCKED.1.replace("false", "true"))]);
     let output = shell.run("ipam check --fix --yes --settle=1");
@@ -103,9 +103,9 @@ fn an_unlocked_datastore_is_looked_at_twice() {
 }
 
 #[test]
-fn what_changes_meanwhile_is_left_alone() {
+fn entries_that_change_meanwhile_are_left_alone() {
     let shell = contradictory();
-    // Somebody is about to take an address: the handle that holds nothing is written while the question waits.
+    // Another client is about to allocate an address: the empty handle is written while the question waits.
     let stdin = AnswerAfter { path: shell.path("data").display().to_string(), answer: b"y\n".to_vec() };
     let stdout = Buffer::default();
     let surroundings = Surroundings {
@@ -128,7 +128,7 @@ fn what_changes_meanwhile_is_left_alone() {
     assert!(get(&shell, "/calico/ipam/v2/handle/k8s-pod-network.gone").is_some());
 }
 
-/// An input that is asked after the first reading of the records, and changes one before it answers.
+/// An input that is read after the first reading of the records, and changes a record before it answers.
 struct AnswerAfter {
     path: String,
     answer: Vec<u8>,
@@ -147,7 +147,7 @@ impl Read for AnswerAfter {
     }
 }
 
-/// Writes one handle of a store that the command has open, as another client of this process.
+/// Writes one handle in a store that the command has open, as another client in this process.
 fn write_handle(embedded_path: String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! The same commands on a real kube-apiserver with nodes, pods and the records of a running Calico.
+//! The IPAM commands on a real kube-apiserver with nodes, pods and the records of a running Calico.
 
 use super::{cni, golden, put};
 use crate::harness::Shell;
@@ -30,14 +30,14 @@ impl Cluster {
 }
 
 #[test]
-fn a_cluster_is_checked_repaired_and_relieved_of_leaks() {
+fn a_cluster_is_checked_repaired_and_freed_of_leaks() {
     let cluster = Cluster::start();
     let shell = &cluster.shell;
-    // The first half is what Calico printed before it gave up for want of the controllers' configuration.
+    // The first half is what Calico printed before it gave up on the missing controllers' configuration.
     golden("kubernetes-check.txt", &shell.run("ipam check --show-all-ips").text());
     golden("kubernetes-show.txt", &shell.run("ipam show --show-blocks").text());
 
-    // A pod disappears without releasing its address; a node takes another tunnel address; a handle is left over.
+    // A pod disappears without releasing its address; a node changes its tunnel address; a handle is left over.
     cluster.kubectl("delete pod -n shop web-1 --force --grace-period=0");
     cluster
         .kubectl("annotate node kc-node2 --overwrite projectcalico.org/IPv4VXLANTunnelAddr=10.244.143.200");
@@ -84,7 +84,7 @@ fn services(cluster: &Cluster) {
     );
 }
 
-/// Another datastore is checked against the services of this cluster.
+/// Checks another datastore against the services of this cluster.
 fn services_of_another_datastore(cluster: &Cluster) {
     let kubeconfig = cluster.shell.variables["KUBECONFIG"].clone();
     let mut shell = cni();

@@ -17,8 +17,8 @@ fn released(shell: &Shell, address: &str) -> String {
 }
 
 #[test]
-fn one_address_is_released_as_calico_releases_it() {
-    // What Calico's plugin left of the block after it released the same address.
+fn one_address_is_released_like_calico() {
+    // The block as Calico's plugin left it after releasing the same address.
     const AFTER: &str = r#"{"cidr":"172.16.165.136/29","affinity":"host:node-a","affinity_claim_time":"2026-11-15T19:48:31Z","allocations":[null,0,null,null,null,null,null,null],"unallocated":[2,3,4,5,6,7,0],"attributes":[{"handle_id":"k8s-pod-network.c2","secondary":{"node":"node-a","timestamp":"2026-11-15 19:48:31.767430253 +0000 UTC"}}],"sequenceNumber":1794772111581687082,"sequenceNumberForAllocation":{"1":1794772111581687080},"deleted":false}"#;
     let shell = cni();
     let warning = released(&shell, "172.16.165.136");
@@ -73,16 +73,16 @@ fn with_a_cooldown_a_released_address_rests() {
 }
 
 #[test]
-fn blocks_without_an_owner_go_with_their_last_address_and_others_to_pools_that_select() {
+fn unselected_and_ownerless_blocks_are_given_up_with_their_last_address() {
     let shell = cni();
     let block = get(&shell, BLOCK_A).expect("the block");
-    // The block has lost its owner; it goes away with the second address.
+    // The block has lost its owner; it is deleted with the second address.
     put(&shell, &[(BLOCK_A, &block.replace(r#""affinity":"host:node-a""#, r#""affinity":null"#))]);
     released(&shell, "172.16.165.136");
     assert!(get(&shell, BLOCK_A).is_some());
     released(&shell, "172.16.165.137");
     assert_eq!(get(&shell, BLOCK_A), None);
-    // The pool no longer selects node-b: with its last address the block is taken from it.
+    // The pool no longer selects node-b: with its last address the block is taken away from it.
     put(
         &shell,
         &[
@@ -101,7 +101,7 @@ fn blocks_without_an_owner_go_with_their_last_address_and_others_to_pools_that_s
     assert_eq!(get(&shell, "/calico/ipam/v2/host/node-b/ipv4/block/172.16.244.248-29"), None);
 }
 
-/// Two pods are gone, one handle holds nothing; two reports of that, made while the datastore was locked.
+/// Two pods are gone, one handle is empty; two reports of that, made while the datastore was locked.
 fn reported() -> (Shell, [String; 2]) {
     let shell = cni();
     put(
@@ -131,7 +131,7 @@ fn edit(file: &str, change: impl FnOnce(&mut serde_json::Value)) {
 }
 
 #[test]
-fn what_all_reports_agree_on_is_released() {
+fn leaks_in_all_reports_are_released() {
     let (shell, [one, two]) = reported();
     // The second report was made when c3 was in use again.
     edit(&two, |report| report["allocations"]["172.16.244.248"][0]["inUse"] = true.into());
@@ -145,7 +145,7 @@ fn what_all_reports_agree_on_is_released() {
     assert_eq!(shell.run("ipam show --ip=172.16.165.137").text(), "172.16.165.137 is not assigned\n");
     assert!(shell.run("ipam show --ip=172.16.244.248").text().contains("is in use"));
     assert!(shell.run("ipam check").text().ends_with("Check complete; found 1 problem.\n"));
-    // The same report again: the address was given back since, so its number is no longer right.
+    // The same report again: the address was released since, so its sequence number no longer matches.
     let again = shell.run_with("ipam release --from-report", &[&two]).text();
     assert!(
         again.contains("An error occurred while releasing some IPs: update conflict: 172.16.165.137"),
@@ -188,7 +188,7 @@ fn reports_of_other_clusters_versions_and_times_are_refused() {
     edit(&two, |report| report["clusterInformationRevision"] = "1".into());
     let error = release(&[&two, "--force"]).error();
     assert!(error.starts_with("the provided reports are all stale"), "{error}");
-    // One current report is enough, and force overrides the version.
+    // One current report suffices, and force overrides the version.
     let output = release(&[&one, "--from-report", &two, "--force"]).text();
     assert!(
         output.starts_with("WARNING: Report was produced using a different version of calicoctl."),
@@ -264,7 +264,7 @@ fn addresses_of_ipv6_and_of_blocks_without_a_pool() {
 
 #[test]
 fn an_address_of_a_block_that_cannot_be_read_is_not_called_free() {
-    // Once without a pool, once with one whose blocks have this size.
+    // First without a pool, then with a pool whose blocks have this size.
     for shell in [embedded_with(&[]), cni()] {
         put(&shell, &[("/calico/ipam/v2/assignment/ipv4/block/172.16.0.0-29", "{")]);
         for command in ["show", "release"] {

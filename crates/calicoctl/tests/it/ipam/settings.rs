@@ -24,7 +24,7 @@ fn settings_are_changed_one_by_one_and_shown() {
         )
     );
     golden("show-configuration.txt", &shell.run("ipam show --show-configuration").text());
-    // Nobody made an object of these settings; they are shown as one all the same.
+    // No user created an object for these settings; they are shown as one nevertheless.
     for line in ["get ipamconfig -o wide", "get ipamconfig default -o wide"] {
         assert_eq!(
             shell.run(line).text(),
@@ -56,7 +56,7 @@ fn wrong_settings_are_refused() {
         assert_eq!(shell.run(&format!("ipam configure {flags}")).error(), format!("{message}\n"), "{flags}");
     }
     assert_eq!(get(&shell, CONFIG), None);
-    // A record of etcd without the field means that blocks are not taken automatically.
+    // In etcd, a record without the field means that blocks are not allocated automatically.
     put(&shell, &[(CONFIG, r#"{"strict_affinity":true}"#)]);
     assert_eq!(
         shell.run("ipam configure --strictaffinity=f").error(),
@@ -114,7 +114,7 @@ fn an_interrupted_split_is_continued() {
     let shell = cni();
     put(&shell, &[LOCKED]);
     shell.run("ipam split 2 --name=pool").text();
-    // As if it had stopped before the last child: the parent is there, disabled, and one child is missing.
+    // As if it had stopped before the last child: the parent still exists, disabled, and one child is missing.
     let parent = get(&shell, "/calico/resources/v3/projectcalico.org/ippools/split-pool-0").expect("a child");
     let parent = parent
         .replace("split-pool-0", "pool")

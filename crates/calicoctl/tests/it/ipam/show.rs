@@ -1,9 +1,9 @@
-//! `ipam show`, compared with what Calico printed of the same records.
+//! `ipam show`, compared with what Calico printed for the same records.
 
 use super::{cni, cni_in_etcd, embedded_with, golden, put};
 
 #[test]
-fn pools_blocks_and_addresses_are_shown_as_calico_shows_them() {
+fn pools_blocks_and_addresses_are_shown_like_calico() {
     let (_etcd, etcd) = cni_in_etcd();
     for shell in [cni(), etcd] {
         golden("show-blocks.txt", &shell.run("ipam show --show-blocks").text());

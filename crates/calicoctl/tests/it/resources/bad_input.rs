@@ -1,4 +1,4 @@
-//! What people get wrong, and what the machine gets wrong.
+//! Mistakes of users, and failures of the machine.
 
 use crate::harness::Shell;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn files_that_are_wrong() {
 }
 
 #[test]
-fn mistakes_of_all_files_come_together_and_nothing_is_written() {
+fn mistakes_of_all_files_are_reported_together_and_nothing_is_written() {
     let shell = Shell::embedded();
     shell.file("d/1.yaml", POOL);
     shell.file("d/2.yaml", POOL.replace("cidr", "cidrr"));
@@ -80,7 +80,7 @@ fn mistakes_of_all_files_come_together_and_nothing_is_written() {
 }
 
 #[test]
-fn mistakes_of_every_sort_are_shown_together_and_once() {
+fn mistakes_of_every_sort_are_shown_together_once() {
     let shell = Shell::embedded();
     let text = format!("{POOL}  natOutgoin: true\n  nodeSelector: all(\n---\n{POOL}  blockSize: 99\n");
     let path = shell.file("both.yaml", text);
@@ -92,7 +92,7 @@ fn mistakes_of_every_sort_are_shown_together_and_once() {
         assert!(error.contains("both.yaml:8:"), "{error}");
         assert!(error.contains("3 mistakes in"), "{error}");
     }
-    // What is to be deleted need only be named.
+    // For a delete, naming the object is enough.
     let error = shell.run(&format!("delete -f {path}")).error();
     assert!(error.contains("natOutgoin") && !error.contains("invalid selector"), "{error}");
 }
@@ -182,8 +182,8 @@ fn namespaces_that_do_not_fit_are_reported_per_document() {
 }
 
 #[test]
-fn a_datastore_that_cannot_be_reached_is_named_in_time() {
-    // Nothing listens on the one; the other takes connections and never answers.
+fn an_unreachable_datastore_is_reported_in_time() {
+    // Nothing listens on the first port; the second accepts connections and never answers.
     let refused = testkit::free_port().expect("a port");
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let silent_port = silent.local_addr().expect("an address").port();

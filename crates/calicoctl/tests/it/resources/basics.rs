@@ -1,4 +1,4 @@
-//! Each command on resources, with its flags and words.
+//! Each command on resources, with its flags and messages.
 
 use crate::harness::Shell;
 
@@ -11,7 +11,7 @@ fn policy(name: &str) -> String {
 }
 
 #[test]
-fn create_fails_on_what_is_there_and_can_skip_it() {
+fn create_fails_on_existing_objects_or_skips_them() {
     let shell = Shell::embedded();
     assert_eq!(shell.pipe("create -f -", POOL).text(), "Successfully created 1 'IPPool' resource(s)\n");
     let error = shell.pipe("create -f -", POOL).error();
@@ -80,7 +80,7 @@ fn a_policy_may_come_before_its_tier() {
     let error = shell.run("delete tier sec").error();
     assert!(error.starts_with("Failed to delete 'Tier' resource: operation "), "{error}");
     assert!(error.contains("Cannot delete a non-empty tier"), "{error}");
-    // And both go in one delete, the policy first.
+    // And both are deleted by one delete, the policy first.
     let text = shell.pipe("delete -f -", format!("{tier}---\n{tiered}")).text();
     assert_eq!(text, "Successfully deleted 2 resource(s)\n");
 }
@@ -143,7 +143,7 @@ fn delete_by_name_and_by_file() {
 }
 
 #[test]
-fn get_shows_what_is_there_and_fails_for_the_rest() {
+fn get_shows_existing_objects_and_fails_for_the_rest() {
     let shell = Shell::embedded();
     shell.pipe("create -f -", POOL).text();
     let output = shell.run("get ippool a nosuch");
@@ -315,12 +315,12 @@ fn lists_and_printed_objects_can_be_fed_back() {
 }
 
 #[test]
-fn many_objects_are_applied_at_once_and_counted_right() {
+fn many_objects_are_applied_at_once_and_counted_correctly() {
     let shell = Shell::embedded();
     let many: Vec<String> = (0..200).map(|number| policy(&format!("p{number}"))).collect();
     let text = shell.pipe("apply -f -", many.join("---\n")).text();
     assert_eq!(text, "Successfully applied 200 'GlobalNetworkPolicy' resource(s)\n");
-    // Some are there, some are new: every one is counted for itself.
+    // Some exist, some are new: each is counted separately.
     let more: Vec<String> = (150..350).map(|number| policy(&format!("p{number}"))).collect();
     let output = shell.pipe("create -f -", more.join("---\n"));
     assert_eq!(
@@ -335,7 +335,7 @@ fn many_objects_are_applied_at_once_and_counted_right() {
     let output = shell.pipe("apply -f -", format!("{tier}---\n{}", tier.replace("order: 1", "order: 2")));
     assert!(output.success, "{output:?}");
     assert_eq!(shell.run("get tier t").text(), "NAME   ORDER   \nt      2       \n\n");
-    // The same name twice: the later one wins, as one after the other.
+    // The same name twice: the later one wins, as if applied in sequence.
     let twice = format!("{}---\n{}", policy("same"), policy("same").replace("all()", "has(second)"));
     let output = shell.pipe("apply -f -", twice);
     assert!(output.success, "{output:?}");
@@ -369,7 +369,7 @@ fn help_completion_and_manual_pages() {
 }
 
 #[test]
-fn a_cluster_of_another_version_is_judged_by_what_could_break() {
+fn a_cluster_of_another_version_is_judged_by_possible_damage() {
     use api::{ClusterInformationSpec, Object};
     let shell = Shell::embedded();
     shell.pipe("apply -f -", POLICY).text();

@@ -1,4 +1,4 @@
-//! What Calico's own tool printed, printed again by ours: byte for byte.
+//! Output of Calico's own tool, reproduced by ours byte for byte.
 
 use api::document::{Checks, read};
 use api::{Kind, Resource};
@@ -21,7 +21,7 @@ fn lists_in_yaml() {
         let documents =
             read(name, text.as_bytes(), Checks::Structure).unwrap_or_else(|mistakes| panic!("{mistakes}"));
         let items: Vec<Resource> = documents.into_iter().map(|document| document.resource).collect();
-        // The list's own version is the last field of the document, the items' stand deeper.
+        // The list's own version is the last field of the document; those of the items are indented more.
         let revision = text.lines().rev().find_map(|line| line.strip_prefix("  resourceVersion: "));
         let revision = revision.unwrap_or_default().trim_matches('"').to_owned();
         let answer = Answer::List { kind, items, revision };

@@ -112,7 +112,7 @@ fn objects_of_the_first_version_become_current_ones() {
 ";
     let found = shell.pipe("convert -f -", input).text().replace("  status: {}\n", "");
     assert_eq!(found, expected);
-    // What comes out goes in.
+    // The output is valid input.
     let text = shell.pipe("validate -f -", &found).text();
     assert_eq!(text, "Successfully validated 6 resource(s)\n");
 }
@@ -141,7 +141,7 @@ spec:
     }
 }
 
-/// Without its peers the rule would allow everything.
+/// Without its peers, the rule would allow everything.
 #[test]
 fn a_rule_with_an_unusable_field_is_left_out_and_reported() {
     let shell = Shell::embedded();

@@ -1,8 +1,8 @@
-//! What every kind looks like in every format: transcripts that a person can read, one file per kind, under
-//! `tests/golden`. Refresh them with `UPDATE_EXPECT=1` and read the difference.
+//! Every kind in every format: readable transcripts, one file per kind, under `tests/golden`. Refresh them with
+//! `UPDATE_EXPECT=1` and review the difference.
 //!
-//! The same transcripts must come out of the embedded store and a real etcd, and, for kinds that are custom resources
-//! there, of a real kube-apiserver. Identities and revisions are masked.
+//! The same transcripts must come from the embedded store and a real etcd, and, for kinds that are custom resources
+//! there, from a real kube-apiserver. Identities and revisions are masked.
 
 use crate::harness::Shell;
 use calicoctl::for_tests::{KINDS, KindEntry};
@@ -13,10 +13,10 @@ use testkit::{ApiServer, Etcd, Folder};
 /// Kinds that users cannot write anywhere.
 const READ_ONLY: &[&str] = &["ClusterInformation"];
 
-/// Kinds that Kubernetes makes from its own objects, so that they cannot be created there.
+/// Kinds that Kubernetes derives from its own objects, so that they cannot be created there.
 const NATIVE: &[&str] = &["Node", "Profile", "WorkloadEndpoint"];
 
-/// Kinds of which a running cluster has objects that no user made.
+/// Kinds that have objects in a running cluster without a user creating them.
 const INITIALISED: &[&str] = &["ClusterInformation"];
 
 #[test]
@@ -56,7 +56,7 @@ fn every_custom_resource_in_every_format_on_kubernetes() {
     let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
     assert!(api_server.kubectl(&wait).expect("kubectl").status.success());
     for namespace in ["default", "shop"] {
-        // `default` may be there already.
+        // `default` may exist already.
         let _ = api_server.kubectl(&["create", "namespace", namespace]).expect("kubectl");
     }
     let kubeconfig = api_server.kubeconfig().display().to_string();
@@ -67,7 +67,7 @@ fn every_custom_resource_in_every_format_on_kubernetes() {
         let folder = Folder::new("calicoctl").expect("a folder");
         let shell = Shell::with(&[("DATASTORE_TYPE", "kubernetes"), ("KUBECONFIG", &kubeconfig)], folder);
         let found = transcript(&shell, entry);
-        // The API server has words of its own for what it does not have.
+        // The API server words missing objects differently.
         let found = without_reasons(&found);
         compare(entry, &found, false, &mut differences);
     }
@@ -75,7 +75,7 @@ fn every_custom_resource_in_every_format_on_kubernetes() {
     native_kinds(&api_server);
 }
 
-/// What Kubernetes makes from its own objects: read, labelled and patched, never created.
+/// Kinds that Kubernetes derives from its own objects: read, labelled and patched, never created.
 fn native_kinds(api_server: &ApiServer) {
     let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","annotations":{"projectcalico.org/IPv4Address":"10.9.0.1/24"}}}"#;
     api_server.kubectl_with_input(&["create", "-f", "-"], node).expect("a node");
@@ -93,7 +93,7 @@ fn native_kinds(api_server: &ApiServer) {
     );
     assert!(shell.run("get node n1 -o yaml").text().contains("    routeReflectorClusterID: 224.0.0.1\n"));
     assert_eq!(shell.run("label node n1 rack=7").text(), "Successfully set label rack on node n1\n");
-    // Calico's labels of a node are kept apart from those that Kubernetes knows.
+    // Calico's labels of a node are kept separate from those that Kubernetes manages.
     assert!(shell.run("get node n1 -o yaml").text().contains("\n    rack: \"7\"\n"));
     assert!(shell.run("get profiles -o name").text().contains("profile/kns.shop\n"));
     assert_eq!(shell.run("get wep -A").text(), "NAMESPACE   WORKLOAD   NODE   NETWORKS   INTERFACE   \n\n");
@@ -123,7 +123,7 @@ fn transcript(shell: &Shell, entry: &KindEntry) -> String {
     };
     let mut names = Vec::new();
     if READ_ONLY.contains(&entry.kind.as_str()) {
-        // Any write makes the datastore ready, and with it this object.
+        // Any write initializes the datastore, which creates this object.
         let tier = golden("input/tier.yaml").display().to_string();
         assert!(shell.run_with("apply -f", &[&tier]).success);
         names.push("default".to_owned());
@@ -176,7 +176,7 @@ fn transcript(shell: &Shell, entry: &KindEntry) -> String {
     text
 }
 
-/// The text without what differs from run to run and from store to store.
+/// The text without parts that differ from run to run or from store to store.
 fn masked(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -218,7 +218,7 @@ fn mask_guid(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The text with every reason that a store gave for an absent object replaced by none.
+/// The text without the reasons that stores give for missing objects.
 fn without_reasons(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {

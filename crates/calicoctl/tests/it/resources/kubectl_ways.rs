@@ -1,4 +1,4 @@
-//! What hands that know kubectl do by themselves: selectors, paths, several files, `describe`, `edit`, `help`.
+//! What users of kubectl expect: selectors, paths, several files, `describe`, `edit`, `help`.
 
 use crate::capture::program;
 use crate::harness::Shell;
@@ -35,7 +35,7 @@ fn objects_are_selected_by_label_in_both_languages() {
         shell.run("get gnp a -l app=web").error(),
         "name cannot be provided when a selector is specified\n"
     );
-    // In front of the command `-l` is the level of the log, as it was.
+    // Before the command, `-l` still is the log level.
     shell.run("-l error get gnp").text();
     assert!(shell.run("-l nosuch get gnp").error().starts_with("unknown log level"));
     shell.run("ipam show -l error").text();
@@ -70,7 +70,7 @@ fn several_files_and_folders_are_one_input() {
     let folder = shell.path("folder").display().to_string();
     let text = shell.pipe(&format!("apply -f {one} -f {folder} -f -"), policy("c", "{}")).text();
     assert_eq!(text, "Successfully applied 3 'GlobalNetworkPolicy' resource(s)\n");
-    // A file that is named twice, or beside its folder, counts once.
+    // A file that is named twice, or together with its folder, counts once.
     let two = shell.path("folder/two.yaml").display().to_string();
     let text = shell.run(&format!("apply -f {folder} -f {two} -f {one} -f {one}")).text();
     assert_eq!(text, "Successfully applied 2 'GlobalNetworkPolicy' resource(s)\n");
@@ -86,7 +86,7 @@ fn several_files_and_folders_are_one_input() {
 fn a_field_is_removed_whether_it_is_there_or_not() {
     let shell = Shell::embedded();
     shell.pipe("apply -f -", POOL).text();
-    // As `patch -h` says it.
+    // As in the example of `patch -h`.
     let patch = r#"{"spec": {"disabled": null}}"#;
     for before in ["true", "false"] {
         shell.run_with("patch ippool a -p", &[&format!(r#"{{"spec":{{"disabled":{before}}}}}"#)]).text();
@@ -97,7 +97,7 @@ fn a_field_is_removed_whether_it_is_there_or_not() {
 }
 
 #[test]
-fn failures_stand_one_per_line() {
+fn failures_are_printed_one_per_line() {
     let shell = Shell::embedded();
     let two = format!("{}---\n{}", policy("a", "{}"), policy("b", "{}"));
     shell.pipe("create -f -", &two).text();
@@ -109,7 +109,7 @@ fn failures_stand_one_per_line() {
 }
 
 #[test]
-fn a_difference_is_an_exit_code_where_asked_for() {
+fn differences_set_the_exit_code_on_request() {
     let shell = Shell::embedded();
     let code = |line: &str, input: &str| shell.pipe(line, input).code;
     assert_eq!(code("diff -f -", POOL), ExitCode::SUCCESS);
@@ -123,7 +123,7 @@ fn a_difference_is_an_exit_code_where_asked_for() {
 }
 
 #[test]
-fn what_left_the_folder_is_pruned_and_nothing_else() {
+fn only_files_removed_from_the_folder_are_pruned() {
     let shell = Shell::embedded();
     shell.pipe("apply -f -", policy("by-hand", "{}")).text();
     let one = shell.file("set/one.yaml", policy("one", "{part: x}"));
@@ -155,16 +155,16 @@ fn what_left_the_folder_is_pruned_and_nothing_else() {
         shell.run("get gnp -o name").text(),
         "globalnetworkpolicy/by-hand\nglobalnetworkpolicy/one\nglobalnetworkpolicy/others\n"
     );
-    // What Calico makes itself stays, and is named.
+    // Objects that Calico creates itself stay, and are reported.
     std::fs::remove_file(shell.path("set/felix.yaml")).expect("removing");
     let output = shell.run(&apply);
     assert!(output.success, "{output:?}");
     assert_eq!(
         output.stderr,
-        "Warning: FelixConfiguration(default) is not pruned: Calico makes it by itself\n"
+        "Warning: FelixConfiguration(default) is not pruned: Calico creates it by itself\n"
     );
     assert_eq!(shell.run("get felixconfig -o name").text(), "felixconfiguration/default\n");
-    // With labels: what they do not select is neither applied nor pruned.
+    // With labels: unselected objects are neither applied nor pruned.
     shell.file("set/one.yaml", policy("renamed", "{part: x}"));
     let output = shell.run(&format!("{apply} -l part=y"));
     assert!(output.stderr.contains("the whole set team would be pruned"), "{output:?}");
@@ -179,7 +179,7 @@ fn what_left_the_folder_is_pruned_and_nothing_else() {
         let error = shell.run(&format!("apply -f {folder} {flags}")).error();
         assert!(error.contains(message), "{error}");
     }
-    // A plain apply takes an object out of its set.
+    // A plain apply removes an object from its set.
     shell.pipe("apply -f -", policy("renamed", "{}")).text();
     shell.file("set/three.yaml", policy("three", "{}"));
     shell.run(&apply);
@@ -263,8 +263,8 @@ fn an_edit_without_a_change_is_cancelled() {
 }
 
 #[test]
-fn a_mistake_opens_the_editor_again_with_the_reason() {
-    // The first time a field is misspelt; the second time the editor finds the reason above, and repairs it.
+fn a_mistake_reopens_the_editor_with_the_reason() {
+    // The first time, a field is misspelt; the second time, the editor finds the reason above the text and corrects it.
     let script = "if grep -q '^# .*unknown field' \"$1\"; then cp \"$1\" \"$TMPDIR\"/../seen; sed -i 's/cider: /cidr: /' \"$1\"\n\
                   else sed -i 's/  cidr: .*/  cider: 10.0.0.0\\/16\\n  natOutgoing: true/' \"$1\"; fi";
     let mut shell = with_editor("true");
@@ -275,7 +275,7 @@ fn a_mistake_opens_the_editor_again_with_the_reason() {
     let seen = std::fs::read_to_string(&seen).expect("the second file");
     let line = 1 + seen.lines().position(|line| line.starts_with("  cider")).expect("the mistake");
     assert!(seen.contains(&format!("the edited object:{line}:3")), "{seen}");
-    // An editor that never repairs it ends with an error, and the text is kept.
+    // If the editor never corrects it, the command ends with an error and the text is kept.
     program(&shell.path("programs"), "editor", "sed -i 's/  cidr: /  cider: /' \"$1\"");
     let error = shell.run("edit ippool a").error();
     assert!(
@@ -289,8 +289,8 @@ fn a_mistake_opens_the_editor_again_with_the_reason() {
 }
 
 #[test]
-fn an_edit_does_not_overwrite_another_ones() {
-    // On a server, because an embedded store has one user at a time.
+fn an_edit_does_not_overwrite_another_edit() {
+    // On a server, because an embedded store can have only one user at a time.
     let etcd = testkit::Etcd::start().expect("etcd");
     let mut shell = with_editor("true");
     shell.variables.insert("DATASTORE_TYPE".into(), "etcdv3".into());

@@ -1,4 +1,4 @@
-//! `get --watch`, on servers that come and go.
+//! `get --watch`, on servers that stop and restart.
 
 use crate::harness::{Buffer, Shell, environment};
 use calicoctl::Surroundings;
@@ -19,7 +19,7 @@ fn policy(name: &str, label: &str) -> String {
     )
 }
 
-/// A reader that goes away on request.
+/// A reader that can be closed on request.
 #[derive(Clone, Default)]
 struct Pipe {
     buffer: Buffer,
@@ -39,7 +39,7 @@ impl Write for Pipe {
     }
 }
 
-/// A watch in a thread of its own.
+/// A watch in its own thread.
 struct Watching {
     pipe: Pipe,
     errors: Buffer,
@@ -104,7 +104,7 @@ fn rows_follow_changes_and_an_outage_repeats_none() {
     watching.wait_for("second   10.0.0.0/8   \n");
     etcd.kill();
     etcd.restart().expect("etcd again");
-    // While the watch finds its way back, something changes.
+    // While the watch reconnects, an object changes.
     shell.pipe("apply -f -", policy("third", "web")).text();
     watching.wait_for("third");
     shell.run("delete gnetset first").text();
@@ -116,7 +116,7 @@ fn rows_follow_changes_and_an_outage_repeats_none() {
     }
     let text = watching.end(|| drop(shell.pipe("apply -f -", policy("fourth", "web")).text()));
     let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    // A deleted object is shown once more, with its last state; nothing else is there twice.
+    // A deleted object is shown once more, with its last state; nothing else appears twice.
     assert_eq!(names, ["NAME", "first", "second", "third", "first"], "{text}");
 }
 
@@ -139,7 +139,7 @@ fn every_format_and_selection_can_be_watched() {
         watching.wait_for(before);
     }
     shell.pipe("apply -f -", policy("new", "web")).text();
-    // One object of two watches leaves the selection, and one that is watched by name changes.
+    // Of two watched objects, one leaves the selection, and one that is watched by name changes.
     shell.run("label gnetset there app=db --overwrite").text();
     for (watching, (_, _, after)) in watching.iter().zip(&lines) {
         watching.wait_for(after);
@@ -169,7 +169,7 @@ fn custom_resources_are_watched_on_kubernetes() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_refused() {
+fn unsupported_watches_are_refused() {
     let shell = Shell::embedded();
     let error = shell.run("get ippool -w").error();
     assert!(error.contains("tortie datastore"), "{error}");

@@ -1,4 +1,4 @@
-//! What a change of an endpoint, a policy or a set writes where policies are compiled.
+//! The changes written for an endpoint, a policy or a set where policies are compiled.
 
 use super::super::{CompiledPolicies, Interfaces, Manager, News, World};
 use super::LARGE;
@@ -12,7 +12,7 @@ use rules::{Backend, Direction, Renderer, RulesConfig, TierGroups};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// As many policies as make a union of what they allow from.
+/// Enough policies that the sets they allow become a union.
 const POLICIES: usize = 10;
 
 struct Site {
@@ -38,7 +38,7 @@ fn member(number: u16) -> IpSetMember {
     IpSetMember::Net(std::net::IpAddr::from([10, 0, high, low]).into())
 }
 
-/// Lets a set in at a port.
+/// Allows a set at a port.
 fn policy(index: usize, port: u16) -> Arc<Policy> {
     let rule = Rule {
         action: RuleAction::Allow,
@@ -61,7 +61,7 @@ fn tiers() -> Vec<TierGroups> {
 }
 
 impl Site {
-    /// Sets with a member each, a policy for each, and an endpoint with all of them.
+    /// Sets with one member each, a policy for each, and an endpoint with all of them.
     fn new() -> Self {
         let config =
             RulesConfig { backend: Backend::Nftables, compile_policies: true, ..RulesConfig::default() };
@@ -85,7 +85,7 @@ impl Site {
         self.world.groups.set_compiled(&"cali1".into(), tiers, &mut self.desired);
     }
 
-    /// What is written, with names of unions and chains in short.
+    /// The changes written, with shortened names of unions and chains.
     fn written(&mut self) -> Vec<String> {
         self.manager.write(&mut self.world, &mut self.desired);
         let written = std::mem::replace(&mut self.desired, Desired::new(&[IpVersion::V4]));
@@ -103,7 +103,7 @@ impl Site {
 }
 
 #[test]
-fn a_member_costs_what_changes_in_unions() {
+fn a_member_changes_only_its_unions() {
     let mut site = Site::new();
     assert_eq!(site.written(), ["IPv4 +filter list", "IPv4 +set union: 10 members"]);
     site.hear(&News::Members(&set_id(3), &[member(500)], &[]));
@@ -139,7 +139,7 @@ fn a_policy_changes_the_lists_that_it_is_in() {
     let mut site = Site::new();
     site.written();
     site.hear(&News::Policy(&policy_id(20), Some(&policy(3, 80))));
-    assert!(site.written().is_empty(), "nobody has the policy");
+    assert!(site.written().is_empty(), "no endpoint has the policy");
     site.hear(&News::Policy(&policy_id(3), Some(&policy(3, 443))));
     let written = site.written();
     assert_eq!(written[0], "IPv4 +filter list");
@@ -147,7 +147,7 @@ fn a_policy_changes_the_lists_that_it_is_in() {
 }
 
 #[test]
-fn what_no_endpoint_has_goes() {
+fn lists_without_endpoints_are_removed() {
     let mut site = Site::new();
     site.written();
     site.world.groups.set_compiled(&"cali2".into(), &tiers(), &mut site.desired);

@@ -1,4 +1,4 @@
-//! Who is a peer, what goes by the device, and that only the present counts, not the way there.
+//! Which nodes are peers, which destinations use the device, and that only the current state matters, not its history.
 
 use super::{WireguardManager, WireguardSettings};
 use crate::desired::Desired;
@@ -121,7 +121,7 @@ fn a_node_is_a_peer_once_it_has_address_and_key() {
     scene.manager.set_host(&a, "192.168.0.1".parse().ok());
     assert_eq!(scene.routes(), ["throw 10.0.0.0/26", "device 10.0.1.0/26", "throw 10.0.9.1/32"]);
     assert_eq!(scene.peers(), [format!("{text} 192.168.0.1:51820 10.0.1.0/26")]);
-    // A block of ours that goes uncovers the address in it.
+    // Removing a block of ours uncovers the address in it.
     scene.manager.remove_route(&"10.0.0.0/26".parse().expect("a network"));
     assert_eq!(scene.routes(), ["throw 10.0.0.5/32", "device 10.0.1.0/26", "throw 10.0.9.1/32"]);
     scene.manager.set_endpoint(&a, None, None);
@@ -130,7 +130,7 @@ fn a_node_is_a_peer_once_it_has_address_and_key() {
 }
 
 #[test]
-fn a_key_that_two_claim_or_that_is_ours_is_nobodys() {
+fn a_key_claimed_twice_or_by_us_makes_no_peer() {
     let mut scene = Scene::new(false);
     for (name, address) in [("a", "192.168.0.1"), ("b", "192.168.0.2")] {
         scene.manager.set_host(&name.into(), address.parse().ok());
@@ -142,7 +142,7 @@ fn a_key_that_two_claim_or_that_is_ours_is_nobodys() {
     assert!(scene.peers().is_empty());
     scene.manager.set_endpoint(&"b".into(), Some(&key(2).to_string()), None);
     assert_eq!(scene.routes(), ["device 10.0.1.0/26", "device 10.0.2.0/26"]);
-    // Keys that go over: the one of the first to the second.
+    // Keys move: the first node's key to the second.
     scene.manager.set_endpoint(&"a".into(), Some("no key"), None);
     scene.manager.set_endpoint(&"b".into(), Some(&key(1).to_string()), None);
     assert_eq!(scene.routes(), ["throw 10.0.1.0/26", "device 10.0.2.0/26"]);
@@ -154,7 +154,7 @@ fn a_key_that_two_claim_or_that_is_ours_is_nobodys() {
 }
 
 #[test]
-fn hosts_are_encrypted_only_if_asked_for() {
+fn hosts_are_encrypted_only_on_request() {
     for encrypt_hosts in [false, true] {
         let mut scene = Scene::new(encrypt_hosts);
         scene.manager.set_host(&"a".into(), "192.168.0.1".parse().ok());
@@ -164,7 +164,7 @@ fn hosts_are_encrypted_only_if_asked_for() {
         scene.manager.set_route(&route("192.168.0.9/32", "me", RouteTypes::LOCAL_HOST));
         let expected: &[&str] = if encrypt_hosts { &["device 192.168.0.1/32"] } else { &[] };
         assert_eq!(scene.routes(), expected);
-        // Its own address is the host's, until it has one of a pool.
+        // Its own address is the host's, until it has one from a pool.
         let own = encrypt_hosts.then(|| "192.168.0.9".parse().expect("an address"));
         assert_eq!(scene.manager.device_address(), own);
         scene.manager.set_endpoint(&"me".into(), Some(&key(7).to_string()), "10.0.0.1".parse().ok());
@@ -172,7 +172,7 @@ fn hosts_are_encrypted_only_if_asked_for() {
     }
 }
 
-/// One thing that is reported.
+/// One reported event.
 #[derive(Clone, Debug)]
 enum Told {
     Host(u8, Option<u8>),
@@ -192,7 +192,7 @@ fn told() -> impl Strategy<Value = Told> {
 }
 
 fn name(node: u8) -> NodeName {
-    // One of them is this host.
+    // One of the nodes is this host.
     if node == 0 { "me".into() } else { format!("n{node}").into() }
 }
 
@@ -206,7 +206,7 @@ fn tell(manager: &mut WireguardManager, told: &Told) {
             manager.set_endpoint(&name(*node), text.as_deref(), None);
         }
         Told::Net(net, node) => {
-            // Some are single addresses inside of others.
+            // Some are single addresses inside others.
             let net = if *net < 4 { format!("10.0.{net}.0/24") } else { format!("10.0.{}.7/32", net - 4) };
             match node {
                 Some(0) => manager.set_route(&route(&net, "me", RouteTypes::LOCAL_WORKLOAD)),
@@ -220,7 +220,7 @@ fn tell(manager: &mut WireguardManager, told: &Told) {
 
 proptest! {
     #[test]
-    fn only_the_present_counts(history in prop::collection::vec(told(), 0..60)) {
+    fn only_the_current_state_matters(history in prop::collection::vec(told(), 0..60)) {
         let mut lived = Scene::new(false);
         for (place, one) in history.iter().enumerate() {
             tell(&mut lived.manager, one);
@@ -228,7 +228,7 @@ proptest! {
                 lived.complete();
             }
         }
-        // The last word about each thing, told at once and in another order.
+        // The last event about each thing, reported at once and in another order.
         let mut last: BTreeMap<String, Told> = BTreeMap::new();
         for one in &history {
             let about = match one {
@@ -243,7 +243,7 @@ proptest! {
         last.values().rev().for_each(|one| tell(&mut fresh.manager, one));
         prop_assert_eq!(lived.routes(), fresh.routes());
         prop_assert_eq!(lived.peers(), fresh.peers());
-        // What is behind peers is what goes by the device, and is behind one peer only.
+        // The networks behind peers are those that use the device, and each is behind one peer only.
         let mut behind: Vec<IpNet> =
             fresh.driver.wanted_peers().flat_map(|(_, peer)| peer.allowed.iter().copied()).collect();
         behind.sort_unstable();

@@ -1,4 +1,4 @@
-//! The manager and the driver that it writes to: device, key, peers, routes and rule over kernels made of maps.
+//! The manager and the driver that it writes to: device, key, peers, routes and rule over kernels built from maps.
 
 use super::{WireguardManager, WireguardSettings};
 use crate::desired::Desired;
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const NAME: &str = "wireguard.cali";
 
-/// Devices that the test can look into.
+/// Devices that the test can inspect.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<FakeDevices>>);
 
@@ -78,7 +78,7 @@ impl Scene {
         }
     }
 
-    /// One round, with the news of the device that it makes.
+    /// One round, with the resulting news of the device.
     fn apply(&mut self) -> Vec<String> {
         self.devices.0.lock().expect("lock").log.clear();
         let mut failures = self.apply_once();
@@ -165,7 +165,7 @@ fn from_nothing_to_encrypted() {
     let own = scene.devices.0.lock().expect("lock").devices[NAME].public_key.expect("a key");
     assert_eq!(scene.wireguard.take_report(), Some(own.to_string()));
     assert_eq!(scene.wireguard.take_report(), None);
-    // The datastore says something else: it is reported again.
+    // The datastore has another key: it is reported again.
     let manager = scene.manager.as_mut().expect("enabled");
     manager.set_endpoint(&"me".into(), Some(&key(5).to_string()), "10.0.0.9".parse().ok());
     assert_eq!(scene.apply(), Vec::<String>::new());
@@ -176,7 +176,7 @@ fn from_nothing_to_encrypted() {
 }
 
 #[test]
-fn a_change_is_only_that_change() {
+fn a_change_writes_only_that_change() {
     let mut scene = Scene::fresh();
     scene.node("a", "192.168.0.1", Some(1), &["10.0.1.0/26"]);
     scene.node("b", "192.168.0.2", Some(2), &["10.0.2.0/26"]);
@@ -185,14 +185,14 @@ fn a_change_is_only_that_change() {
     manager.set_route(&remote("10.0.3.0/26", "a"));
     scene.apply();
     assert_eq!(scene.log(), [format!("add {} [10.0.3.0/26]", key(1))]);
-    // It goes over to the other node.
+    // The network moves to the other node.
     scene.manager.as_mut().expect("enabled").set_route(&remote("10.0.3.0/26", "b"));
     scene.apply();
     assert_eq!(
         scene.log(),
         [format!("replace {} [10.0.1.0/26]", key(1)), format!("add {} [10.0.3.0/26]", key(2))]
     );
-    // A new key: the old peer goes when the new one has everything.
+    // A new key: the old peer is removed once the new one has everything.
     scene.node("b", "192.168.0.2", Some(3), &[]);
     scene.apply();
     assert_eq!(
@@ -202,7 +202,7 @@ fn a_change_is_only_that_change() {
             format!("remove {} []", key(2))
         ]
     );
-    // Another address.
+    // A new address.
     scene.node("a", "192.168.0.9", Some(1), &[]);
     scene.apply();
     assert_eq!(scene.log(), [format!("add {} at 192.168.0.9:51820 []", key(1))]);
@@ -211,13 +211,13 @@ fn a_change_is_only_that_change() {
 }
 
 #[test]
-fn what_is_there_is_taken_over_and_repaired() {
+fn the_existing_state_is_taken_over_and_repaired() {
     let mut first = Scene::fresh();
     first.node("a", "192.168.0.1", Some(1), &["10.0.1.0/26"]);
     first.apply();
     let own = first.wireguard.take_report();
     let (mut kernel, devices) = (first.kernel, first.devices);
-    // A stranger's rule into our table, and a peer that nobody wants.
+    // A foreign rule into our table, and an unwanted peer.
     let stranger = Rule::to_table(Family::V4, 50, 1);
     assert!(kernel.apply(&[Operation::AddRule(stranger)])[0].is_ok());
     devices
@@ -235,7 +235,7 @@ fn what_is_there_is_taken_over_and_repaired() {
     assert_eq!(second.log(), ["read".to_owned(), format!("remove {} []", key(8))], "the key stays");
     assert_eq!(second.rules(), ["IPv4 rule 99 for mark 0x200000/0x200000 to table 1"]);
     assert_eq!(second.wireguard.take_report(), own);
-    // Somebody deletes the device: it is made again, with all its peers.
+    // Another program deletes the device: it is recreated, with all its peers.
     assert!(second.kernel.apply(&[Operation::DeleteLink(NAME.into())])[0].is_ok());
     second.devices.0.lock().expect("lock").devices.clear();
     second.wireguard.interface_is(&NAME.into(), None, false, Instant::now());
@@ -254,7 +254,7 @@ fn no_packet_looks_at_the_table_before_peers_are_there() {
     let failures = scene.apply();
     assert!(failures[0].contains("change WireGuard device wireguard.cali"), "{failures:?}");
     assert!(scene.rules().is_empty());
-    assert_eq!(scene.wireguard.take_report(), None, "a key that is not in the kernel is not told");
+    assert_eq!(scene.wireguard.take_report(), None, "a key that is not in the kernel is not reported");
     scene.devices.0.lock().expect("lock").refusals = 0;
     assert_eq!(scene.apply(), Vec::<String>::new());
     assert_eq!(scene.rules().len(), 1);
@@ -262,7 +262,7 @@ fn no_packet_looks_at_the_table_before_peers_are_there() {
 }
 
 #[test]
-fn a_kernel_without_it_is_told_once_and_tried_again_later() {
+fn a_kernel_without_wireguard_is_reported_once_and_retried() {
     let mut scene = Scene::fresh();
     scene.node("a", "192.168.0.1", Some(1), &["10.0.1.0/26"]);
     scene.kernel.refuse("create wireguard device", Errno::OPNOTSUPP, 1);
@@ -293,14 +293,14 @@ fn a_device_of_another_kind_is_left_alone() {
     assert!(failures[0].contains("WireguardInterfaceName"), "{failures:?}");
     let link = scene.kernel.link(&NAME.into()).expect("links").expect("it");
     assert_eq!(link.kind, "dummy");
-    // Nor is it removed when WireGuard is off.
+    // It is not removed when WireGuard is off, either.
     let mut off = Scene::new(false, scene.kernel, Shared::default());
     assert_eq!(off.apply(), Vec::<String>::new());
     assert!(off.kernel.link(&NAME.into()).expect("links").is_some());
 }
 
 #[test]
-fn switched_off_nothing_of_it_is_left_and_nothing_else_is_touched() {
+fn when_disabled_everything_of_it_and_nothing_else_is_removed() {
     let mut on = Scene::fresh();
     on.node("a", "192.168.0.1", Some(1), &["10.0.1.0/26"]);
     on.node("b", "192.168.0.2", None, &["10.0.2.0/26"]);
@@ -314,7 +314,7 @@ fn switched_off_nothing_of_it_is_left_and_nothing_else_is_touched() {
     assert_eq!(off.wireguard.take_report(), None);
     assert_eq!(off.log(), Vec::<String>::new());
 
-    // Where it never was, the table and rules to it are somebody else's.
+    // Where WireGuard was never enabled, the table and the rules that lead to it are foreign.
     let mut kernel = FakeKernel::new();
     let throw = netlink::Route {
         kind: netlink::RouteKind::Throw,

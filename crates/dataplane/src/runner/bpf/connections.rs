@@ -1,7 +1,8 @@
-//! The maps of connections: how large they are, how full, and when Felix starts again to make them larger.
+//! The connection maps: their size, their fill level, and restarts of Felix that enlarge them.
 //!
-//! As with Calico, a size that was found too small is doubled in `/var/lib/calico/bpf_ct_map_size`, and the next start copies all
-//! connections into maps of that size, while programs of the one before go on. It refuses to shrink below what is configured.
+//! As in Calico, a size that proved too small is doubled in `/var/lib/calico/bpf_ct_map_size`, and the next start
+//! copies all connections into maps of that size, while the previous programs continue. The size never shrinks below
+//! the configured one.
 
 use api::BPFConntrackGrowth;
 use bpf_driver::{Usage, Usages};
@@ -10,21 +11,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// Beside the file with the MTU of pods.
+/// In the directory of the file with the MTU of pods.
 const FILE: &str = "bpf_ct_map_size";
 
-/// The file with the size, and what it should say.
+/// The file with the size, and the conditions for writing it.
 #[derive(Debug)]
 pub(super) struct Connections {
     file: PathBuf,
     grows: bool,
     usages: Option<Usages>,
-    /// It was attempted, and is not tried again.
+    /// Whether writing was attempted; it is not retried.
     is_asked: bool,
 }
 
 impl Connections {
-    /// `beside` is a file in the folder of the machine's state.
+    /// `beside` is a file in the directory of the machine's state.
     pub(super) fn new(config: &Config, beside: &Path) -> Self {
         Self {
             file: beside.with_file_name(FILE),
@@ -34,7 +35,7 @@ impl Connections {
         }
     }
 
-    /// How many entries a map has: what is configured, for each processor or altogether; more if it was too small.
+    /// The number of entries of a map: the configured one, per processor or in total; more if that was too small.
     pub(super) fn size(&self, config: &Config) -> u32 {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let known =
@@ -42,23 +43,23 @@ impl Connections {
         size(config.bpf_map_size_conntrack, config.bpf_map_size_per_cpu_conntrack, processors, &known)
     }
 
-    /// The driver looks through the maps: figures for those who ask.
+    /// Follows the driver's sweeps through the maps, and registers their figures.
     pub(super) fn follow(&mut self, usages: Usages, metrics: &Metrics) {
         let shown = usages.clone();
         metrics.source(move |figures| figures.extend(figures_of(shown.get())));
         self.usages = Some(usages);
     }
 
-    /// Why Felix should start again: a map is full, and there is a size written for the next one.
+    /// The reason why Felix should restart: a map is full, and a larger size was written for the next start.
     pub(super) fn outgrown(&mut self) -> Option<String> {
         let wants = self.usages.as_ref()?.get().iter().filter_map(|usage| usage.wants).max()?;
         if !self.grows || std::mem::replace(&mut self.is_asked, true) {
             return None;
         }
         match write(&self.file, wants) {
-            Ok(()) => Some(format!("the map of connections is full, and will have room for {wants}")),
+            Ok(()) => Some(format!("the connection map is full; the next one will hold {wants} connections")),
             Err(error) => {
-                tracing::error!(file = %self.file.display(), %error, "the map of connections is full, and its size cannot be kept");
+                tracing::error!(file = %self.file.display(), %error, "the connection map is full, but its new size cannot be written");
                 None
             }
         }
@@ -112,7 +113,7 @@ fn figures_of([v4, v6]: [Usage; 2]) -> [Figure; 5] {
         one(
             "felix_bpf_conntrack_fullness",
             FigureKind::Gauge,
-            "How full the fuller of the maps of connections is, 1 at most.",
+            "The fill level of the fullest connection map, from 0 to 1.",
             v4.fullness().max(v6.fullness()),
         ),
     ]
@@ -127,7 +128,7 @@ mod tests {
     use felix_config::kinds::NoSurroundings;
 
     #[test]
-    fn what_was_too_small_once_counts_if_it_is_more_than_configured() {
+    fn a_written_size_applies_if_it_is_larger_than_the_configured() {
         for (configured, each, known, expected) in [
             (1000, 0, "", 1000),
             (1000, 0, "4000\n", 4000),
@@ -142,11 +143,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_map_asks_for_a_new_start_once_and_the_next_one_finds_the_size() {
+    fn a_full_map_requests_one_restart_which_finds_the_size() {
         let folder = tempfile::tempdir().expect("a folder");
         let config = Config { bpf_map_size_conntrack: 1000, ..Config::with_defaults(&NoSurroundings) };
         let mut connections = Connections::new(&config, &folder.path().join("mtu"));
-        assert_eq!(connections.outgrown(), None, "nobody has looked yet");
+        assert_eq!(connections.outgrown(), None, "no sweep has run yet");
         let usages = Usages::default();
         usages.set(4, Usage { used: 1000, room: 1000, wants: Some(2000), ..Usage::default() });
         connections.usages = Some(usages.clone());

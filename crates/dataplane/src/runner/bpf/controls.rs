@@ -1,4 +1,4 @@
-//! Workloads' limits of packets and connections, for programs. Pure.
+//! Workloads' limits of packet rates and connections, for programs. Pure.
 
 use super::Owners;
 use api::QoSControls;
@@ -6,7 +6,7 @@ use bpf_driver::{Interface, WantedLimits};
 use messages::{InterfaceName, ToDataplane, WorkloadEndpointId};
 use std::collections::BTreeMap;
 
-/// What of a workload's controls programs enforce; the rest is the kernel's queues' and netfilter's.
+/// The part of workloads' controls that programs enforce; queues of the kernel and netfilter enforce the rest.
 #[derive(Debug, Default)]
 pub(super) struct Controls(BTreeMap<WorkloadEndpointId, Box<QoSControls>>);
 
@@ -39,7 +39,7 @@ impl Controls {
         self.0.contains_key(id)
     }
 
-    /// The limits of the interfaces that there are.
+    /// The limits of the existing interfaces.
     pub(super) fn limits(
         &self,
         wanted: &BTreeMap<InterfaceName, Interface>,

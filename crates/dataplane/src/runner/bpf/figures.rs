@@ -1,15 +1,15 @@
-//! Figures of the programs, read from the kernel when somebody asks for them: a round pays for none.
+//! Figures of the programs, read from the kernel when they are requested, so that rounds need not do it.
 
 use bpf_driver::Denied;
 use std::sync::{Arc, Mutex, PoisonError};
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// How many interfaces of workloads have their programs; none until programs judge packets.
+/// The number of workload interfaces with programs; `None` until programs judge packets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures(Arc<Mutex<Option<usize>>>);
 
 impl Figures {
-    /// Shows them with other figures.
+    /// Registers the figures.
     pub(super) fn show(&self, denied: Denied, metrics: &Metrics) {
         let workloads = Arc::clone(&self.0);
         metrics.source(move |figures| {
@@ -18,7 +18,7 @@ impl Figures {
         });
     }
 
-    /// So many have them now.
+    /// Sets the number of interfaces with programs.
     pub(super) fn set(&self, workloads: usize) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(workloads);
     }

@@ -1,21 +1,22 @@
-//! Settings of the kernel that are about eBPF itself, as Calico has them: users without rights load no programs, and those of
-//! users with rights are compiled without the hardening that makes each constant an instruction more.
+//! Kernel settings for eBPF itself, as in Calico: unprivileged users load no programs, and programs of privileged users
+//! are compiled without the hardening that makes each constant cost one more instruction.
 //!
-//! They are the whole machine's, so a node that is only a network of its own (one of the lab's) leaves them alone.
+//! They apply to the whole machine, so a node that has only a network namespace of its own (as in the lab) leaves them
+//! alone.
 
 use api::BPFJITHardening;
 use felix_config::Config;
 use std::fs;
 use std::path::Path;
 
-/// A setting, the value that is changed, and to what.
+/// A setting, the value to change, and its replacement.
 type Change = (&'static str, &'static str, &'static str);
 
 const NOBODY_ELSE: Change = ("kernel/unprivileged_bpf_disabled", "0", "1");
-/// From all programs to those of users without rights.
+/// Hardens only the programs of unprivileged users instead of all.
 const OTHERS_ONLY: Change = ("net/core/bpf_jit_harden", "2", "1");
 
-/// What is asked for. Pure.
+/// The configured changes. Pure.
 fn changes(config: &Config) -> impl Iterator<Item = Change> {
     let nobody_else = config.bpf_disable_unprivileged.then_some(NOBODY_ELSE);
     let others_only = (config.bpf_jit_hardening == Some(BPFJITHardening::Auto)).then_some(OTHERS_ONLY);
@@ -33,7 +34,7 @@ pub(super) fn apply(config: &Config) {
 fn apply_in(config: &Config, folder: &Path) {
     for (setting, from, to) in changes(config) {
         let path = folder.join(setting);
-        // A kernel without the setting has nothing to be changed.
+        // Without the setting, or with another value, nothing is changed.
         if !fs::read_to_string(&path).is_ok_and(|value| value.trim() == from) {
             continue;
         }
@@ -52,7 +53,7 @@ mod tests {
     use felix_config::kinds::NoSurroundings;
 
     #[test]
-    fn settings_are_changed_as_asked_and_never_loosened_for_others() {
+    fn settings_are_changed_as_configured_and_never_loosened_otherwise() {
         let plain = Config::with_defaults(&NoSurroundings);
         let left_alone = Config {
             bpf_disable_unprivileged: false,

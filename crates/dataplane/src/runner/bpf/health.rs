@@ -1,7 +1,7 @@
-//! Load balancers ask every node over HTTP whether it has endpoints of a service (`healthCheckNodePort`), and whether services are
-//! served at all (`BPFKubeProxyHealthzPort`). One thread answers, in the words of kube-proxy.
+//! Load balancers query every node over HTTP: whether it has endpoints of a service (`healthCheckNodePort`), and
+//! whether services are served at all (`BPFKubeProxyHealthzPort`). One thread answers like kube-proxy.
 //!
-//! It refuses to let a client that says nothing keep others waiting, and to give up a port that somebody else still has.
+//! A silent client does not keep others waiting, and a port that another program still uses is not given up.
 
 use bpf_services::HealthCheck;
 use jiff::Timestamp;
@@ -13,25 +13,25 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a client may take.
+/// The time limit for a client.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How many may ask at once; the oldest makes room.
+/// The maximum number of simultaneous clients; the oldest is dropped for a new one.
 const MOST_CLIENTS: usize = 64;
-/// How soon a port is tried again that somebody has.
+/// How soon a port in use is retried.
 const PAUSE: Duration = Duration::from_secs(5);
-/// More than a question needs.
+/// More than a request needs.
 const MOST: usize = 4096;
 
 #[derive(Debug)]
 struct State {
-    /// Where it is said whether services are served.
+    /// The port on which the state of services is reported.
     port: Option<u16>,
     checks: BTreeMap<u16, HealthCheck>,
     is_healthy: bool,
     updated: Timestamp,
 }
 
-/// The ports. The thread ends with this value.
+/// The open ports. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct HealthPorts {
     state: Arc<Mutex<State>>,
@@ -39,7 +39,7 @@ pub(super) struct HealthPorts {
 }
 
 impl HealthPorts {
-    /// Starts the thread, in the network of this one.
+    /// Starts the thread, in the network namespace of this one.
     pub(super) fn start(port: Option<u16>) -> io::Result<Self> {
         let state = State { port, checks: BTreeMap::new(), is_healthy: false, updated: Timestamp::now() };
         let state = Arc::new(Mutex::new(state));
@@ -53,7 +53,7 @@ impl HealthPorts {
         Ok(Self { state, wake })
     }
 
-    /// What is answered from now on.
+    /// Sets the answers from now on.
     pub(super) fn tell(&self, checks: Vec<HealthCheck>, is_healthy: bool) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.checks = checks.into_iter().map(|check| (check.port, check)).collect();
@@ -67,7 +67,7 @@ impl HealthPorts {
 
 fn serve(state: &Mutex<State>, woken: &UnixStream) {
     let mut listeners: BTreeMap<u16, TcpListener> = BTreeMap::new();
-    // Said once, and not with every attempt.
+    // Logged once, and not with every attempt.
     let mut refused = BTreeSet::new();
     let mut clients: VecDeque<Client> = VecDeque::new();
     loop {
@@ -84,7 +84,7 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
                         listeners.insert(*port, listener);
                     }
                     Err(error) if refused.insert(*port) => {
-                        tracing::warn!(port, %error, "load balancers are not answered; trying again");
+                        tracing::warn!(port, %error, "cannot answer load balancers; retrying");
                     }
                     Err(_) => {}
                 }
@@ -97,7 +97,7 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
             all.extend(listeners.values().map(|listener| PollFd::new(listener, PollFlags::IN)));
             all.extend(clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
             let timeout = pause.into_iter().chain(ends).min().and_then(|wait| Timespec::try_from(wait).ok());
-            // An interrupted wait only means another look.
+            // An interrupted wait only leads to another look.
             let _ = poll(&mut all, timeout.as_ref());
             all.iter().map(|one| !one.revents().is_empty()).collect()
         };
@@ -129,7 +129,7 @@ fn serve(state: &Mutex<State>, woken: &UnixStream) {
     }
 }
 
-/// Somebody who asks, oldest first in a queue.
+/// A connected client; they are queued oldest first.
 struct Client {
     stream: TcpStream,
     port: u16,
@@ -138,7 +138,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads what there is, and answers a whole question; whether more is to come.
+    /// Reads the available data, and answers a complete request; returns whether more is to come.
     fn listen(&mut self, state: &Mutex<State>) -> bool {
         let mut part = [0; 512];
         match self.stream.read(&mut part) {
@@ -150,13 +150,13 @@ impl Client {
             return true;
         }
         let answer = answer(&state.lock().unwrap_or_else(PoisonError::into_inner), self.port);
-        // It fits into what the kernel keeps for a new connection; a client that is gone needs none.
+        // The answer fits into the socket buffer of a new connection; a client that is gone needs none.
         let _ = self.stream.write_all(answer.as_bytes());
         false
     }
 }
 
-/// On all addresses of both IP versions, where the kernel has both.
+/// Listens on all addresses, of both IP versions if the kernel has both.
 fn listen(port: u16) -> io::Result<TcpListener> {
     let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)) {
         Ok(listener) => listener,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn load_balancers_are_told_what_this_node_has() {
+    fn load_balancers_learn_which_endpoints_this_node_has() {
         let [own, service] = [(); 2].map(|()| testkit::free_port().expect("a port"));
         let ports = HealthPorts::start(Some(own)).expect("a thread");
         let check =
@@ -220,7 +220,7 @@ mod tests {
         ports.tell(vec![check(2)], true);
         says(own, &["200 OK", "lastUpdated"]);
         says(service, &["200 OK", "Endpoint-Weight: 2", "\"localEndpoints\": 2"]);
-        // Those who only connect do not keep others waiting.
+        // Clients that only connect do not keep others waiting.
         let silent: Vec<_> =
             (0..100).map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, own)).expect("a connection")).collect();
         says(own, &["200 OK"]);

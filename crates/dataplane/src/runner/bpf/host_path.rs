@@ -1,5 +1,5 @@
-//! How the host's own packets reach services: sockets that get backends themselves, a pair of devices through which packets to
-//! services go, or both for different protocols; and what the kernel must not refuse on that way.
+//! How the host's own packets reach services: by sockets that choose backends themselves, by a pair of devices through
+//! which packets to services pass, or by both for different protocols; and the kernel settings needed for that.
 
 use crate::managers::Interfaces;
 use crate::managers::SERVICE_GATEWAYS;
@@ -13,17 +13,17 @@ use netlink::{
 use rules::{SERVICES_DEVICE, SERVICES_DEVICE_END};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which ways there are.
+/// The paths in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostPath {
-    /// Sockets get backends; whether those of UDP do not.
+    /// Whether sockets choose backends; `true` if all but those of UDP do.
     pub(crate) sockets: Option<bool>,
-    /// Packets go through the devices; whether that is for UDP only.
+    /// Whether packets pass through the devices; `true` if only those of UDP do.
     pub(crate) devices: Option<bool>,
 }
 
 impl HostPath {
-    /// What is asked for. Without a control group whose sockets are ours, packets are left.
+    /// The configured paths. Without a control group for the sockets only packets are left.
     pub(crate) fn new(config: &Config, has_group: bool) -> Self {
         let by_packets = config.bpf_host_networked_nat_without_ctlb != Some(EnabledOrDisabled::Disabled);
         match config.bpf_connect_time_load_balancing {
@@ -46,7 +46,7 @@ pub(super) struct Devices {
     is_wanted: bool,
     mtu: u32,
     with_v6: bool,
-    /// The numbers of the devices that are set up.
+    /// The numbers of the devices once they are set up.
     settled: Option<(u32, u32)>,
     is_removed: bool,
 }
@@ -56,7 +56,7 @@ impl Devices {
         Self { is_wanted, mtu, with_v6, settled: None, is_removed: false }
     }
 
-    /// Makes the devices, or removes those of an earlier process.
+    /// Creates the devices, or removes those of an earlier process.
     pub(super) fn apply(&mut self, kernel: &mut dyn Kernel, interfaces: &Interfaces) -> Result<(), Error> {
         if !self.is_wanted {
             if !std::mem::replace(&mut self.is_removed, true)
@@ -84,14 +84,14 @@ impl Devices {
             }
         }
         if let Some(mac) = far.mac {
-            // Nobody is asked who that is.
+            // A permanent entry, so that no neighbour request is sent.
             for gateway in SERVICE_GATEWAYS.into_iter().filter(|one| one.is_ipv4() || self.with_v6) {
                 let neighbour = Neighbour::permanent(near.index, gateway, mac);
                 operations.push(Operation::ReplaceNeighbour(neighbour));
             }
         }
         first_failure(kernel.apply(&operations))?;
-        // The host's own addresses come in here as sources.
+        // The host's own addresses arrive here as sources.
         for (parameter, value) in [
             ("all/rp_filter", "0"),
             ("bpfin.cali/rp_filter", "0"),
@@ -135,12 +135,12 @@ impl Devices {
 
 fn set(parameter: &str, value: &str) {
     if let Err(error) = sysctl::ensure(&format!("net/ipv4/conf/{parameter}"), value) {
-        tracing::warn!(%error, "a setting of the kernel is not as services need it");
+        tracing::warn!(%error, "cannot apply a kernel setting that services need");
     }
 }
 
-/// Has the kernel take answers whose source is an address of the host or of a service, on interfaces that have programs: these
-/// check sources themselves.
+/// Lets the kernel accept packets whose source is an address of the host or of a service, on interfaces that have
+/// programs: these check sources themselves.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     settled: BTreeSet<u32>,
@@ -155,7 +155,7 @@ impl Sources {
                 continue;
             }
             set(&format!("{name}/accept_local"), "1");
-            // Strict is more than the way back to a service can meet.
+            // The return path to a service may not pass a strict check.
             let path = format!("net/ipv4/conf/{name}/rp_filter");
             if sysctl::read(&path).is_ok_and(|value| value.trim() == "1") {
                 set(&format!("{name}/rp_filter"), "2");

@@ -1,10 +1,11 @@
-//! What is asked for and not there yet: each reason by name, so that a node is never called ready with less than it was asked
-//! for.
+//! Configured features that are not supported yet: each is named, so that a node is never reported as ready with less
+//! than it was configured for.
 
 use bpf_driver::Filters;
 use felix_config::Config;
 
-/// Parameters whose other values ask for less than there is, for what is not used, or for lines in a log: a warning names those.
+/// Parameters whose other values request less than is supported, concern unused features, or lines in a log: a warning
+/// names those.
 const ASK_FOR_NOTHING: [&str; 6] = [
     "BPFCTLBLogFilter",
     "BPFConnectTimeLoadBalancingEnabled",
@@ -17,27 +18,27 @@ const ASK_FOR_NOTHING: [&str; 6] = [
 /// The reasons.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// What does not change while this process runs.
+    /// Reasons that do not change while this process runs.
     fixed: Vec<String>,
 }
 
 impl Limits {
-    /// What the configuration asks for in vain.
+    /// The limits that the configuration runs into.
     pub(super) fn new(config: &Config) -> Self {
         let asked = felix_config::without_effect(config).into_iter();
         let asked = asked.filter(|name| {
             let is_size = name.starts_with("BPFMapSize");
             name.starts_with("BPF") && !is_size && !ASK_FOR_NOTHING.contains(name)
         });
-        let asked = asked.map(|name| format!("{name} asks for something that is not there yet"));
+        let asked = asked.map(|name| format!("{name} requires something that is not supported yet"));
         let filters = Filters::read(&config.bpf_log_filters).err();
-        let filters =
-            filters.map(|error| format!("BPFLogFilters asks for something that is not there yet: {error}"));
+        let filters = filters
+            .map(|error| format!("BPFLogFilters requires something that is not supported yet: {error}"));
         let fixed = asked.chain(filters).collect();
         Self { fixed }
     }
 
-    /// One reason more.
+    /// Adds a reason.
     pub(super) fn refuse(&mut self, reason: String) {
         self.fixed.push(reason);
     }
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_ask_for_what_is_not_there_are_named() {
+    fn parameters_that_require_unsupported_features_are_named() {
         let plain = Config { bpf_enabled: true, ..Config::with_defaults(&NoSurroundings) };
         assert_eq!(reasons(&Limits::new(&plain)), Vec::<String>::new());
         let less = Config {
@@ -84,6 +85,6 @@ mod tests {
         assert_eq!(reasons(&Limits::new(&less)), Vec::<String>::new());
         let more = Config { bpf_log_filters: [("all".to_owned(), "vlan 5".to_owned())].into(), ..plain };
         let found = reasons(&Limits::new(&more)).join("\n");
-        assert!(found.contains("BPFLogFilters asks for"), "{found}");
+        assert!(found.contains("BPFLogFilters requires"), "{found}");
     }
 }

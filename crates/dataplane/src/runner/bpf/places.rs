@@ -1,6 +1,6 @@
-//! Where addresses are, for the programs: what the calculation says about ranges, this host's workloads and its own addresses;
-//! and which networks workloads may send from beside their own.
-//! A round looks at the interfaces of this host; of the cluster only at what changed. Pure.
+//! Where addresses are, for the programs: the calculation's ranges, this host's workloads and its own addresses; and
+//! the networks besides their own that workloads may send from. A round examines all interfaces of this host; of the
+//! cluster only what changed. Pure.
 
 use super::Owners;
 use bpf_driver::routes::{Elements, Place, Routes, sources};
@@ -10,21 +10,21 @@ use messages::{InterfaceName, ToDataplane, WorkloadEndpointId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Who is where.
+/// The locations of addresses.
 #[derive(Debug)]
 pub(super) struct Places {
     pub(super) routes: Routes,
     nets: BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
-    /// Networks of others, of the few that have any.
+    /// Foreign networks that workloads may send from; few workloads have any.
     lent: BTreeMap<WorkloadEndpointId, Vec<IpNet>>,
-    /// Workloads whose interfaces limit what passes.
+    /// Workloads whose interfaces limit packets.
     limited: BTreeSet<WorkloadEndpointId>,
-    /// Interfaces of workloads that routes know.
+    /// Workload interfaces that have been added to the routes.
     told: BTreeSet<InterfaceName>,
 }
 
 impl Places {
-    /// Nobody yet.
+    /// No locations yet.
     pub(super) fn new(config: &Config) -> Self {
         let mut routes = Routes::new(config.wireguard_enabled);
         routes.set_answers_back(config.bpf_dsr_optout_cidrs.iter().copied());
@@ -37,7 +37,7 @@ impl Places {
         }
     }
 
-    /// Takes a message; the addresses of a workload that is gone.
+    /// Processes a message; returns the addresses of a removed workload.
     pub(super) fn hear(&mut self, message: &ToDataplane) -> Vec<IpAddr> {
         match message {
             ToDataplane::RouteUpdate(route) => self.routes.set(route.clone()),
@@ -64,7 +64,7 @@ impl Places {
         Vec::new()
     }
 
-    /// What workloads may send from beside their own addresses, once they have an interface.
+    /// The networks besides their own addresses that workloads may send from, once they have an interface.
     pub(super) fn sources(&self, owners: &Owners<'_>) -> Elements {
         if self.lent.is_empty() {
             return Elements::default();
@@ -76,7 +76,7 @@ impl Places {
         sources(lent.flatten())
     }
 
-    /// Interfaces, and whose they are, may have changed.
+    /// Follows changes of interfaces and their owners.
     pub(super) fn follow(&mut self, owners: &Owners<'_>) {
         for (interface, id) in owners.workloads {
             let index = owners.interfaces.index(interface).unwrap_or_default();

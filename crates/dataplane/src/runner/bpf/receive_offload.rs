@@ -1,8 +1,8 @@
-//! `BPFDisableGROForIfaces`: interfaces whose packets are not put together before programs see them.
+//! `BPFDisableGROForIfaces`: interfaces whose packets are not merged before programs see them.
 //!
-//! Each interface is switched once, when it is first seen. Whoever switches the feature on again has the last word until Felix
-//! starts anew, as with Calico; interfaces that come later are not left out, as they are there. What the kernel refuses is said and
-//! nothing more: such an interface is slower or faster than it was asked to be, and its packets are judged all the same.
+//! Each interface is switched once, when it is first seen. As in Calico, a user who switches the feature on again
+//! prevails until Felix restarts; unlike in Calico, interfaces that appear later are included. Refusals of the kernel
+//! are only logged: such an interface is slower or faster than requested, but its packets are judged all the same.
 
 use crate::managers::Interfaces;
 use felix_config::Pattern;
@@ -10,7 +10,7 @@ use messages::InterfaceName;
 use netlink::ethtool::{Features, GENERIC_RECEIVE_OFFLOAD};
 use std::collections::BTreeSet;
 
-/// The interfaces that are asked for, and those that were switched.
+/// The configured interfaces, and those that were switched.
 #[derive(Debug)]
 pub(super) struct ReceiveOffload {
     pattern: Option<Pattern>,
@@ -22,7 +22,7 @@ impl ReceiveOffload {
         Self { pattern, done: BTreeSet::new() }
     }
 
-    /// Interfaces that were not seen before; others of the same number are new ones.
+    /// Interfaces that were not seen before; a reused number counts as a new interface.
     fn unseen(&mut self, interfaces: &Interfaces) -> Vec<(u32, InterfaceName)> {
         let Some(pattern) = &self.pattern else { return Vec::new() };
         let matching = interfaces.all().filter(|interface| pattern.is_match(&interface.name));
@@ -33,7 +33,7 @@ impl ReceiveOffload {
         unseen
     }
 
-    /// Switches it off where it has not been yet.
+    /// Switches the feature off where that has not been done yet.
     pub(super) fn apply(&mut self, interfaces: &Interfaces) {
         let unseen = self.unseen(interfaces);
         if unseen.is_empty() {
@@ -41,13 +41,13 @@ impl ReceiveOffload {
         }
         let mut features = match Features::open() {
             Ok(features) => features,
-            Err(error) => return tracing::warn!(%error, "generic receive offload stays as it is"),
+            Err(error) => return tracing::warn!(%error, "cannot change generic receive offload"),
         };
         for (index, interface) in unseen {
             match features.switch(index, GENERIC_RECEIVE_OFFLOAD, false) {
                 Ok(()) => tracing::debug!(%interface, "generic receive offload is off"),
                 Err(error) => {
-                    tracing::warn!(%interface, %error, "generic receive offload stays as it is");
+                    tracing::warn!(%interface, %error, "cannot change generic receive offload");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The part of a round that is about eBPF programs.
+//! The eBPF part of a round.
 
 use super::Owners;
 use crate::managers::{Judge, News};
@@ -7,7 +7,7 @@ use crate::runner::phases::Round;
 use std::time::Instant;
 
 impl Loop {
-    /// Brings policy to programs that judge packets already, before anything is done that takes longer.
+    /// Brings policy to programs that judge packets already, before anything that takes longer.
     pub(in crate::runner) fn hurry_policy(&mut self, now: Instant, round: &mut Round) {
         let Some(bpf) = &mut self.bpf else { return };
         let outcome = bpf.hurry(now);
@@ -15,8 +15,8 @@ impl Loop {
         round.failures.extend(outcome.failures);
     }
 
-    /// Brings policy to the programs of the eBPF dataplane, and these onto interfaces. Rules follow: they leave policy to the
-    /// programs as soon as every interface has them.
+    /// Brings policy to the programs of the eBPF dataplane, and attaches these to interfaces. Rules come after this:
+    /// they leave policy to the programs as soon as every interface has them.
     pub(in crate::runner) fn run_programs(&mut self, now: Instant, round: &mut Round) {
         let Some(bpf) = &mut self.bpf else { return };
         let world = &self.world;

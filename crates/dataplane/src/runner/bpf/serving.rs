@@ -1,4 +1,5 @@
-//! Services in the rounds of the dataplane: what is known of this node, when the maps are written, and who learns of it.
+//! Services in the rounds of the dataplane: the known properties of this node, when the maps are written, and who is
+//! notified.
 
 use super::health::HealthPorts;
 use super::host_path::{Devices, HostPath, Sources};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The label of a node's zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Services.
+/// The state of serving services.
 pub(super) struct Serving {
     host: String,
     zone: String,
@@ -24,17 +25,17 @@ pub(super) struct Serving {
     /// The addresses by which other nodes know this one, IPv4 and IPv6.
     node: [Option<IpAddr>; 2],
     is_node_written: bool,
-    /// How long packets in envelopes may be.
+    /// The largest packets inside tunnels.
     rooms: [u32; 2],
     /// `BPFKubeProxyMinSyncPeriod`.
     period: Duration,
     written_at: Option<Instant>,
-    /// Whether everything was written once.
+    /// Whether everything has been written once.
     is_complete: bool,
     devices: Devices,
     sources: Sources,
     health: Option<HealthPorts>,
-    /// Why services are not as they should be.
+    /// Why services are not served as desired.
     pub(super) trouble: Option<String>,
 }
 
@@ -42,7 +43,7 @@ impl Serving {
     pub(super) fn new(config: &Config, host: &str, path: HostPath, mtus: &Mtus, with_v6: bool) -> Self {
         let port = u16::try_from(config.bpf_kube_proxy_healthz_port).ok().filter(|port| *port != 0);
         let health = HealthPorts::start(port)
-            .inspect_err(|error| tracing::error!(%error, "load balancers get no answers about services"));
+            .inspect_err(|error| tracing::error!(%error, "cannot answer load balancers about services"));
         Self {
             host: host.to_owned(),
             zone: String::new(),
@@ -60,7 +61,7 @@ impl Serving {
         }
     }
 
-    /// Whether programs find what services say.
+    /// Whether programs find complete services.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -82,15 +83,15 @@ impl Serving {
         driver.hear_services(message);
     }
 
-    /// The node is in another zone: the driver has yet to know.
+    /// Records a new zone of the node, which the driver has to be given.
     fn set_zone(&mut self, zone: String) {
         if zone != self.zone {
             (self.zone, self.here) = (zone, None);
         }
     }
 
-    /// Writes services, as often as is allowed, and then has the host use them. `moved`: the interfaces that should have programs,
-    /// unless interfaces are those that they were.
+    /// Writes services, as often as is permitted, and then has the host use them. `moved`: the interfaces that should
+    /// have programs, or `None` if interfaces are unchanged.
     pub(super) fn apply(
         &mut self,
         driver: &mut Driver,
@@ -155,7 +156,8 @@ impl Serving {
     }
 }
 
-/// Where node ports are served: the host's own addresses, but for those that only itself or one wire knows.
+/// The addresses on which node ports are served: the host's own, except those that only the host itself or one link can
+/// reach.
 fn addresses(owners: &Owners<'_>) -> Vec<IpAddr> {
     let hosts = owners.interfaces.all().filter(|one| !(owners.is_workload)(&one.name));
     let all = hosts.flat_map(|one| &one.addresses).copied();

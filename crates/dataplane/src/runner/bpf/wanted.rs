@@ -1,4 +1,4 @@
-//! Which interfaces have programs and which lists they have; settings of the driver. Pure.
+//! The interfaces that have programs, their lists of policies, and settings of the driver. Pure.
 
 use super::Owners;
 use super::host_path::HostPath;
@@ -25,7 +25,7 @@ use std::path::PathBuf;
 const LOOPBACK: &str = "lo";
 const SECOND: u64 = 1_000_000_000;
 
-/// What the driver is opened with. Names of attachments other than these are asked of the kernel.
+/// The settings with which the driver is opened. Names of other attachments are queried from the kernel.
 pub(super) fn driver_settings(
     config: &Config,
     pins: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub(super) fn driver_settings(
     });
     problems.iter().for_each(|problem| tracing::warn!("{problem}"));
     let logging = Logging {
-        // What stands for a rule's own words is not known here.
+        // The placeholders for a rule's own text are not known here.
         prefix: config.log_prefix.split('%').next().unwrap_or_default().trim().to_owned(),
         with_drops: config.bpf_log_level == Some(BPFLogging::Debug),
         filters: Filters::read(&config.bpf_log_filters)
@@ -71,14 +71,14 @@ pub(super) fn driver_settings(
     }
 }
 
-/// Gives maps a size, if one is wanted.
+/// Sets the size of maps, if one is configured.
 pub(super) fn set_sizes(settings: &mut Settings, maps: &[&str], size: u32) {
     if size > 0 {
         settings.sizes.extend(maps.iter().map(|map| ((*map).to_owned(), size)));
     }
 }
 
-/// Interfaces that are no cards of the host.
+/// Interfaces that are not network cards of the host.
 fn others(config: &Config) -> Vec<String> {
     let ours: [&str; 8] = [
         LOOPBACK,
@@ -93,7 +93,7 @@ fn others(config: &Config) -> Vec<String> {
     ours.map(str::to_owned).into()
 }
 
-/// Has the driver serve services. How the host reaches them, and why sockets cannot if they should.
+/// Makes the driver serve services. Returns how the host reaches them, and why sockets cannot if they should.
 pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (HostPath, Option<String>) {
     let is_asked = config.bpf_connect_time_load_balancing != Some(BPFConnectTimeLoadBalancing::Disabled);
     let group = match is_asked {
@@ -128,7 +128,7 @@ pub(super) fn serve(settings: &mut Settings, config: &Config, host: &str) -> (Ho
     (path, refused)
 }
 
-/// What programs need of the configuration.
+/// The options of programs from the configuration.
 fn options(config: &Config) -> Options {
     let port = |port: i64| u16::try_from(port).unwrap_or_default();
     let defaults = Options::default();
@@ -161,14 +161,14 @@ fn options(config: &Config) -> Options {
     }
 }
 
-/// How long the rest of a packet is waited for: as is configured, or as the kernel does it.
+/// How long to wait for the rest of a packet: as configured, or like the kernel.
 fn fragment_seconds(config: &Config) -> Option<u32> {
     let configured = config.bpf_ip_frag_timeout.positive().map(|time| time.as_secs().max(1));
     let kernel = || std::fs::read_to_string("/proc/sys/net/ipv4/ipfrag_time").ok()?.trim().parse().ok();
     u32::try_from(configured.or_else(kernel)?).ok()
 }
 
-/// Ports that always work.
+/// The failsafe ports.
 pub(super) fn failsafes(config: &Config) -> Elements {
     let one = |port: &ProtoPort, is_out: bool| Failsafe {
         protocol: match port.protocol {
@@ -184,15 +184,15 @@ pub(super) fn failsafes(config: &Config) -> Elements {
     elements(&inbound.chain(outbound).collect::<Vec<_>>())
 }
 
-/// Which interfaces have programs.
+/// The patterns for interfaces with programs.
 #[derive(Debug)]
 pub(super) struct Patterns {
     data: Option<Pattern>,
     layer_3: Option<Pattern>,
     tunnels: Vec<(InterfaceName, Kind)>,
-    /// Whether the host's packets to services go through devices.
+    /// Whether the host's packets to services pass through devices.
     has_services: bool,
-    /// Whether policy without tracking may be asked at drivers.
+    /// Whether untracked policy may be applied at network drivers.
     has_xdp: bool,
 }
 
@@ -214,9 +214,10 @@ impl Patterns {
         }
     }
 
-    /// The interfaces that have programs: workloads', those of the pattern, tunnels; beyond Calico those with a host endpoint,
-    /// because nobody else enforces its policy, and with an endpoint for all interfaces every one that has an address.
-    /// Policy without tracking, of the endpoints in `untracked`, is for interfaces with an endpoint of their own.
+    /// The interfaces that have programs: workloads', those of the pattern, and tunnels. Beyond Calico also those with
+    /// a host endpoint, because nothing else enforces its policy, and with an endpoint for all interfaces every one
+    /// that has an address. Untracked policy, of the endpoints in `untracked`, is for interfaces with an endpoint of
+    /// their own.
     pub(super) fn interfaces(
         &self,
         owners: &Owners<'_>,
@@ -263,7 +264,7 @@ impl Patterns {
     }
 }
 
-/// Whose lists interfaces have.
+/// The endpoints whose lists interfaces have.
 pub(super) fn holders(wanted: &BTreeMap<InterfaceName, Interface>, owners: &Owners<'_>) -> Holders {
     let holder = |(name, interface): (&InterfaceName, &Interface)| {
         let id = match interface.kind {
@@ -272,7 +273,7 @@ pub(super) fn holders(wanted: &BTreeMap<InterfaceName, Interface>, owners: &Owne
                 let id = owners.hosts.get(name).or_else(|| owners.hosts.get(ANY_INTERFACE));
                 id.cloned().map(EndpointId::Host)
             }
-            // The host's packets meet policy where they really leave.
+            // The host's packets meet policy on the interface by which they really leave.
             Kind::Loopback | Kind::Services => None,
         };
         Some((interface.index, id?))

@@ -1,5 +1,5 @@
-//! Limits of a workload with real packets: connections that are too many are refused until others end, packets that come too soon
-//! are lost, and without limits everything is as before.
+//! Limits of a workload with real packets: excess connections are refused until others end, packets that arrive too
+//! soon are lost, and without limits everything is as before.
 
 use super::node::{CLIENT, NODE, Node, PODS, workload};
 use anyhow::{Context as _, Result, ensure};
@@ -19,7 +19,7 @@ fn limited(controls: QoSControls) -> ToDataplane {
     message
 }
 
-/// A connection that nobody has to accept.
+/// Opens a connection that need not be accepted.
 fn connect(node: &Node) -> Result<std::io::Result<TcpStream>> {
     let target = SocketAddr::from((PODS[0], PORT));
     node.client.run(|| TcpStream::connect_timeout(&target, testkit::PATIENCE))
@@ -38,11 +38,11 @@ fn a_workloads_limits_hold() -> Result<()> {
     let _second = connect(&node)?.context("the second")?;
     let third = connect(&node)?.map(drop);
     ensure!(third.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused), "{third:?}");
-    // Both sides hang up, and there is room.
+    // Both sides close, which makes room.
     drop((first, accepted));
     testkit::eventually("room for another", || connect(&node).ok()?.ok())?;
 
-    // A handful at once, and one in a second after that.
+    // A few at once, and one per second after that.
     let slow = QoSControls { egress_packet_rate: 1, egress_packet_burst: 5, ..QoSControls::default() };
     node.send(vec![limited(slow)])?;
     testkit::eventually("the rate in the map", || node.map("bpfp_rate").is_ok_and(|all| all.len() == 2))?;
@@ -60,7 +60,7 @@ fn a_workloads_limits_hold() -> Result<()> {
     node.send(vec![workload(0, None)])?;
     testkit::eventually("no limit any more", || arrived(100).is_ok_and(|some| some == 100))?;
     ensure!(node.map("bpfp_rate")?.is_empty() && node.map("bpfp_limit")?.is_empty());
-    // What it had to do with is over: a connection more than before.
+    // The former limits no longer apply: one connection more than before.
     let _others = [connect(&node)?.context("a third")?, connect(&node)?.context("a fourth")?];
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Services of Maglev with real packets: one backend for one client's port, and a connection that goes on where nobody knew it.
+//! Maglev services with real packets: a client port decides the backend, and a connection continues on a node that did
+//! not know it.
 
 use super::node::{Node, PODS, endpoints, service};
 use super::{Elements, wait};
@@ -24,7 +25,7 @@ fn with_table() -> Vec<ToDataplane> {
     all
 }
 
-/// A connection from a port of the client's choice. The kernel may hold the ends of the one before for a moment: it is waited for.
+/// Connects from a chosen port. The kernel may hold the previous connection's ends for a moment, so this waits.
 fn from_port(node: &Node, port: u16) -> Result<TcpStream> {
     let begun = Instant::now();
     loop {
@@ -39,10 +40,10 @@ fn from_port(node: &Node, port: u16) -> Result<TcpStream> {
 
 fn try_from_port(node: &Node, port: u16) -> Result<Result<TcpStream, Errno>> {
     node.client.run(|| -> Result<TcpStream, Errno> {
-        // A program that another test starts must not inherit it, and with it the port.
+        // A program that another test starts must not inherit the socket, and with it the port.
         let end = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&end, true)?;
-        // Gone without a goodbye that would keep the port.
+        // Closed without a handshake that would keep the port in use.
         sockopt::set_socket_linger(&end, Some(Duration::ZERO))?;
         sockopt::set_socket_timeout(&end, sockopt::Timeout::Send, Some(testkit::PATIENCE))?;
         bind(&end, &SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 9), port))?;
@@ -57,7 +58,8 @@ fn who(stream: &mut TcpStream) -> Result<String> {
     stream.write_all(b"who?")?;
     let length = loop {
         match stream.read(&mut answer) {
-            // With a time limit on the socket the kernel does not begin anew after a signal: another test's child ended.
+            // With a timeout on the socket the kernel does not restart the call after a signal: another test's child
+            // ended.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             result => break result?,
         }
@@ -66,7 +68,7 @@ fn who(stream: &mut TcpStream) -> Result<String> {
 }
 
 #[test]
-fn a_clients_port_decides_and_connections_go_on_where_nobody_knew_them() -> Result<()> {
+fn a_clients_port_decides_and_connections_continue_on_other_nodes() -> Result<()> {
     let mut node = Node::new()?;
     node.start(Node::config(), with_table())?;
     node.wait_until_ready()?;
@@ -83,7 +85,7 @@ fn a_clients_port_decides_and_connections_go_on_where_nobody_knew_them() -> Resu
     }
     ensure!(seen.len() == 2, "16 ports led to {seen:?} only");
 
-    // What this node knew of the connection is gone, as on one that the network turns to when another fails.
+    // This node's knowledge of the connection is lost, as on a node that takes over from a failed one.
     let mut stream = from_port(&node, 20_100)?;
     let connections = bpf::Map::open(&node.files.path().join("tc/globals/cali_v4_ct4"))?;
     let keys: Vec<Vec<u8>> = connections.entries()?.into_iter().map(|(key, _)| key).collect();

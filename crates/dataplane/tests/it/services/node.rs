@@ -1,5 +1,5 @@
-//! A node whose eBPF programs serve services: the host, two workloads and a client outside, each in a namespace of its own; a
-//! server with a name in everybody.
+//! A node whose eBPF programs serve services: the host, two workloads and a client outside, each in a network namespace
+//! of its own, and each with a server that reports its name.
 
 use anyhow::{Context as _, Result};
 use api::{KubernetesEndpointSlice, KubernetesEndpointSliceSpec, KubernetesService, KubernetesServiceSpec};
@@ -28,17 +28,17 @@ pub(crate) const NODE: [u8; 4] = [192, 0, 2, 1];
 pub(crate) const CLIENT: [u8; 4] = [192, 0, 2, 9];
 pub(crate) const PODS: [[u8; 4]; 2] = [[10, 65, 0, 2], [10, 65, 0, 3]];
 pub(crate) const SERVICE: [u8; 4] = [10, 96, 0, 1];
-/// The same of IPv6.
+/// The IPv6 address of the node.
 pub(crate) const NODE6: &str = "fd02::1";
 pub(crate) const PODS6: [&str; 2] = ["fd65::2", "fd65::3"];
 pub(crate) const SERVICE6: &str = "fd96::1";
-/// Where servers listen.
+/// The port of the servers.
 pub(crate) const TARGET: u16 = 8080;
-/// How long an answer may take before it is asked again. A refusal that comes while the socket is still being connected counts only
-/// when the SYN is sent once more, a second later.
+/// How long an answer may take before the next attempt. A refusal that arrives while the socket is still being
+/// connected takes effect only when the SYN is sent again, a second later.
 const MOMENT: Duration = Duration::from_millis(2500);
 
-/// A file system at a folder of its own, unmounted with the value.
+/// A file system in a directory of its own, unmounted when the value is dropped.
 pub(crate) struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -60,7 +60,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Everybody.
+/// The node and its surroundings.
 pub(crate) struct Node {
     running: Option<Running>,
     pub(crate) health: Health,
@@ -68,7 +68,7 @@ pub(crate) struct Node {
     servers: Vec<std::thread::JoinHandle<()>>,
     pub(crate) files: Mounted,
     mtu: tempfile::TempDir,
-    /// Whether pools ask for VXLAN.
+    /// Whether pools use VXLAN.
     pub(crate) has_vxlan: bool,
     pub(crate) host: Namespace,
     pub(crate) client: Namespace,
@@ -127,7 +127,7 @@ impl Node {
         Ok(node)
     }
 
-    /// A server that says its name.
+    /// Starts a server that reports its name.
     fn serve(&mut self, name: &'static str, address: IpAddr) -> Result<()> {
         let at = SocketAddr::from((address, TARGET));
         let namespace = match name {
@@ -172,7 +172,7 @@ impl Node {
         }
     }
 
-    /// Starts the dataplane with everything that it receives first.
+    /// Starts the dataplane with all its first messages.
     pub(crate) fn start(&mut self, config: Config, more: Vec<ToDataplane>) -> Result<()> {
         let pulse = Pulse::new();
         self.health = Health::default();
@@ -196,10 +196,10 @@ impl Node {
 
     pub(crate) fn send(&self, messages: Vec<ToDataplane>) -> Result<()> {
         let sent = self.running.as_ref().context("it does not run")?.sender().send(Event::Messages(messages));
-        sent.map_err(|_| anyhow::anyhow!("nobody listens"))
+        sent.map_err(|_| anyhow::anyhow!("the loop has ended"))
     }
 
-    /// Ends the dataplane as a kill would: nothing is removed.
+    /// Ends the dataplane like a kill would: nothing is removed.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let Some(running) = self.running.take() else { return Ok(()) };
         let _ = running.sender().send(Event::Stop);
@@ -228,7 +228,7 @@ impl Drop for Node {
     }
 }
 
-/// Asks once; the name of who answered, or why nobody did.
+/// Makes one attempt; returns the name of the server that answered, or the error.
 pub(crate) fn ask(from: &Namespace, how: &str, target: (impl Into<IpAddr>, u16)) -> Result<String> {
     let target = SocketAddr::new(target.0.into(), target.1);
     let answer = from.run(|| -> std::io::Result<String> {
@@ -251,7 +251,7 @@ pub(crate) fn ask(from: &Namespace, how: &str, target: (impl Into<IpAddr>, u16))
     Ok(answer.unwrap_or_else(|error| format!("{:?}", error.kind())))
 }
 
-/// Asks until one of these answers.
+/// Repeats attempts until one of these servers answers.
 pub(crate) fn wait(
     from: &Namespace,
     how: &str,
@@ -268,7 +268,7 @@ pub(crate) fn wait(
     Ok(())
 }
 
-/// An address of IPv6.
+/// Parses an IPv6 address.
 pub(crate) fn address6(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
@@ -281,7 +281,7 @@ fn id(place: usize) -> WorkloadEndpointId {
     }
 }
 
-/// A workload, with a policy for what it sends or without.
+/// A workload, with or without an egress policy.
 pub(crate) fn workload(place: usize, egress: Option<&PolicyId>) -> ToDataplane {
     let tier = |policy: &PolicyId| TierInfo {
         name: "default".into(),
@@ -335,7 +335,7 @@ fn name(name: &str) -> NamespacedName {
     NamespacedName { namespace: "ns".to_owned(), name: name.to_owned() }
 }
 
-/// A service with a port for TCP and one for UDP: `spec` adds to it or replaces.
+/// A service with a port for TCP and one for UDP; `spec` adds to it or replaces fields.
 pub(crate) fn service(
     called: &str,
     address: impl Into<IpAddr>,
@@ -388,7 +388,7 @@ pub(crate) fn endpoints<A: Into<IpAddr> + Copy>(
     endpoints_at(of, ports, addresses, TARGET)
 }
 
-/// The same at another port than the servers'.
+/// The endpoints of a service at another port than the servers'.
 pub(crate) fn endpoints_at<A: Into<IpAddr> + Copy>(
     of: &str,
     ports: &[(&str, u16, u16)],

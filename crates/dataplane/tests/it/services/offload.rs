@@ -1,4 +1,4 @@
-//! `BPFDisableGROForIfaces` on real interfaces: those that are there, and one that comes later.
+//! `BPFDisableGROForIfaces` on real interfaces: existing ones, and one that appears later.
 
 use super::node::Node;
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +17,7 @@ impl Node {
 }
 
 #[test]
-fn receive_offload_is_off_where_it_is_asked_for() -> Result<()> {
+fn receive_offload_is_off_where_configured() -> Result<()> {
     let mut node = Node::new()?;
     let mut features = node.host.run(Features::open)??;
     node.host.batch("link add other0 type veth peer name wire0")?;
@@ -34,7 +34,7 @@ fn receive_offload_is_off_where_it_is_asked_for() -> Result<()> {
         ensure!(node.receives_together(&mut features, interface)?, "{interface} was not asked for");
     }
 
-    // Somebody has other wishes. He is heard, and an interface that comes is switched.
+    // A user switches the feature on again. That is respected, and a new interface is switched off.
     features.switch(node.number("eth0")?, GENERIC_RECEIVE_OFFLOAD, true)?;
     node.host.batch("link add other1 type veth peer name wire1")?;
     testkit::eventually("packets of a later card one by one", || -> Result<bool> {

@@ -1,4 +1,4 @@
-//! `BPFProfiling` with real packets: how long they took is noted by interface and direction, and nothing without being asked.
+//! `BPFProfiling` with real packets: processing times are recorded by interface and direction, but only if enabled.
 
 use super::node::{Node, SERVICE, wait};
 use super::{Config, everything};
@@ -9,7 +9,7 @@ use bpf::layout::network::{Profile, ProfileKey};
 use std::collections::BTreeMap;
 
 impl Node {
-    /// What was noted, summed up over processors.
+    /// The recorded times, summed up over processors.
     fn profiles(&self) -> Result<BTreeMap<ProfileKey, Profile>> {
         let sum = |value: &[u8]| {
             let all = value.chunks_exact(Profile::SIZE).map(Profile::read);
@@ -24,7 +24,7 @@ impl Node {
 }
 
 #[test]
-fn packets_are_timed_where_that_is_asked_for() -> Result<()> {
+fn packets_are_timed_where_configured() -> Result<()> {
     let mut node = Node::new()?;
     for is_asked in [false, true, false] {
         let bpf_profiling =
@@ -40,7 +40,7 @@ fn packets_are_timed_where_that_is_asked_for() -> Result<()> {
         if is_asked {
             let text = node.host.shell("ip -o link show dev cali0")?;
             let device = text.split(':').next().unwrap_or_default().trim().parse()?;
-            // What a workload sends is its egress, new or known.
+            // Packets from a workload are its egress, of new or known connections.
             for kind in [2, 3] {
                 let noted = after.get(&ProfileKey { device, kind }).copied().unwrap_or_default();
                 ensure!(noted.samples > 0 && noted.time / noted.samples < 1_000_000_000, "{kind}: {noted:?}");

@@ -1,4 +1,5 @@
-//! `BPFOverlayHostSourceIP` with real packets: by which address a workload of another node, behind VXLAN, sees the host.
+//! `BPFOverlayHostSourceIP` with real packets: the address by which a workload of another node, behind VXLAN, sees the
+//! host.
 
 use super::Config;
 use super::node::{CLIENT, NODE, Node, TARGET};
@@ -44,7 +45,7 @@ fn messages() -> Vec<ToDataplane> {
 }
 
 #[test]
-fn the_host_is_seen_by_the_address_that_is_asked_for() -> Result<()> {
+fn the_host_is_seen_by_the_configured_address() -> Result<()> {
     let mut node = Node::new()?;
     node.has_vxlan = true;
     let (here, far) = (IpAddr::from(NODE), IpAddr::from(ELSEWHERE));
@@ -54,7 +55,7 @@ fn the_host_is_seen_by_the_address_that_is_asked_for() -> Result<()> {
         IpAddr::from(CLIENT),
         IpAddr::from(TUNNEL)
     ))?;
-    // Answers take the short way.
+    // Answers take a shorter path.
     for device in ["all", "eth0", "vx"] {
         node.client.set(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
     }

@@ -1,5 +1,5 @@
-//! Flows from before the programs: a node is switched over while clients talk to a service that kube-proxy gave a backend, to each
-//! other and to the outside.
+//! Flows from before the programs: a node is switched over while clients talk to a service that kube-proxy gave a
+//! backend, to each other and to the outside.
 
 use super::node::{CLIENT, NODE, Node, PODS, SERVICE, endpoints_at, service};
 use anyhow::{Context as _, Result, ensure};
@@ -14,11 +14,11 @@ use testkit::network::Namespace;
 const MOMENT: Duration = Duration::from_millis(500);
 const PORT: u16 = 7777;
 
-/// Two ends of a flow of UDP, each of which can speak first.
+/// The two ends of a UDP flow, either of which can speak first.
 struct Talk {
     client: UdpSocket,
     server: UdpSocket,
-    /// Who the server takes the client for.
+    /// The address that the server sees as the client's.
     peer: Option<SocketAddr>,
 }
 
@@ -34,7 +34,7 @@ impl Talk {
         Ok(Self { client, server, peer: None })
     }
 
-    /// A question and its answer.
+    /// Sends a request and receives its answer.
     fn ask(&mut self) -> Result<()> {
         let mut buffer = [0; 16];
         self.client.send(b"question")?;
@@ -49,15 +49,15 @@ impl Talk {
         self.client.recv(&mut buffer).context("the answer").map(drop)
     }
 
-    /// The server says something that nobody asked for.
+    /// Sends an unsolicited message from the server.
     fn tell(&self) -> Result<()> {
-        self.server.send_to(b"news", self.peer.context("nobody has asked")?)?;
+        self.server.send_to(b"news", self.peer.context("no request so far")?)?;
         let mut buffer = [0; 16];
         self.client.recv(&mut buffer).context("news of the server").map(drop)
     }
 }
 
-/// What kube-proxy does, for one backend.
+/// Does what kube-proxy does, for one backend.
 fn kube_proxy(node: &Node) -> Result<()> {
     let [service, backend] = [IpAddr::from(SERVICE), IpAddr::from(PODS[1])];
     let rules = format!(
@@ -68,7 +68,7 @@ fn kube_proxy(node: &Node) -> Result<()> {
     node.host.feed("nft -f -", &rules).map(drop)
 }
 
-/// The service of the same backend, as programs have it.
+/// The service with the same backend, for programs.
 fn served() -> Vec<ToDataplane> {
     let ports = [("UDP", 53, 0), ("TCP", 53, 0)];
     let mut all = service("one", SERVICE, &ports, &json!({}));
@@ -77,7 +77,7 @@ fn served() -> Vec<ToDataplane> {
 }
 
 #[test]
-fn flows_go_on_when_programs_take_over() -> Result<()> {
+fn flows_continue_when_programs_take_over() -> Result<()> {
     let mut node = Node::new()?;
     kube_proxy(&node)?;
     let netfilter = Config { bpf_enabled: false, ..Node::config() };
@@ -98,7 +98,7 @@ fn flows_go_on_when_programs_take_over() -> Result<()> {
     stream.set_read_timeout(Some(testkit::PATIENCE))?;
     accepted.set_read_timeout(Some(testkit::PATIENCE))?;
 
-    // Programs take over. Whoever speaks first is understood.
+    // Programs take over. Whichever side speaks first is understood.
     node.stop()?;
     node.start(Node::config(), self::served())?;
     node.wait_until_ready()?;

@@ -1,5 +1,5 @@
-//! `BPFHostConntrackBypass` with real packets: services and connections work, Linux does not know of what passes through the host, and
-//! what somebody else's rules translate is led back all the same.
+//! `BPFHostConntrackBypass` with real packets: services and connections work, Linux does not track forwarded
+//! connections, and connections that foreign rules translate still work.
 
 use super::node::{CLIENT, NODE, Node, PODS, TARGET, wait};
 use super::{Config, check, everything};
@@ -9,7 +9,7 @@ use netlink::netfilter::conntrack::{Client as Conntrack, ConnectionTable};
 use std::net::IpAddr;
 
 impl Node {
-    /// Connections that Linux tracks between workloads and anybody but the host, after NAT.
+    /// Connections that Linux tracks between workloads and any peer but the host, after NAT.
     fn tracked(&self) -> Result<Vec<String>> {
         let pods = PODS.map(IpAddr::from);
         let mut found = Vec::new();
@@ -25,9 +25,9 @@ impl Node {
 }
 
 #[test]
-fn linux_does_not_track_what_passes_through() -> Result<()> {
+fn linux_does_not_track_forwarded_connections() -> Result<()> {
     let mut node = Node::new()?;
-    // What a chained plugin makes of a container's host port.
+    // The rules of a chained plugin for a container's host port.
     node.host.feed(
         "nft -f -",
         "table ip portmap {\n chain pre {\n  type nat hook prerouting priority dstnat;\n\

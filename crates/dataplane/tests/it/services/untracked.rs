@@ -1,5 +1,5 @@
-//! Policy without connection tracking, of a host's interface, with real packets: at the driver (XDP) where it may be, at traffic
-//! control in any case; while nobody runs, and when it is over.
+//! Policy without connection tracking, of a host's interface, with real packets: at the driver (XDP) where possible, at
+//! traffic control in any case; also while Felix is not running, and after the policy is removed.
 
 use super::node::{NODE, NODE6, Node, TARGET, address6, ask, wait};
 use anyhow::{Context as _, Result, ensure};
@@ -61,7 +61,7 @@ impl Node {
         text.split(':').next().context("no number")?.trim().parse().context("not a number")
     }
 
-    /// What `ip` says of a program at the driver of the host's interface.
+    /// Whether `ip` shows this mode of program at the driver of the host's interface.
     fn has_xdp(&self, word: &str) -> bool {
         let text = self.host.shell("ip -d link show dev eth0").unwrap_or_default();
         text.split_whitespace().any(|found| found == word)
@@ -72,7 +72,7 @@ impl Node {
         Ok(self.files.path().join(pin).exists())
     }
 
-    /// Packets that were denied at the driver, and at traffic control.
+    /// The numbers of packets denied at the driver and at traffic control.
     fn denied(&self) -> Result<[u64; 2]> {
         let map = bpf::Map::open(&self.files.path().join("tc/globals/cali_counters6"))?;
         let counters = PerCpu::<CounterKey, Counters>::new(&map)?;
@@ -99,7 +99,7 @@ fn untracked_policy_is_enforced_in_the_driver() -> Result<()> {
         ensure!(after[0] > before[0] && after[1] == before[1], "{before:?}, then {after:?}");
     }
 
-    // Another policy is a few writes. What is allowed is tracked by nobody.
+    // Another policy takes a few writes. Allowed packets are not tracked.
     node.send(policy(RuleAction::Allow))?;
     for address in [NODE.into(), address6(NODE6)] {
         wait(&node.client, "udp", (address, TARGET), &["host"])?;
@@ -107,13 +107,13 @@ fn untracked_policy_is_enforced_in_the_driver() -> Result<()> {
     node.send(policy(RuleAction::Deny))?;
     wait(&node.client, "udp", (NODE, TARGET), &NOBODY)?;
 
-    // Nobody runs, and it is enforced; the next one puts its own program into the same place.
+    // It is enforced while Felix is not running; the next process puts its own program into the same place.
     let pin = node.files.path().join(format!("cali_xdp/eth0_{}_native", node.device()?));
     let first = Link::open(&pin)?.program_id()?;
     node.stop()?;
     ensure!(
         NOBODY.contains(&ask(&node.client, "udp", (NODE, TARGET))?.as_str()),
-        "nobody ran, and UDP arrived"
+        "UDP arrived while Felix was not running"
     );
     node.start(config(), policy(RuleAction::Deny))?;
     node.wait_until_ready()?;
@@ -122,13 +122,13 @@ fn untracked_policy_is_enforced_in_the_driver() -> Result<()> {
     })?;
     ensure!(NOBODY.contains(&ask(&node.client, "udp", (NODE, TARGET))?.as_str()));
 
-    // Without such policy the driver has no program.
+    // Without such a policy the driver has no program.
     node.send(vec![ToDataplane::HostEndpointRemove("host".into())])?;
     testkit::eventually("the driver without a program", || !node.has_xdp("xdp"))?;
     ensure!(!node.pinned("native")?);
     wait(&node.client, "udp", (NODE, TARGET), &["host"])?;
 
-    // And neither when eBPF is switched off.
+    // Nor does it have one when eBPF is disabled.
     node.send(policy(RuleAction::Deny))?;
     testkit::eventually("a program in the driver", || node.has_xdp("xdp"))?;
     node.stop()?;
@@ -138,7 +138,7 @@ fn untracked_policy_is_enforced_in_the_driver() -> Result<()> {
     Ok(())
 }
 
-/// Where the driver is not to have a program, or somebody else has one there, the policy is the same.
+/// Where the driver must not have a program, or another one has its program there, the policy is the same.
 #[test]
 fn untracked_policy_needs_no_driver() -> Result<()> {
     let mut node = Node::new()?;
@@ -165,7 +165,7 @@ fn untracked_policy_needs_no_driver() -> Result<()> {
     ensure!(!node.has_xdp("xdp") && !node.has_xdp("xdpgeneric"));
     node.stop()?;
 
-    // Behind the driver, if that is allowed.
+    // After the driver, if that is enabled.
     node.start(Config { generic_xdp_enabled: true, ..config() }, policy(RuleAction::Deny))?;
     node.wait_until_ready()?;
     testkit::eventually("a program behind the driver", || node.has_xdp("xdpgeneric"))?;

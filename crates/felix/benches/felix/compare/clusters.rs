@@ -1,18 +1,24 @@
 //! Random clusters: nodes, pools with and without tunnels, blocks, pods, host endpoints and settings of Felix.
 
-use super::dice::Dice;
 use super::policies::{self, Made, NAMESPACES};
 use crate::cluster::{HOST, interface};
 use anyhow::Result;
 use api::Kind;
 use model::{Key, KvPair};
 use serde_json::{Value, json};
+use testkit::Dice;
 
-/// Pods of this host, and pods elsewhere.
+/// The numbers of pods on this host and elsewhere.
 pub(crate) const LOCAL: usize = 6;
-const REMOTE: usize = 8;
+<<<<<<< HEAD
+pub(super) const REMOTE: usize = 8;
 /// Addresses of the nodes; the last one is in another subnet.
+pub(super) const NODES: [(&str, &str, &str); 3] = [
+=======
+const REMOTE: usize = 8;
+/// The addresses of the nodes; the last one is in another subnet.
 const NODES: [(&str, &str, &str); 3] = [
+>>>>>>> lang4
     (HOST, "10.65.0.1/24", "fd00:65::1/64"),
     ("node2", "10.65.0.2/24", "fd00:65::2/64"),
     ("node3", "10.66.0.3/24", "fd00:66::3/64"),
@@ -21,11 +27,11 @@ const NODES: [(&str, &str, &str); 3] = [
 const MODES: [(&str, &str); 4] =
     [("Never", "Never"), ("Never", "Always"), ("Never", "CrossSubnet"), ("Never", "Always")];
 
-/// Everything of one case.
+/// The content of one case.
 pub(crate) struct Random {
     pub(crate) objects: Vec<Made>,
     pub(crate) entries: Vec<KvPair>,
-    /// In a few words.
+    /// A short description.
     pub(crate) about: String,
 }
 
@@ -34,7 +40,31 @@ pub(crate) fn random(case: u64) -> Result<Random> {
     let (ipip, vxlan) = *dice.one_of(&MODES);
     let mut objects = pools(&mut dice, ipip, vxlan);
     objects.extend(nodes(vxlan != "Never"));
-    let (settings, names) = settings(&mut dice);
+    let names = settings_and_services(&mut dice, &mut objects);
+    let made = policies::made(&mut dice);
+    let about = format!("vxlan {vxlan}, {} policy objects, settings {names:?}", made.len());
+    objects.extend(made);
+    objects.extend(host_endpoints(&mut dice));
+    objects.extend((0..LOCAL + REMOTE).map(|number| pod(&mut dice, number)));
+    Ok(Random { objects, entries: blocks()?, about })
+}
+
+/// The part of a random cluster that Calico's own definitions hold where Kubernetes is the datastore: nodes, profiles and
+/// endpoints come from Kubernetes' objects there.
+pub(super) fn random_definitions(dice: &mut Dice) -> Result<(Random, bool)> {
+    let (ipip, vxlan) = *dice.one_of(&MODES);
+    let mut objects = pools(dice, ipip, vxlan);
+    let names = settings_and_services(dice, &mut objects);
+    let made = policies::made(dice);
+    let about = format!("vxlan {vxlan}, {} policy objects, settings {names:?}", made.len());
+    objects.extend(made.into_iter().filter(|(kind, _)| *kind != Kind::Profile));
+    objects.extend(host_endpoints(dice));
+    Ok((Random { objects, entries: blocks()?, about }, vxlan != "Never"))
+}
+
+/// Adds settings of Felix, and sometimes the addresses of services; the names of the settings.
+fn settings_and_services(dice: &mut Dice, objects: &mut Vec<Made>) -> Vec<&'static str> {
+    let (settings, names) = settings(dice);
     objects.push((Kind::FelixConfiguration, json!({"metadata": {"name": "default"}, "spec": settings})));
     if dice.chance(2) {
         objects.push((
@@ -43,12 +73,7 @@ pub(crate) fn random(case: u64) -> Result<Random> {
                 "serviceExternalIPs": [{"cidr": "192.0.2.0/28"}]}}),
         ));
     }
-    let made = policies::made(&mut dice);
-    let about = format!("vxlan {vxlan}, {} policy objects, settings {names:?}", made.len());
-    objects.extend(made);
-    objects.extend(host_endpoints(&mut dice));
-    objects.extend((0..LOCAL + REMOTE).map(|number| pod(&mut dice, number)));
-    Ok(Random { objects, entries: blocks()?, about })
+    names
 }
 
 fn pools(dice: &mut Dice, ipip: &str, vxlan: &str) -> Vec<Made> {
@@ -91,8 +116,8 @@ fn nodes(with_vxlan: bool) -> Vec<Made> {
     NODES.iter().enumerate().map(node).collect()
 }
 
-/// One block of each family for each node, with the addresses of its pods, and one address of the third node's block on the
-/// second node.
+/// One block of each family for each node, with the addresses of its pods, and one address of the third node's block on
+/// the second node.
 fn blocks() -> Result<Vec<KvPair>> {
     let mut blocks = Vec::new();
     for (number, (node, ..)) in NODES.iter().enumerate() {
@@ -182,14 +207,14 @@ fn host_endpoints(dice: &mut Dice) -> Vec<Made> {
     made
 }
 
-/// Settings that change rules, each in some of the cases; their names for the report.
+/// Settings that change rules, each in some of the cases; returns their names for the report.
 fn settings(dice: &mut Dice) -> (Value, Vec<&'static str>) {
     let filter =
         |name: &str, value: &str| json!({format!("iptables{name}"): value, format!("nftables{name}"): value});
     let all: Vec<(&'static str, Value)> = vec![
         ("allow", filter("FilterAllowAction", "Return")),
         ("mangle", filter("MangleAllowAction", "Return")),
-        // The kernel takes no REJECT in iptables' raw table, and Calico's Felix fails for ever with it.
+        // The kernel accepts no REJECT in iptables' raw table, and Calico's Felix then fails forever.
         ("reject", json!({"nftablesFilterDenyAction": "Reject"})),
         ("mask", json!({"iptablesMarkMask": 0xff00_0000_u32, "nftablesMarkMask": 0xff00_0000_u32})),
         ("toHost", json!({"defaultEndpointToHostAction": dice.one_of(&["Return", "Accept"])})),

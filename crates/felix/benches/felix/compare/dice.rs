@@ -1,13 +1,13 @@
-//! Numbers that are the same for the same seed, and choices by them.
+//! Pseudo-random numbers that depend only on the seed, and choices made with them.
 
-/// A generator of numbers: xorshift, because the choices must not change with a library.
+/// A random number generator: xorshift, because the choices must not change with a library.
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// The dice of one case.
+    /// The generator of one case.
     pub(crate) fn of(case: u64) -> Self {
         let mut dice = Self(case.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        // The first numbers of close seeds are close.
+        // The first numbers of similar seeds are similar.
         for _ in 0..8 {
             dice.below(2);
         }
@@ -28,12 +28,12 @@ impl Dice {
         &from[usize::try_from(index).unwrap_or_default()]
     }
 
-    /// Some of these, in their order: each with a chance of one in `of`.
+    /// Some of these, in their order: each with a probability of one in `of`.
     pub(crate) fn some_of<'a, T>(&mut self, from: &'a [T], of: u64) -> Vec<&'a T> {
         from.iter().filter(|_| self.chance(of)).collect()
     }
 
-    /// Once in `of` times.
+    /// True with a probability of one in `of`.
     pub(crate) fn chance(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }

@@ -1,9 +1,9 @@
-//! What a Felix left in the kernel of a host, as texts that can be compared: rules by chain, sets, routes, neighbours, devices,
-//! limits of bandwidth and kernel parameters.
+//! The state that a Felix left in the kernel of a host, as texts that can be compared: rules by chain, sets, routes,
+//! neighbours, devices, bandwidth limits and kernel parameters.
 //!
-//! Rules of iptables are compared by their whole text. Those of nftables are compared by their comments, which hold the hash of
-//! the whole chain so far as Calico writes it: ours say the same in another order, so that cheap matches come first. Counters,
-//! indexes and clocks are left out.
+//! Rules of iptables are compared by their whole text. Those of nftables are compared by their comments, which hold the
+//! hash of the whole chain so far as Calico writes it: our rules order the same conditions differently, so that cheap
+//! matches come first. Counters, indexes and clocks are left out.
 
 use crate::host::Filter;
 use anyhow::Result;
@@ -13,7 +13,7 @@ use testkit::network::Namespace;
 /// Lines by place.
 pub(crate) type State = BTreeMap<String, Vec<String>>;
 
-/// What is in the kernel of this host now.
+/// The present state of this host's kernel.
 pub(crate) fn state(host: &Namespace, filter: Filter) -> Result<State> {
     let mut state = State::new();
     match filter {
@@ -46,7 +46,7 @@ pub(crate) fn state(host: &Namespace, filter: Filter) -> Result<State> {
     Ok(state)
 }
 
-/// Devices that limit bandwidth have random hardware addresses, and with them random addresses of IPv6.
+/// Devices that limit bandwidth have random hardware addresses, and therefore random IPv6 addresses.
 fn without_random_addresses(state: &mut State) {
     let routes = state.get("routes").cloned().unwrap_or_default();
     let of_limits = routes.iter().filter(|route| route.contains(" dev bwcali"));
@@ -58,12 +58,12 @@ fn without_random_addresses(state: &mut State) {
     }
 }
 
-/// How many rules, members of sets and other lines there are.
+/// The number of rules, set members and other lines.
 pub(crate) fn size(state: &State) -> usize {
     state.values().map(Vec::len).sum()
 }
 
-/// Each place where the two differ, with the lines that only one of them has.
+/// The places where the two states differ, with the lines that only one of them has.
 pub(crate) fn differences(ours: &State, theirs: &State) -> Vec<String> {
     let mut found = Vec::new();
     for (place, lines) in ours {
@@ -89,7 +89,7 @@ pub(crate) fn differences(ours: &State, theirs: &State) -> Vec<String> {
     found
 }
 
-/// Lines whose order says nothing.
+/// Lines whose order is irrelevant.
 fn lines(text: &str, place: &str, state: &mut State) {
     let mut lines: Vec<String> =
         text.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
@@ -130,7 +130,7 @@ fn nftables(listed: &str, table: &str, state: &mut State) {
     }
 }
 
-/// The end of a list of elements.
+/// Ends a list of elements.
 fn close(elements: &mut Option<String>, place: Option<&str>, state: &mut State) {
     let Some(text) = elements.take() else { return };
     let mut members: Vec<String> = text
@@ -161,7 +161,7 @@ fn ipset(saved: &str, state: &mut State) {
         let mut words = line.splitn(3, ' ');
         if let (Some(verb), Some(name), Some(rest)) = (words.next(), words.next(), words.next()) {
             let of = state.entry(format!("set {name}")).or_default();
-            // The seed of the hash and its size are the kernel's business.
+            // The kernel chooses the seed of the hash and its size.
             let rest: Vec<&str> = rest.split(' ').collect();
             let skip =
                 |place: usize| place > 0 && matches!(rest[place - 1], "initval" | "hashsize" | "bucketsize");

@@ -1,16 +1,16 @@
-//! Random policies, profiles, tiers and sets, with everything that rules can say.
+//! Random policies, profiles, tiers and sets, with everything that rules can express.
 //!
-//! What is known to differ from Calico (docs/differences.md) is not made: rules with three or more long lists, hints, rules
-//! with both a protocol and one that it is not, and codes of ICMP.
+//! Known differences from Calico (docs/differences.md) are avoided: rules with three or more long lists, hints, rules
+//! with both a protocol and a negated one, and ICMP codes.
 
-use super::dice::Dice;
 use api::Kind;
 use serde_json::{Value, json};
+use testkit::Dice;
 
 /// An object to be written.
 pub(crate) type Made = (Kind, Value);
 
-/// Tiers beside the default one, in their order.
+/// Tiers besides the default one, in their order.
 pub(crate) const TIERS: [&str; 2] = ["first", "second"];
 /// Namespaces of pods and of policies.
 pub(crate) const NAMESPACES: [&str; 2] = ["shop", "bank"];
@@ -26,7 +26,7 @@ const SELECTORS: [&str; 9] = [
     "app == 'nobody'",
 ];
 
-/// All random objects that are about policy.
+/// All random objects related to policy.
 pub(crate) fn made(dice: &mut Dice) -> Vec<Made> {
     let mut made = Vec::new();
     for (number, name) in TIERS.iter().enumerate() {
@@ -75,7 +75,7 @@ fn sets() -> Vec<Made> {
     ]
 }
 
-/// What kind of policy a rule stands in: some are not allowed everything.
+/// The kind of policy that contains a rule: some do not support everything.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Ordinary,
@@ -96,7 +96,7 @@ fn policy(dice: &mut Dice, number: u64) -> Made {
     ]);
     let tier = *dice.one_of(&["default", "default", TIERS[0], TIERS[1]]);
     let mut spec = json!({"tier": tier});
-    // One order for several policies, so that runs of equal selectors are made, and sometimes none.
+    // Several policies share one order, so that there are runs of equal selectors; some have none.
     if !dice.chance(8) {
         spec["order"] = json!(dice.below(4));
     }
@@ -146,7 +146,7 @@ fn policy(dice: &mut Dice, number: u64) -> Made {
     (kind, json!({"metadata": metadata, "spec": spec}))
 }
 
-/// A rule; services are allowed at the other end of a policy's rule only.
+/// A rule. Services are permitted only at the other end of a policy's rule.
 fn rule(dice: &mut Dice, place: Place, direction: Option<&str>) -> Value {
     let actions: &[&str] = match place {
         Place::Profile => &["Allow", "Allow", "Deny", "Log"],
@@ -159,12 +159,12 @@ fn rule(dice: &mut Dice, place: Place, direction: Option<&str>) -> Value {
         "47" => rule["protocol"] = json!(47),
         _ => rule["protocol"] = json!(protocol),
     }
-    // With both, Calico's Felix fails for ever on iptables.
+    // With both, Calico's Felix fails forever on iptables.
     if protocol.is_empty() && dice.chance(4) {
         rule["notProtocol"] = json!(dice.one_of(&["UDP", "SCTP"]));
     }
     if protocol.starts_with("ICMP") {
-        // With a code, Calico's Felix fails for ever on nftables.
+        // With a code, Calico's Felix fails forever on nftables.
         let what = dice.one_of(&[json!({"type": 8}), json!({"type": 3})]).clone();
         match dice.below(3) {
             0 => rule["icmp"] = what,
@@ -180,17 +180,18 @@ fn rule(dice: &mut Dice, place: Place, direction: Option<&str>) -> Value {
         });
     }
     if dice.chance(6) {
-        // Of several, Calico changes the order with every start.
+        // Only one: Calico changes the order of several with every start.
         rule["metadata"] = json!({"annotations": {"why": "because of (this)"}});
     }
     let with_ports = matches!(protocol, "TCP" | "UDP" | "SCTP");
     // Networks of one family only: a rule with both is refused.
     let v6 =
         rule.get("ipVersion").and_then(Value::as_u64).map_or_else(|| dice.chance(4), |version| version == 6);
-    // Of long lists at most two in a rule.
+    // At most two long lists in a rule.
     let mut long_lists = 2;
     for end in ["source", "destination"] {
-        // A service's ports say nothing about protocols without ports; what Calico makes of that, nftables reads as a checksum.
+        // A service's ports do not apply to protocols without ports; what Calico renders for them, nftables reads as a
+        // checksum.
         let with_services = place == Place::Ordinary
             && (with_ports || protocol.is_empty())
             && matches!((direction, end), (Some("ingress"), "source") | (Some("egress"), "destination"));

@@ -1,8 +1,9 @@
-//! A host that changes hands under traffic: another Felix programmed it, ours takes over, and gives it back.
+//! A host that changes owners under traffic: another Felix has programmed it, ours takes over, and the other takes it
+//! back.
 //!
-//! One pod sends datagrams to another, every millisecond one of a known flow and one of a new flow to a port that policy
-//! allows, and one of a new flow to a port that it denies. All allowed ones must arrive, and no denied one; and one TCP
-//! connection must live through all of it. Both with one packet filter, and from one filter to the other.
+//! One pod sends datagrams to another: every millisecond one of a known flow and one of a new flow to an allowed port,
+//! and one of a new flow to a denied port. All allowed ones must arrive, and no denied one; and one TCP connection must
+//! survive all of it. Tested with one packet filter, and from one filter to the other.
 
 use super::{ETCD_PORT, Who, start};
 use crate::cluster::{Cluster, HOST};
@@ -28,10 +29,10 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 11);
 const INTERFACES: [&str; 2] = ["caliswapc", "caliswaps"];
 const ALLOWED: u16 = 80;
 const DENIED: u16 = 81;
-/// What came before is cleaned up after the first round.
+/// Leftovers are removed after the first round.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// The filters of the other Felix and of ours.
+/// The packet filters of the other Felix and of ours.
 const PAIRS: [(Filter, Filter); 4] = [
     (Filter::Nftables, Filter::Nftables),
     (Filter::Iptables, Filter::Iptables),
@@ -56,7 +57,8 @@ pub(crate) fn hosts_change_hands(runtime: &Runtime, peer: &str) -> Result<()> {
             counts.denied_with_ours.load(Ordering::Relaxed),
             counts.round_trips.load(Ordering::Relaxed),
         );
-        // Calico's Felix lets denied packets through while it changes from iptables to nftables, whoever made the rules of iptables.
+        // Calico's Felix lets denied packets through while it changes from iptables to nftables, whoever wrote the
+        // iptables rules.
         let is_tight = match theirs == ours {
             true => counts.denied.arrived() == 0,
             false => counts.denied_with_ours.load(Ordering::Relaxed) == 0,
@@ -95,7 +97,7 @@ struct Counts {
     known: Count,
     new: Count,
     denied: Count,
-    /// Of the denied ones, those that arrived until ours had taken over.
+    /// Denied datagrams that arrived before ours had taken over.
     denied_with_ours: AtomicU64,
     round_trips: AtomicU64,
     is_over: AtomicBool,
@@ -129,7 +131,7 @@ fn change_hands(runtime: &Runtime, peer: &str, theirs: Filter, ours: Filter) -> 
     let relayed = relay(&enter(name)?, ETCD_PORT, &cluster.etcd.endpoint())?;
     let (client, server) = (enter("swap-c")?, enter("swap-s")?);
     let begin = |who: Who, filter: Filter| -> Result<Felix> {
-        let mut felix = start(who, peer, &host, &relayed, filter)?;
+        let mut felix = start(who, peer, &host, &relayed, filter, &[])?;
         host.run(|| felix.wait_until_ready())??;
         std::thread::sleep(SETTLED);
         Ok(felix)
@@ -170,7 +172,7 @@ fn change_hands(runtime: &Runtime, peer: &str, theirs: Filter, ours: Filter) -> 
     Ok(counts)
 }
 
-/// Sends until it is over: the first byte says which flow a datagram belongs to.
+/// Sends until the end: the first byte identifies the flow of a datagram.
 fn send(counts: &Counts) -> Result<()> {
     let known = UdpSocket::bind((CLIENT, 0))?;
     while !counts.is_over.load(Ordering::Relaxed) {
@@ -178,7 +180,7 @@ fn send(counts: &Counts) -> Result<()> {
         counts.known.sent.fetch_add(1, Ordering::Relaxed);
         UdpSocket::bind((CLIENT, 0))?.send_to(&[1], (SERVER, ALLOWED))?;
         counts.new.sent.fetch_add(1, Ordering::Relaxed);
-        // Whoever rejects answers, and the next call would tell: a socket of its own for each.
+        // A rejection would be reported by the next call, so each datagram has a socket of its own.
         UdpSocket::bind((CLIENT, 0))?.send_to(&[2], (SERVER, DENIED))?;
         counts.denied.sent.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(1));
@@ -210,7 +212,7 @@ fn receive_denied(socket: &UdpSocket, counts: &Counts) -> Result<()> {
     }
 }
 
-/// One connection, a byte there and back again.
+/// One connection, with a byte sent there and back repeatedly.
 fn talk(listener: &TcpListener, counts: &Counts) -> Result<()> {
     let mut near = TcpStream::connect(listener.local_addr()?).context("the first connection")?;
     let (mut far, _) = listener.accept()?;

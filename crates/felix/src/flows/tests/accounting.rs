@@ -1,4 +1,5 @@
-//! Random traffic through restarts of server and collector: every connection is in flows once, with the kernel's own figures.
+//! Random traffic through restarts of server and collector: every connection is in flows once, with the kernel's own
+//! counts.
 
 use super::*;
 use socket2::{Domain, Socket, Type};
@@ -23,7 +24,7 @@ impl Server {
         Self { runtime: Some(runtime), taken }
     }
 
-    /// The sum of what a reporter says about connections that were allowed.
+    /// The sum of a reporter's flows of allowed connections.
     fn allowed(&self, reporter: Reporter) -> Counters {
         let mut sum = Counters::default();
         for (_, counters) in
@@ -43,7 +44,7 @@ impl Drop for Server {
     }
 }
 
-/// A number that looks random, and is the same in every run.
+/// A pseudo-random number, the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -53,8 +54,8 @@ impl Random {
     }
 }
 
-/// Opens connections of all kinds, some at once: by the service or not, over both families, of any length. Packets that are
-/// denied are between them.
+/// Opens connections of all kinds, some simultaneously: by the service or not, over both families, of any length.
+/// Denied packets are among them.
 fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
     let server = host.pods[1].run(|| TcpListener::bind("[::]:80")).unwrap().unwrap();
     let answering = std::thread::spawn(move || {
@@ -70,7 +71,7 @@ fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
             .collect();
         answers.into_iter().for_each(|answer| answer.join().unwrap());
     });
-    // Every port once: where two connections meet, the kernel forgets one that has ended.
+    // Every port once: where two connections collide, the kernel forgets one that has ended.
     static PORTS: AtomicU16 = AtomicU16::new(40_000);
     let plans: Vec<(u16, SocketAddr, u64)> = (0..connections)
         .map(|_| {
@@ -84,7 +85,7 @@ fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
             let denied = UdpSocket::bind("0.0.0.0:0").unwrap();
             for some in plans.chunks(4) {
                 denied.send_to(&[1; 100], "10.0.0.2:53").unwrap();
-                // Threads of this one are in the same namespace.
+                // Threads of this thread are in the same namespace.
                 let talking = some.iter().copied().map(|(port, place, bytes)| {
                     std::thread::spawn(move || {
                         let mut stream = connect_from(port, place).unwrap();
@@ -102,7 +103,7 @@ fn talk_at_random(host: &Host, random: &mut Random, connections: usize) {
     answering.join().unwrap();
 }
 
-/// Asserts that flows have so many connections, and every packet that the kernel counted, once at each end.
+/// Asserts that flows have this many connections, and every packet that the kernel counted, once at each end.
 fn is_accounted_once(host: &Host, server: &Server, connections: u64) {
     let kernel = [netlink::Family::V4, netlink::Family::V6].map(|family| host.counted(family));
     let sum = |of: fn(&(Counted, Counted)) -> u64| kernel.iter().map(of).sum::<u64>();
@@ -123,7 +124,7 @@ fn is_accounted_once(host: &Host, server: &Server, connections: u64) {
     }
 }
 
-/// A connection from this port, which others may have too.
+/// A connection from this port, which other connections may have too.
 fn connect_from(port: u16, place: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(place), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -134,8 +135,8 @@ fn connect_from(port: u16, place: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Translated or not, both connections have the same addresses and ports on their way through the rules. Kernels tell them apart
-/// that were built to report a packet with its connection, as those of distributions are.
+/// Translated or not, both connections have the same addresses and ports on their way through the rules. Kernels
+/// distinguish them if they were built to report a packet with its connection, as those of distributions are.
 #[test]
 fn guest_connections_by_the_service_and_without_it_from_the_same_port_are_two() {
     let name = "flows::tests::accounting::guest_connections_by_the_service_and_without_it_from_the_same_port_are_two";
@@ -183,13 +184,13 @@ async fn random_traffic_is_accounted_once_through_restarts() {
     let running = collector(&host, Some(&goldmane), None, &Metrics::default());
     talk_at_random(&host, &mut random, 24);
     has(&server, 24).await;
-    // Another server, which knows nothing: the collector sends it all that there was.
+    // A new server, which knows nothing: the collector sends it everything so far.
     drop(server);
     let server = Server::start(&goldmane);
     has(&server, 24).await;
-    // Another collector finds connections that are in flows already, and says nothing about them.
+    // A new collector finds connections that are in flows already, and does not report them.
     drop(running);
-    testkit::eventually_async("nobody reads any more", async || {
+    testkit::eventually_async("reading has ended", async || {
         let readers = || std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_log");
         host.host.run(readers).unwrap().is_ok_and(|text| text.is_empty())
     })

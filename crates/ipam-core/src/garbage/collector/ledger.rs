@@ -1,4 +1,4 @@
-//! The collector's books: who is where, suspicions as they come and go, and when to look again.
+//! The collector's bookkeeping: positions of allocations, stages of suspicions, and when to examine again.
 
 use super::{Collector, Entry, NodeEntry, Place, Suspicion};
 use crate::block::Allocation;
@@ -42,7 +42,7 @@ impl Collector {
         }
     }
 
-    /// Not confirmed any more: its node came back.
+    /// Reverts a confirmed leak to a suspicion: its node came back.
     pub(super) fn doubt(&mut self, place: Place, since: Timestamp) {
         if self.confirmed.remove(&place)
             && let Some(entry) = self.entry_mut(place)
@@ -105,13 +105,13 @@ impl Collector {
         }
         self.confirmed.remove(&place);
         if let Some(node) = &entry.node {
-            // First, while the node is known: it may just have become one without anything in use.
+            // First, while the node is known: it may just have lost its last address in use.
             self.dirty.insert(Arc::clone(node));
             self.with_node(node, |node| node.places.remove(&place));
         }
     }
 
-    /// Changes what is known of a node, and forgets it with its last block and address.
+    /// Changes what is known of a node, and forgets the node with its last block and address.
     pub(super) fn with_node(&mut self, name: &Arc<str>, change: impl FnOnce(&mut NodeEntry) -> bool) {
         let node = self.nodes.entry(Arc::clone(name)).or_default();
         change(node);

@@ -18,7 +18,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
 }
 
-/// What the cluster looks like.
+/// The state of the cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cluster {
     pub(super) nodes: BTreeMap<String, NodeFact>,
@@ -113,7 +113,7 @@ fn a_pod_that_is_gone_leaks_after_the_grace_period() {
     assert_eq!(leak.reason.to_string(), "pod shop/old no longer exists");
     assert_eq!(leak.release().handle.as_deref(), Some("h2"));
     assert_eq!(leak.since, at(0));
-    // Nothing was done about it: it comes again. Then it was.
+    // The verdict was not carried out, so it is repeated. Then it is carried out.
     assert_eq!(collector.examine(&cluster, at(902), &settings()), verdicts);
     assert!(collector.still_leaked(leak, &cluster));
     collector.released(leak);
@@ -122,7 +122,7 @@ fn a_pod_that_is_gone_leaks_after_the_grace_period() {
 }
 
 #[test]
-fn suspicion_ends_with_a_new_allocation_and_with_a_pod_that_is_seen() {
+fn suspicion_ends_with_a_new_allocation_or_a_pod_that_is_seen() {
     let mut record = block("10.0.0.0/29", "n1");
     take_for_pod(&mut record, "h1", "web", "n1");
     let mut cluster = Cluster::with(&["n1"]);
@@ -142,7 +142,7 @@ fn suspicion_ends_with_a_new_allocation_and_with_a_pod_that_is_seen() {
 }
 
 #[test]
-fn the_live_cluster_has_the_last_word() {
+fn the_live_cluster_decides() {
     let mut record = block("10.0.0.0/29", "n1");
     let address = take_for_pod(&mut record, "h1", "web", "n1");
     let cluster = Cluster::with(&["n1"]);
@@ -154,7 +154,7 @@ fn the_live_cluster_has_the_last_word() {
     live.add_pod("web", "n1", &[address]);
     assert!(!collector.still_leaked(&verdicts.leaks[0], &live));
     assert!(collector.examine(&cluster, at(902), &settings()).is_empty(), "the suspicion begins again");
-    // An API that does not answer speaks for the holder, too.
+    // If the API does not answer, the address counts as used, too.
     live.is_blind = true;
     let verdicts = collector.examine(&cluster, at(2000), &settings());
     assert_eq!(verdicts.leaks.len(), 1);
@@ -187,7 +187,7 @@ fn without_a_grace_period_only_gone_nodes_are_collected() {
 }
 
 #[test]
-fn a_node_goes_when_nothing_on_it_is_in_use_and_its_tunnels_go_last() {
+fn a_gone_node_is_released_once_unused_and_its_tunnels_last() {
     let mut record = block("10.0.0.0/28", "n1");
     let tunnel =
         take_one(&mut record, "vxlan-tunnel-addr-n1", &[("node", "n1"), ("type", "vxlanTunnelAddress")]);
@@ -200,7 +200,7 @@ fn a_node_goes_when_nothing_on_it_is_in_use_and_its_tunnels_go_last() {
     collector.examine(&cluster, at(0), &settings());
     cluster.gone("n1");
     collector.touch("n1");
-    // A pod is still there, so the node may be, too.
+    // A pod still exists, so the node may exist, too.
     let verdicts = collector.examine(&cluster, at(1), &settings());
     assert_eq!((addresses(&verdicts), verdicts.gone_nodes.len()), (vec![old.to_string()], 0));
     cluster.pods.clear();
@@ -209,7 +209,7 @@ fn a_node_goes_when_nothing_on_it_is_in_use_and_its_tunnels_go_last() {
     assert_eq!(addresses(&verdicts), [tunnel, web, old].map(|address| address.to_string()));
     assert_eq!(verdicts.gone_nodes, [GoneNode { name: "n1".to_owned() }]);
     assert_eq!(verdicts.leaks[0].reason.to_string(), "node n1 no longer exists");
-    // It comes back before anything was done.
+    // It comes back before the verdict is carried out.
     let mut back = cluster.clone();
     back.nodes = Cluster::with(&["n1"]).nodes;
     assert!(!collector.still_leaked(&verdicts.leaks[0], &back));
@@ -228,7 +228,7 @@ fn a_node_goes_when_nothing_on_it_is_in_use_and_its_tunnels_go_last() {
 }
 
 #[test]
-fn a_handle_goes_as_a_whole() {
+fn a_handle_is_released_as_a_whole() {
     let (mut v4, mut v6) = (block("10.0.0.0/29", "n1"), block("fd00::/125", "n1"));
     let four = take_for_pod(&mut v4, "h1", "web", "n1");
     take_for_pod(&mut v6, "h1", "web", "n1");
@@ -248,7 +248,7 @@ fn a_handle_goes_as_a_whole() {
 }
 
 #[test]
-fn what_is_nobodys_business_is_left_alone() {
+fn foreign_allocations_are_left_alone() {
     let mut record = block("10.0.0.0/28", "n1");
     take_one(&mut record, "mine", &[("node", "n1"), ("note", "by hand")]);
     take_one(&mut record, "lb-x", &[("namespace", "shop"), ("service", "web")]);
@@ -257,7 +257,7 @@ fn what_is_nobodys_business_is_left_alone() {
     let mut collector = Collector::default();
     collector.block_changed(&record);
     assert!(collector.examine(&cluster, at(0), &settings()).is_empty());
-    // A node that was never Kubernetes'.
+    // A node that never belonged to Kubernetes.
     let mut record = block("10.0.1.0/28", "bare");
     take_for_pod(&mut record, "h", "old", "bare");
     cluster.nodes.insert("bare".to_owned(), NodeFact::Untouchable);
@@ -268,7 +268,7 @@ fn what_is_nobodys_business_is_left_alone() {
 }
 
 #[test]
-fn machines_have_five_minutes_at_least() {
+fn machines_get_at_least_five_minutes() {
     let attributes = [("namespace", "shop"), ("pod", "l-1"), ("node", "n1"), ("vmi-name", "db")];
     for (grace, wait) in [(None, 300), (Some(SignedDuration::from_mins(1)), 300), (Some(GRACE), 900)] {
         let settings = Settings { grace, cooldown_seconds: 0 };
@@ -292,7 +292,7 @@ fn machines_have_five_minutes_at_least() {
 }
 
 #[test]
-fn idle_blocks_go_but_never_the_last_one_and_never_during_a_migration() {
+fn idle_blocks_are_given_up_except_the_last_one_and_during_a_migration() {
     let ranges = ["10.0.0.0/29", "10.0.0.8/29", "10.0.0.16/29"];
     let mut collector = Collector::default();
     for cidr in ranges {
@@ -313,7 +313,7 @@ fn idle_blocks_go_but_never_the_last_one_and_never_during_a_migration() {
     let idle: Vec<(String, usize)> =
         verdicts.idle_blocks.iter().map(|idle| (idle.cidr.to_string(), idle.blocks_of_node)).collect();
     assert_eq!(idle, [("10.0.0.0/29".to_owned(), 3), ("10.0.0.8/29".to_owned(), 2)]);
-    // One of them is used meanwhile.
+    // One of them is used in the meantime.
     let mut used = block("10.0.0.8/29", "n1");
     take_for_pod(&mut used, "h", "web", "n1");
     collector.block_changed(&used);

@@ -1,4 +1,4 @@
-//! Names, addresses, templates and steps, as data.
+//! Tests of names, addresses, templates and steps.
 
 use super::*;
 use serde_json::json;
@@ -93,7 +93,7 @@ fn templates_choose_nodes_networks_and_interfaces() {
 }
 
 #[test]
-fn a_template_that_cannot_be_used_changes_nothing() {
+fn an_unusable_template_changes_nothing() {
     for template in [
         json!([{"generateName": "x", "interfacePattern": "(", "nodeSelector": ""}]),
         json!([{"generateName": "x", "interfacePattern": "a", "nodeSelector": "zone =="}]),
@@ -114,7 +114,7 @@ fn long_names_become_hashes() {
 }
 
 #[test]
-fn steps_lead_from_what_is_to_what_should_be() {
+fn steps_lead_from_the_actual_to_the_desired_endpoints() {
     let config = HostEndpointsConfig { auto_create: true, create_default: true, templates: Vec::new() };
     let wanted = desired(&config, &worker()).expect("endpoints");
     assert!(matches!(&steps(wanted.clone(), &BTreeMap::new())[..], [Step::Create(_)]));

@@ -1,4 +1,4 @@
-//! Policy: nothing, then one port from one pod to another; and a mistake that people make.
+//! Policy: first deny everything, then allow one port from one pod to another; and a common mistake.
 
 use crate::matrix::Columns;
 use crate::measure;
@@ -27,7 +27,7 @@ spec:
   policyTypes: [Egress]
   egress: [{to: [{podSelector: {matchLabels: {app: test1}}}], ports: [{port: 80, protocol: TCP}]}]
 ";
-/// A mistake that people make: `from` where `to` belongs.
+/// A common mistake: `from` where `to` belongs.
 const MISTAKEN: &str = "apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: web-out, namespace: default}
@@ -55,7 +55,7 @@ pub(super) fn policy(play: &mut Play<'_>) -> Result<()> {
     };
     let (open, agrees, text) = between(play)?;
     play.check("denyall stops everything to and from its namespace", open.is_empty() && agrees, &text);
-    // The mistake: reported where people apply it, and explained where it is looked at.
+    // The mistake is reported when it is applied, and explained when the policy is examined.
     let refused = play.lab.kubectl(&["apply", "--validate=strict", "-f", "-"], Some(MISTAKEN));
     let told = refused.as_ref().err().map(ToString::to_string).unwrap_or_default();
     play.check("a policy with `from` under egress is reported", told.contains("from"), &told);

@@ -1,4 +1,4 @@
-//! A pool beside the nodes' own ranges, and another encapsulation for it.
+//! A pool in addition to the nodes' own ranges, and another encapsulation for it.
 
 use super::{NODE, write_conflist};
 use crate::inside::node_program;
@@ -53,7 +53,7 @@ pub(super) fn another_encapsulation(play: &mut Play<'_>) -> Result<()> {
     let words: Vec<&str> = row.split_whitespace().collect();
     let holds = words.windows(2).any(|pair| pair == ["CrossSubnet", "Never"]);
     play.check("the table shows it: CrossSubnet and Never", holds, &shown);
-    // As the node sees itself; elsewhere nobody says that addresses come from the nodes' own ranges.
+    // As the node itself is configured; elsewhere nothing indicates that addresses come from the nodes' own ranges.
     let variables = Variables::from([("USE_POD_CIDR".to_owned(), "true".to_owned())]);
     let program = node_program();
     let words = [program.as_str(), "ctl", "get", "node", NODE, "-o", "yaml", "--allow-version-mismatch"];

@@ -1,4 +1,4 @@
-//! What is on the node and in a pod: routes, devices, neighbours, and two pods that reach each other.
+//! The state of the node and a pod: routes, devices, neighbours, and two pods that reach each other.
 
 use super::NODE;
 use crate::scenario::Play;
@@ -8,7 +8,7 @@ pub(super) fn wires(play: &mut Play<'_>) -> Result<()> {
     play.step("4. On the node and in the pod");
     let routes = play.at(NODE, &["ip", "route"])?;
     let wanted = "192.168.1.2 dev cali2aa1a9aa779 scope link";
-    // Today's Calico gives its routes a metric.
+    // Current Calico versions give their routes a metric.
     let is_it =
         |line: &str| line.strip_prefix(wanted).is_some_and(|rest| ["", "metric 1024"].contains(&rest.trim()));
     play.check(wanted, routes.lines().any(is_it), &routes);
@@ -25,7 +25,7 @@ pub(super) fn wires(play: &mut Play<'_>) -> Result<()> {
     play.check("the node's end of each has the address ee:ee:ee:ee:ee:ee", holds, &links);
     let is_tunnel =
         |name: &&str| name.starts_with("vxlan") || name.starts_with("tunl") || name.starts_with("wireguard");
-    // Where the kernel has IP in IP, its own device is there in each namespace, and down.
+    // If the kernel supports IP in IP, its own device exists in each namespace, and is down.
     let is_idle = |name: &str| {
         name.starts_with("tunl0")
             && links.lines().any(|line| line.contains("tunl0") && line.contains("state DOWN"))

@@ -1,6 +1,6 @@
-//! What is at fault when a batch is refused, found without a change for any packet: rules that are under suspicion are written
-//! to chains that nothing leads to. Chains are never written one by one to where they belong, because old and new ones
-//! together may let through what neither the old policy nor the new one does.
+//! Finds the refused part of a batch without a change for any packet: suspected rules are written to chains that
+//! nothing refers to. Chains are never written one by one to their real place, because old and new ones together may
+//! let through packets that both the old and the new policy deny.
 
 use super::super::commands::{COMMIT, CommandFailed, Commands};
 use super::super::plan::{Origin, Plan};
@@ -13,11 +13,11 @@ use rules::tree::ChainName;
 use rules::tree::{Action, Rule};
 use std::collections::BTreeSet;
 
-/// How chains are called that are only tried.
+/// The prefix of trial chains' names.
 const TRIAL: &str = "cali-try-";
 
 impl TableDriver {
-    /// Finds out what is at fault from the helper's complaint; false when that leads no further.
+    /// Finds the faulty parts from the helper's error; returns false when there is nothing more to find.
     pub(super) fn blame(&mut self, plan: &Plan, failed: &CommandFailed) -> bool {
         if self.close_circles() {
             return true;
@@ -34,7 +34,7 @@ impl TableDriver {
         }
     }
 
-    /// Rules that lead back to where they are reached from are refused as a whole table.
+    /// Closes rules that lead back to a chain they are reached from: the whole table would be refused because of them.
     fn close_circles(&mut self) -> bool {
         let mut progress = false;
         for (chain, target) in self.chains.circles() {
@@ -53,7 +53,7 @@ impl TableDriver {
         self.closed.entry(name.clone()).or_default().refuse(self.layer, &rules, place, reason)
     }
 
-    /// The rules that a chain should have.
+    /// The desired rules of a chain.
     pub(super) fn rules_of(&self, name: &ChainName) -> Vec<Rule> {
         if let Some(hook) = self.hooks.get(name) {
             return hook.inserted.iter().chain(&hook.appended).cloned().collect();
@@ -64,10 +64,10 @@ impl TableDriver {
         }
     }
 
-    /// Closes those of these chains that are refused, down to single rules.
+    /// Closes whichever of these chains are refused, down to single rules.
     ///
     /// # Errors
-    /// When even a chain that only drops is refused: then nothing is wrong with any rule.
+    /// When even a chain that only drops is refused: then no rule is to blame.
     pub(super) fn try_apart(
         &mut self,
         commands: &mut impl Commands,
@@ -87,12 +87,12 @@ impl TableDriver {
         }
     }
 
-    /// What would be written for a chain.
+    /// The rules that would be written for a chain.
     fn body_of(&self, name: &ChainName) -> Vec<Rule> {
         self.view().target(name).map_or_else(Vec::new, std::borrow::Cow::into_owned)
     }
 
-    /// Closes one rule after the other until the rest of the chain is taken.
+    /// Closes refused rules in turn until the rest of the chain is accepted.
     fn close_refused_rules(
         &mut self,
         commands: &mut impl Commands,
@@ -105,7 +105,7 @@ impl TableDriver {
         loop {
             let body = self.body_of(name);
             let Some(failed) = self.trial(commands, std::slice::from_ref(&body))? else { return Ok(()) };
-            // Up to `good` rules are taken, `bad` are not.
+            // The first `good` rules are accepted, the first `bad` are not.
             let (mut good, mut bad) = (0, body.len());
             while bad - good > 1 {
                 let middle = good.midpoint(bad);
@@ -121,10 +121,11 @@ impl TableDriver {
         }
     }
 
-    /// Writes rules to chains that nothing leads to, and removes them again; why they are refused, if they are.
+    /// Writes rules to chains that nothing refers to, and removes them again; returns why they are refused, if they
+    /// are.
     ///
     /// # Errors
-    /// When it fails for other reasons.
+    /// When the trial fails for other reasons.
     fn trial(
         &mut self,
         commands: &mut impl Commands,
@@ -146,8 +147,9 @@ impl TableDriver {
     }
 }
 
-/// Makes chains with these rules and those that they lead to, and then removes all of them: what they lead to is made by the
-/// transaction that counts. The nft variant counts references as they were when a transaction began, so it takes three.
+/// Creates chains with these rules together with their targets, and then removes all of them: the targets are created
+/// by the final transaction. The nft variant counts references as they were when a transaction began, so this takes
+/// three.
 fn trial_input(table: &str, missing: &BTreeSet<&ChainName>, bodies: &[Vec<Rule>]) -> String {
     let names: Vec<String> = (0..bodies.len()).map(|place| format!("{TRIAL}{place}")).collect();
     let declare = |lines: &mut Vec<String>| lines.extend(names.iter().map(|name| format!(":{name} - -")));

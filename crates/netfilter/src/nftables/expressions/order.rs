@@ -1,18 +1,18 @@
-//! In which order a rule's conditions are asked.
+//! The order in which a rule's conditions are tested.
 //!
-//! A condition either lets the packet go on to the next one or ends the rule, and changes nothing. So a rule matches if all
-//! of them hold, in whatever order, and a condition that cannot be asked (a port of a fragment) ends the rule wherever it
-//! stands. Most rules that a packet meets do not match it: the cheapest conditions come first. It refuses to move anything
-//! past a condition that is more than a question: a limit counts the packets that reach it, and a map gives a verdict.
+//! A condition either passes the packet to the next one or ends the rule, and changes nothing. So a rule matches if all
+//! of them hold, in whatever order, and a condition that cannot be tested (a port of a fragment) ends the rule wherever
+//! it is. Most rules do not match a given packet, so the cheapest conditions come first. Nothing is moved past a
+//! condition with an effect: a limit counts the packets that reach it, and a map gives a verdict.
 
 use rules::nftables::Family;
 use rules::tree::Match;
 use std::net::IpAddr;
 
-/// The conditions, cheapest first; those that cost the same stay in the order of the text.
+/// The conditions, cheapest first; those of equal cost stay in the order of the text.
 pub(super) fn cheapest_first(family: Family, matches: &[Match]) -> Vec<&Match> {
     let mut ordered: Vec<&Match> = matches.iter().collect();
-    // A host sends few ARP packets, and their rules stay as everyone writes them.
+    // A host sends few ARP packets, and their rules keep the usual order.
     if family != Family::Arp {
         for part in ordered.split_mut(|one| is_more_than_a_question(one)) {
             part.sort_by_key(|one| Cost::of(one));
@@ -25,7 +25,7 @@ fn is_more_than_a_question(one: &Match) -> bool {
     matches!(one, Match::Limit { .. } | Match::InterfaceMap { .. })
 }
 
-/// What the kernel has to do for a condition, from little to much. The figures are what each took on one machine, with the
+/// What a condition costs the kernel, from cheap to expensive. The figures were measured on one machine, including the
 /// comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cost {
@@ -35,17 +35,17 @@ enum Cost {
     Mark,
     /// The protocol: 17 ns. Not much more than the mark, and right before the ports, which mean nothing without it.
     Protocol,
-    /// A word behind the header: 5 ns.
+    /// A word after the header: 5 ns.
     Transport,
-    /// What connection tracking left with the packet: 20 ns.
+    /// Connection tracking's data of the packet: 20 ns.
     Conntrack,
     /// More than a word of the header, which is copied: 35 ns.
     Bytes,
-    /// The name of an interface, which is copied: 40 ns.
+    /// An interface name, which is copied: 40 ns.
     Name,
     /// Several ranges of ports, or a small set within the rule: up to 60 ns.
     Several,
-    /// A set of addresses: 60 to 120 ns, and more the more is in it.
+    /// A set of addresses: 60 to 120 ns, growing with its size.
     Set,
     /// Routing tables: 140 ns and more.
     Routes,
@@ -59,7 +59,7 @@ impl Cost {
                 Self::of_address(*address, if address.is_ipv4() { 32 } else { 128 })
             }
             Match::ArpReply | Match::ArpSource(_) => Self::Word,
-            // What never matches asks the mark.
+            // A condition that never matches tests the mark.
             Match::Mark { .. } | Match::Ipvs { .. } => Self::Mark,
             Match::Protocol { .. } => Self::Protocol,
             Match::DestinationPort(_) => Self::Transport,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_questions_come_first() {
+    fn cheap_conditions_come_first() {
         let mark = Match::Mark { value: 1, mask: 1, negated: true };
         let state = Match::Conntrack { state: Conntrack::New, negated: false };
         let from = Match::Interface { side: Side::In, pattern: InterfacePattern::prefix("cali") };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_ones_stay_in_order() {
+    fn conditions_of_equal_cost_stay_in_order() {
         let given = [set("b", false), set("a", true), set("c", false)];
         check(Family::Ip, &given, &given);
     }

@@ -1,4 +1,4 @@
-//! What no listing shows: things that cannot match, and ranges that overlap.
+//! Cases that no listing shows: conditions that cannot match, and overlapping ranges.
 
 use super::{disjoint, expressions};
 use netlink::netfilter::nft::{CompareOperator, Data, Expression, Verdict};
@@ -14,14 +14,14 @@ fn ports(list: &[(u16, u16)]) -> Vec<PortRange> {
 }
 
 #[test]
-fn ranges_that_overlap_become_one() {
+fn overlapping_ranges_are_merged() {
     assert_eq!(disjoint(&ports(&[(80, 90), (1, 1), (85, 100), (100, 101), (3, 2)])), [(1, 1), (80, 101)]);
     assert_eq!(disjoint(&ports(&[(0, 65535), (7, 7)])), [(0, 65535)]);
-    // Neighbours stay two, as they were asked for.
+    // Adjacent ranges stay separate, as specified.
     assert_eq!(disjoint(&ports(&[(5, 5), (6, 6)])), [(5, 5), (6, 6)]);
 }
 
-/// Whether expressions about one loaded port let it through.
+/// Whether expressions about one loaded port match it.
 fn passes(port: u16, expressions: &[Expression]) -> bool {
     let port = Data::new(&port.to_be_bytes());
     expressions.iter().all(|one| match one {
@@ -68,7 +68,7 @@ fn few_ports_need_no_set() {
 }
 
 #[test]
-fn what_cannot_match_matches_nothing() {
+fn impossible_conditions_match_nothing() {
     let never = |matches| {
         let all = of(Family::Ip, matches);
         matches!(all.last(), Some(Expression::Compare { operator: CompareOperator::NotEqual, data, .. }) if *data == Data::host_u32(0))
@@ -83,7 +83,7 @@ fn what_cannot_match_matches_nothing() {
     }]));
     let long = InterfacePattern::exact("a-name-of-sixteen");
     assert!(never(vec![Match::Interface { side: Side::In, pattern: long }]));
-    // And what always matches needs no condition: only the verdict that goes on is left.
+    // A condition that always matches needs no expressions: only the verdict remains.
     let always = of(
         Family::Ip,
         vec![Match::Net { end: End::Source, net: "fd00::/8".parse().expect("net"), negated: true }],
@@ -95,7 +95,7 @@ fn what_cannot_match_matches_nothing() {
 }
 
 #[test]
-fn texts_for_the_log_are_cut_where_a_letter_ends() {
+fn log_prefixes_are_cut_at_character_boundaries() {
     let rule = Rule {
         matches: vec![],
         action: Some(Action::Log { prefix: "ü".repeat(100).into() }),

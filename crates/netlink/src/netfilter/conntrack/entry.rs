@@ -1,4 +1,4 @@
-//! One connection of the kernel's table, as it is reported.
+//! One connection of the kernel's table, as the kernel reports it.
 
 use crate::Family;
 #[cfg(test)]
@@ -19,21 +19,21 @@ const TRANSPORT: u16 = 2;
 const SEEN_REPLY: u32 = 1 << 1;
 const SOURCE_TRANSLATED: u32 = 1 << 4;
 const DEST_TRANSLATED: u32 = 1 << 5;
-/// The TCP states from which on nothing is to be expected.
+/// The TCP states from which on no more packets are expected.
 const TIME_WAIT: u8 = 7;
 
 /// The two ends of one direction. For ICMP the ports are the id, and type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple {
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The destination address.
     pub dest: IpAddr,
-    /// The number of its protocol.
+    /// The protocol number.
     pub protocol: u8,
-    /// The source's port.
+    /// The source port.
     pub source_port: u16,
-    /// The destination's port.
+    /// The destination port.
     pub dest_port: u16,
 }
 
@@ -68,7 +68,7 @@ impl Tuple {
     }
 }
 
-/// Packets and their bytes.
+/// Counts of packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// How many packets.
@@ -89,17 +89,17 @@ impl Counted {
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What tells it from a later one between the same ends.
+    /// The id that distinguishes it from a later one between the same ends.
     pub id: u32,
-    /// As who began it sees it.
+    /// The original direction, as its initiator sees it.
     pub original: Tuple,
-    /// As the other end's answers go: the addresses after translation.
+    /// The reply direction: the addresses after translation.
     pub reply: Tuple,
-    /// The kernel's bits about it.
+    /// The kernel's status bits.
     pub status: u32,
     /// The state of a TCP connection.
     pub tcp_state: Option<u8>,
-    /// What was counted of the original and the reply direction, if the kernel counts.
+    /// The counts of the original and the reply direction, if the kernel counts.
     pub counted: Option<(Counted, Counted)>,
 }
 
@@ -129,13 +129,13 @@ impl Entry {
         Some(Self { id, original: original?, reply: reply?, status, tcp_state, counted })
     }
 
-    /// Whether it was made to another destination than it reached.
+    /// Whether its destination was translated.
     #[must_use]
     pub fn is_dest_translated(&self) -> bool {
         self.status & DEST_TRANSLATED != 0
     }
 
-    /// Whether its destination sees another source.
+    /// Whether its source was translated.
     #[must_use]
     pub fn is_source_translated(&self) -> bool {
         self.status & SOURCE_TRANSLATED != 0
@@ -147,19 +147,19 @@ impl Entry {
         self.status & SEEN_REPLY != 0
     }
 
-    /// Whether nothing is to be expected of it: a TCP connection that both ends closed, or one that was reset.
+    /// Whether no more packets are expected: a TCP connection that both ends closed, or one that was reset.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.tcp_state.is_some_and(|state| state >= TIME_WAIT)
     }
 
-    /// Its ends as policy sees them: the source as it began, the destination after translation.
+    /// Its ends as policy sees them: the original source, and the destination after translation.
     #[must_use]
     pub fn as_filtered(&self) -> Tuple {
         if !self.is_dest_translated() {
             return self.original;
         }
-        // What ICMP has in the place of ports differs between question and answer.
+        // The ICMP values in the place of ports differ between request and reply.
         let has_ports = !matches!(self.original.protocol, 1 | 58);
         Tuple {
             dest: self.reply.source,
@@ -260,12 +260,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(entry in entries()) {
+        fn written_entries_read_back(entry in entries()) {
             prop_assert_eq!(Entry::read(&written(&entry)), Some(entry));
         }
 
         #[test]
-        fn what_is_cut_off_or_damaged_is_never_believed_too_far(
+        fn truncated_or_damaged_entries_never_read_beyond_the_end(
             entry in entries(), place in 0..300_usize, value in any::<u8>(),
         ) {
             let whole = written(&entry);
@@ -279,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Entry::read(&bytes);
         }
     }

@@ -1,7 +1,7 @@
-//! Connections as they begin and end, and all of them at once: what was counted, and between whom.
+//! Events of connections as they begin and end, and dumps of all of them, with their counts and ends.
 //!
-//! The kernel counts only what began after `net/netfilter/nf_conntrack_acct` was set. It drops reports when nobody reads them in
-//! time; that is counted, and a dump brings back what is still there.
+//! The kernel counts only connections that began after `net/netfilter/nf_conntrack_acct` was set. It drops events when
+//! they are not read in time. That is counted, and a dump recovers the connections that still exist.
 
 use super::super::socket::Socket;
 use super::super::{CONNTRACK, Result};
@@ -17,21 +17,21 @@ const GROUP_NEW: u32 = 1;
 const GROUP_DESTROY: u32 = 3;
 /// The number of a message about a connection that is new or changed.
 const NEW: u16 = 0;
-/// Room for reports while nobody reads: some ten thousand connections.
+/// Space for events that wait to be read: some ten thousand connections.
 const ROOM: usize = 8 * 1024 * 1024;
 /// How many datagrams are read in one go.
 const MOST_READS: usize = 256;
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEvent {
     /// It began.
     New(Entry),
-    /// It is gone, with its last figures.
+    /// It ended; the entry has its final counts.
     Gone(Entry),
 }
 
-/// A listener to connections of one network namespace.
+/// A listener to the connections of one network namespace.
 #[derive(Debug)]
 pub struct ConnectionEvents {
     socket: Socket,
@@ -39,10 +39,10 @@ pub struct ConnectionEvents {
 }
 
 impl ConnectionEvents {
-    /// Listens in this thread's network namespace: to ends, and to beginnings if asked to.
+    /// Listens in this thread's network namespace: to ends, and with `with_beginnings` also to beginnings.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When the kernel does not provide a socket.
     pub fn open(with_beginnings: bool) -> Result<Self> {
         let mut socket = Socket::open()?;
         socket.make_receive_room(ROOM);
@@ -53,7 +53,7 @@ impl ConnectionEvents {
         Ok(Self { socket, lost: 0 })
     }
 
-    /// Waits for reports, at most so long, and shows those that are there.
+    /// Waits for events, at most for `at_most`, and passes the waiting ones to `show`.
     ///
     /// # Errors
     /// When the socket fails.
@@ -81,14 +81,14 @@ impl ConnectionEvents {
         Ok(())
     }
 
-    /// How often reports were lost because nobody read them in time.
+    /// How often events were lost because they were not read in time.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 }
 
-/// Waits until a socket can be read, at most so long.
+/// Waits until a socket is readable, at most for `at_most`.
 pub(in super::super) fn wait_for(socket: &Socket, at_most: Duration) -> Result<bool> {
     let timeout = Timespec::try_from(at_most).ok();
     match poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout.as_ref()) {
@@ -98,22 +98,22 @@ pub(in super::super) fn wait_for(socket: &Socket, at_most: Duration) -> Result<b
     }
 }
 
-/// Reads the whole table.
+/// A reader of the whole table.
 #[derive(Debug)]
 pub struct ConnectionTable {
     socket: Socket,
 }
 
 impl ConnectionTable {
-    /// The table of this thread's network namespace.
+    /// Opens the table of this thread's network namespace.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { socket: Socket::open()? })
     }
 
-    /// Shows all connections of a family. A dump that is disturbed is read again, so a connection may be shown twice.
+    /// Passes all connections of a family to `show`. A disturbed dump is repeated, so a connection may be shown twice.
     ///
     /// # Errors
     /// When the kernel or the socket fails.

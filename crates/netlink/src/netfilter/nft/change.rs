@@ -34,23 +34,23 @@ pub(super) const DELETE_FLOW_TABLE: u16 = 24;
 
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
-/// The type of a rule's note that is its comment.
+/// The type of the user data that is a rule's comment.
 pub(super) const COMMENT: u8 = 0;
 
-/// The hooks at which base chains see packets.
+/// The hooks to which base chains are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Before routing.
+    /// All incoming packets, before routing.
     Prerouting,
-    /// To this host.
+    /// Packets to this host.
     Input,
-    /// Through this host.
+    /// Packets forwarded by this host.
     Forward,
-    /// From this host.
+    /// Packets from this host.
     Output,
-    /// After routing.
+    /// All outgoing packets, after routing.
     Postrouting,
-    /// ARP packets that leave.
+    /// Outgoing ARP packets.
     ArpOutput,
 }
 
@@ -68,19 +68,19 @@ impl Hook {
     }
 }
 
-/// What a base chain may do.
+/// The type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainKind {
     /// Filtering.
     Filter,
-    /// Translation: sees the first packet of a connection.
+    /// Translation: sees only the first packet of a connection.
     Nat,
     /// Filtering, with a new routing decision when it changed the packet.
     Route,
 }
 
 impl ChainKind {
-    /// The kernel's word.
+    /// The kernel's name of the type.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,14 +91,14 @@ impl ChainKind {
     }
 }
 
-/// Where a chain is attached. Packets that reach its end are accepted.
+/// How a chain is attached to a hook. Packets that reach its end are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseChain {
-    /// What it may do.
+    /// Its type.
     pub kind: ChainKind,
-    /// At which hook.
+    /// Its hook.
     pub hook: Hook,
-    /// Lower numbers see a packet first.
+    /// Its priority: lower numbers see a packet first.
     pub priority: i32,
 }
 
@@ -107,7 +107,7 @@ pub struct BaseChain {
 pub struct Rule {
     /// The chain.
     pub chain: Arc<str>,
-    /// What it does.
+    /// The expressions, in order.
     pub expressions: Vec<Expression>,
     /// The comment that `nft` shows; up to 128 bytes.
     pub comment: Arc<str>,
@@ -116,51 +116,51 @@ pub struct Rule {
 /// One change to a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The table exists.
+    /// Creates the table unless it exists.
     AddTable,
-    /// The table is gone, with all that is in it.
+    /// Deletes the table, with everything in it.
     DeleteTable,
-    /// The chain exists.
+    /// Creates the chain unless it exists.
     AddChain {
         /// Its name.
         name: Arc<str>,
-        /// Where it is attached; `None` for one that is only jumped to.
+        /// How it is attached; `None` for a chain that is only jumped to.
         base: Option<BaseChain>,
     },
-    /// The chain has no rules.
+    /// Removes all rules of the chain.
     FlushChain(Arc<str>),
-    /// The chain is gone; it must be empty and nothing may refer to it.
+    /// Deletes the chain, which must be empty and unreferenced.
     DeleteChain(Arc<str>),
-    /// The rule stands at the chain's end.
+    /// Appends the rule to its chain.
     AppendRule(Rule),
-    /// The rule of this handle is gone.
+    /// Deletes the rule of this handle.
     DeleteRule {
         /// Its chain.
         chain: Arc<str>,
         /// Its handle.
         handle: u64,
     },
-    /// The set or map exists.
+    /// Creates the set or map unless it exists.
     AddSet(Set),
-    /// The set or map is gone; nothing may refer to it.
+    /// Deletes the set or map, which must be unreferenced.
     DeleteSet(Arc<str>),
-    /// The set or map has no members.
+    /// Removes all members of the set or map.
     FlushSet(Arc<str>),
-    /// These are members.
+    /// Adds members.
     AddElements {
         /// The set or map.
         set: Arc<str>,
         /// The members.
         elements: Vec<Element>,
     },
-    /// These are not members.
+    /// Removes members.
     DeleteElements {
         /// The set or map.
         set: Arc<str>,
         /// The members.
         elements: Vec<Element>,
     },
-    /// The flow table exists and covers these devices too; they must exist.
+    /// Creates the flow table unless it exists, and adds these devices to it; they must exist.
     AddFlowTable {
         /// Its name.
         name: Arc<str>,
@@ -169,7 +169,7 @@ pub enum Change {
         /// The devices.
         devices: Vec<Arc<str>>,
     },
-    /// The flow table no longer covers these devices.
+    /// Removes these devices from the flow table.
     DeleteFlowDevices {
         /// Its name.
         name: Arc<str>,
@@ -178,11 +178,11 @@ pub enum Change {
         /// The devices.
         devices: Vec<Arc<str>>,
     },
-    /// The flow table is gone.
+    /// Deletes the flow table.
     DeleteFlowTable(Arc<str>),
 }
 
-/// Writes the messages of one change. `numbers` are given to the sets that a transaction makes.
+/// Writes the messages of one change. `numbers` are assigned to the sets that a transaction creates.
 pub(super) fn encode(table: &Table, change: &Change, numbers: &mut SetNumbers, requests: &mut Vec<Request>) {
     let start = || {
         let mut writer = Writer::new(&header(table.family.number(), 0));
@@ -337,9 +337,9 @@ fn write_flow_hook(writer: &mut Writer, priority: i32, devices: &[Arc<str>]) {
     });
 }
 
-/// A comment in the form of `nft`'s notes: type, length, text and the zero that ends it.
+/// A comment as `nft` stores it in user data: type, length, text and the terminating zero.
 fn comment(text: &str) -> Vec<u8> {
-    // One byte holds the length, and `nft` itself takes no comment of more than 128 bytes.
+    // The length is one byte, and `nft` itself accepts no comment of more than 128 bytes.
     let mut end = text.len().min(128);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -350,7 +350,7 @@ fn comment(text: &str) -> Vec<u8> {
     notes
 }
 
-/// The comment in a rule's notes.
+/// The comment in a rule's user data.
 pub(super) fn comment_of(mut notes: &[u8]) -> Option<&str> {
     while let [kind, length, rest @ ..] = notes {
         let value = rest.get(..usize::from(*length))?;
@@ -368,10 +368,10 @@ mod tests {
     use super::{comment, comment_of};
 
     #[test]
-    fn comments_survive_as_notes() {
+    fn comments_survive_as_user_data() {
         assert_eq!(comment("cali:xx;"), b"\x00\x09cali:xx;\x00");
         assert_eq!(comment_of(&comment("cali:xx;")), Some("cali:xx;"));
-        // Another note before it, and one that is cut off.
+        // Preceded by another item, and followed by a truncated one.
         let mut notes = vec![5, 2, 1, 1];
         notes.extend(comment("a"));
         assert_eq!(comment_of(&notes), Some("a"));

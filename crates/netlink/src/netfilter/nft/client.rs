@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A chain that was found.
+/// An existing chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainFound {
     /// Its name.
@@ -25,23 +25,23 @@ pub struct ChainFound {
     pub base: Option<(u32, i32, String)>,
 }
 
-/// A rule that was found.
+/// An existing rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleFound {
     /// Its chain.
     pub chain: String,
-    /// What it is addressed by.
+    /// The number that identifies it.
     pub handle: u64,
     /// Its comment.
     pub comment: Option<String>,
 }
 
-/// A set or map that was found.
+/// An existing set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetFound {
     /// Its name.
     pub name: String,
-    /// What its members are; `None` for a kind that we never make.
+    /// The type of its members; `None` for a type that we never create.
     pub key: Option<KeyType>,
     /// Whether members are ranges.
     pub interval: bool,
@@ -49,12 +49,12 @@ pub struct SetFound {
     pub map: bool,
 }
 
-/// A member that was found.
+/// An existing member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ElementFound {
-    /// One that we could have written.
+    /// A member that we could have written.
     Known(Element),
-    /// One with a verdict or a form that we never write.
+    /// A member with a verdict or a form that we never write.
     Foreign(Key),
 }
 
@@ -62,9 +62,9 @@ pub enum ElementFound {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kernel refused the transaction{}", describe(.refused, .whole))]
 pub struct CommitRefused {
-    /// The changes at fault, by index, in order; each once, with the first reason.
+    /// The refused changes by index, in order; each once, with the first reason.
     pub refused: Vec<(usize, Refusal)>,
-    /// A refusal of the whole that names no change.
+    /// A refusal of the whole transaction that names no change.
     pub whole: Option<Refusal>,
 }
 
@@ -76,7 +76,7 @@ fn describe(refused: &[(usize, Refusal)], whole: &Option<Refusal>) -> String {
     }
 }
 
-/// A connection to the nftables of one network namespace.
+/// A client of the nftables of one network namespace.
 #[derive(Debug)]
 pub struct Client {
     socket: Socket,
@@ -88,7 +88,7 @@ impl Client {
     /// Connects to the nftables of this thread's network namespace.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// When the kernel does not provide a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { socket: Socket::open()?, numbers: SetNumbers::random(), commits: Arc::default() })
     }
@@ -99,7 +99,7 @@ impl Client {
         self.socket.port()
     }
 
-    /// How many transactions were carried out; goes on counting.
+    /// The number of transactions carried out so far; keeps counting.
     #[must_use]
     pub fn commits(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.commits)
@@ -132,7 +132,7 @@ impl Client {
         Ok(outcome)
     }
 
-    /// The families and names of all tables.
+    /// Returns the families and names of all tables.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -143,7 +143,7 @@ impl Client {
         })
     }
 
-    /// The chains of a table. Empty when there is no such table.
+    /// Returns the chains of a table; empty when the table does not exist.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -162,7 +162,7 @@ impl Client {
         })
     }
 
-    /// The rules of a table, or of one of its chains, in order. Empty when there is no such table or chain.
+    /// Returns the rules of a table, or of one of its chains, in order; empty when the table or chain does not exist.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -173,8 +173,8 @@ impl Client {
         })
     }
 
-    /// What `convert` makes of the rules of a table, or of one of its chains, in order. Where others change the table
-    /// meanwhile it sees rules more than once. Empty when there is no such table or chain.
+    /// Returns what `convert` makes of the rules of a table, or of one of its chains, in order; empty when the table or
+    /// chain does not exist. If other programs change the table in the meantime, `convert` sees rules more than once.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -192,13 +192,13 @@ impl Client {
         })
     }
 
-    /// The number of the kernel's present tables, which goes up by one with each transaction of anybody.
+    /// Returns the kernel's generation number of nftables, which each transaction of any program increments.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
     pub fn generation(&mut self) -> Result<u32> {
         let request = request(GET_GENERATION, Writer::new(&header(0, 0)));
-        let what = || "ask for nftables' generation".to_owned();
+        let what = || "read nftables' generation".to_owned();
         let mut found = None;
         let answers = self.socket.exchange(&[request], |_, payload| {
             let rest = split_header::<4>(payload).map_or(&[][..], |(_, rest)| rest);
@@ -210,7 +210,7 @@ impl Client {
         found.ok_or_else(|| Error::Unreadable { what: what(), reason: "it has no number".to_owned() })
     }
 
-    /// The sets and maps of a table that have names of their own. Empty when there is no such table.
+    /// Returns the named sets and maps of a table; empty when the table does not exist.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -233,7 +233,7 @@ impl Client {
         })
     }
 
-    /// The names of a table's flow tables. Empty on kernels without them.
+    /// Returns the names of a table's flow tables; empty on kernels without flow tables.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -243,7 +243,7 @@ impl Client {
         })
     }
 
-    /// The members of a set or map. Empty when there is no such set.
+    /// Returns the members of a set or map; empty when the set does not exist.
     ///
     /// # Errors
     /// When the kernel or the socket fails.
@@ -304,7 +304,7 @@ fn by_change(refused: &BatchRefused, starts: &[usize]) -> CommitRefused {
 struct RawElement {
     key: Key,
     ends: bool,
-    /// What it maps to: `None` for nothing, `Some(None)` for something that we never write.
+    /// The verdict of a map's element: `None` if it has none, `Some(None)` for one that we never write.
     verdict: Option<Option<Verdict>>,
 }
 
@@ -339,7 +339,7 @@ fn read_verdict(data: &Attribute<'_>) -> Option<Verdict> {
     Verdict::from_parts(code?, chain.as_deref())
 }
 
-/// Puts ranges together from their beginnings and ends.
+/// Assembles ranges from their starts and ends.
 fn assemble(raw: impl Iterator<Item = RawElement>, interval: bool) -> Vec<ElementFound> {
     let mut found = Vec::new();
     let (mut starts, mut ends) = (BTreeSet::new(), BTreeSet::new());
@@ -360,7 +360,7 @@ fn assemble(raw: impl Iterator<Item = RawElement>, interval: bool) -> Vec<Elemen
     }
     for start in starts {
         use std::ops::Bound::{Excluded, Unbounded};
-        // Ranges are disjoint: the next end is its own, and without one it reaches to the last key.
+        // Ranges are disjoint: the next end belongs to this start. Without an end, the range extends to the last key.
         let end = ends.range((Excluded(start), Unbounded)).next().and_then(|end| end.previous());
         found.push(ElementFound::Known(Element::Range(start, end.unwrap_or_else(|| start.last()))));
     }

@@ -1,6 +1,6 @@
-//! The expressions that rules are made of; their bytes are in [`encode`].
+//! The expressions that rules consist of; their encoding is in [`encode`].
 //!
-//! Registers, operators and orders are chosen as the `nft` program chooses them, so that it prints our rules in the same
+//! Registers, operators and byte orders are chosen as in the `nft` program, so that it prints our rules in the same
 //! words as its own.
 
 mod encode;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The attribute of a list's element.
 pub(super) const LIST_ELEMENT: u16 = 1;
 
-/// Up to sixteen bytes that are compared, masked or loaded.
+/// Up to sixteen bytes to compare, mask or load.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Data {
     length: u8,
@@ -20,7 +20,7 @@ pub struct Data {
 }
 
 impl Data {
-    /// These bytes; what is beyond sixteen is cut off, and no register holds more.
+    /// Data of these bytes; anything beyond sixteen is cut off, since no register holds more.
     #[must_use]
     pub fn new(value: &[u8]) -> Self {
         let mut bytes = [0; 16];
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Data {
     }
 }
 
-/// A register of the rule machine.
+/// A register of nftables' virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register(pub u32);
 
@@ -62,14 +62,14 @@ impl Register {
     pub const VERDICT: Self = Self(0);
 }
 
-/// What is known about a packet beside its bytes.
+/// The properties of a packet besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaKey {
     /// Its mark.
     Mark,
-    /// The name of the interface it came in by.
+    /// The name of the input interface.
     InterfaceInName,
-    /// The name of the interface it leaves by.
+    /// The name of the output interface.
     InterfaceOutName,
     /// Its transport protocol.
     TransportProtocol,
@@ -86,10 +86,10 @@ impl MetaKey {
     }
 }
 
-/// What connection tracking knows about a packet.
+/// The properties of a packet's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConntrackKey {
-    /// One bit per state.
+    /// The state, one bit each.
     State,
     /// Bits such as "destination translated".
     Status,
@@ -107,7 +107,7 @@ impl ConntrackKey {
     }
 }
 
-/// Where offsets into a packet count from.
+/// The header that offsets into a packet are relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PayloadBase {
     /// The network header.
@@ -149,20 +149,20 @@ impl CompareOperator {
     }
 }
 
-/// What happens to a packet next.
+/// What to do with a packet next.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It may pass.
+    /// Accepts the packet.
     Accept,
-    /// It is gone.
+    /// Drops the packet.
     Drop,
-    /// The next rule.
+    /// Continues with the next rule.
     Continue,
-    /// Back to the chain that jumped here.
+    /// Returns to the calling chain.
     Return,
-    /// That chain, then back.
+    /// Calls a chain, and returns afterwards.
     Jump(Arc<str>),
-    /// That chain, and not back.
+    /// Continues in a chain, and does not return.
     Goto(Arc<str>),
 }
 
@@ -191,7 +191,7 @@ impl Verdict {
         })
     }
 
-    /// Writes it as an attribute that holds data.
+    /// Writes the verdict as a data attribute.
     pub(super) fn write(&self, writer: &mut Writer, number: u16) {
         writer.nested(number, |data| {
             data.nested(2, |verdict| {
@@ -204,7 +204,7 @@ impl Verdict {
     }
 }
 
-/// Which end of a packet is translated.
+/// Which address of a packet is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NatKind {
     /// The source.
@@ -216,13 +216,13 @@ pub enum NatKind {
 /// How a packet is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RejectKind {
-    /// An ICMP or ICMPv6 "unreachable" of this code.
+    /// An ICMP or ICMPv6 "destination unreachable" message with this code.
     Unreachable(u8),
     /// A TCP reset.
     TcpReset,
 }
 
-/// What a look into the routing tables answers.
+/// The result of a lookup in the routing tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FibResult {
     /// The number of the interface.
@@ -231,7 +231,7 @@ pub enum FibResult {
     AddressType,
 }
 
-/// What a look into the routing tables considers.
+/// The inputs of a lookup in the routing tables.
 pub mod fib_flags {
     /// The source address.
     pub const SOURCE: u32 = 1;
@@ -239,24 +239,24 @@ pub mod fib_flags {
     pub const DESTINATION: u32 = 2;
     /// The packet's mark.
     pub const MARK: u32 = 4;
-    /// The interface that it came in by.
+    /// The input interface.
     pub const INTERFACE_IN: u32 = 8;
-    /// The interface that it leaves by.
+    /// The output interface.
     pub const INTERFACE_OUT: u32 = 16;
 }
 
 /// How addresses and ports are chosen.
 pub mod nat_flags {
-    /// Ports are given.
+    /// Ports are specified.
     pub const PORTS: u32 = 2;
     /// Ports are chosen fully at random.
     pub const RANDOM_FULLY: u32 = 16;
 }
 
-/// A set that belongs to one rule and goes with it.
+/// A set that belongs to one rule and is deleted with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnonymousSet {
-    /// What its members are.
+    /// The type of its members.
     pub key: KeyType,
     /// Its members: each from the first to the last, disjoint, in ascending order.
     pub ranges: Vec<(Key, Key)>,
@@ -265,7 +265,7 @@ pub struct AnonymousSet {
 /// One step of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
-    /// Loads what is known about the packet.
+    /// Loads a property of the packet.
     Meta {
         /// The property of the packet that is loaded.
         key: MetaKey,
@@ -274,7 +274,7 @@ pub enum Expression {
     },
     /// Sets the packet's mark from a register.
     SetMark(Register),
-    /// Loads what connection tracking knows.
+    /// Loads a property of the connection.
     Conntrack {
         /// The property of the connection that is loaded.
         key: ConntrackKey,
@@ -283,20 +283,20 @@ pub enum Expression {
     },
     /// Sets the connection's mark from a register.
     SetConnectionMark(Register),
-    /// Goes on only when the comparison holds.
+    /// Continues only when the comparison holds.
     Compare {
         /// The register.
         register: Register,
         /// The comparison that lets the packet go on.
         operator: CompareOperator,
-        /// With what.
+        /// The value to compare with.
         data: Data,
     },
-    /// Goes on only when the register is within the bounds, or outside when negated.
+    /// Continues only when the register is within the bounds, or outside when negated.
     Range {
         /// The register.
         register: Register,
-        /// Outside.
+        /// Whether the register must be outside the bounds.
         negated: bool,
         /// The lower bound, included.
         from: Data,
@@ -307,52 +307,52 @@ pub enum Expression {
     Bitwise {
         /// The register.
         register: Register,
-        /// The mask; its length is the operation's.
+        /// The mask; its length is that of the operation.
         mask: Data,
-        /// What is flipped.
+        /// The bits to flip.
         xor: Data,
     },
     /// Loads bytes of the packet.
     Payload {
-        /// Where offsets count from.
+        /// The header that the offset is relative to.
         base: PayloadBase,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u32,
-        /// How many.
+        /// The number of bytes.
         length: u32,
         /// The register that takes the value.
         register: Register,
     },
     /// Writes bytes of the network header.
     WriteNetwork {
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u32,
-        /// How many.
+        /// The number of bytes.
         length: u32,
-        /// From where.
+        /// The register with the bytes.
         register: Register,
-        /// Where the header's checksum is; `None` when it has none.
+        /// The offset of the header's checksum; `None` when it has none.
         checksum: Option<u32>,
     },
-    /// Goes on only when the register is in the set, or not in it when negated.
+    /// Continues only when the register is in the set, or not in it when negated.
     Lookup {
         /// The set.
         set: Arc<str>,
         /// The register.
         register: Register,
-        /// Not in it.
+        /// Whether the register must not be in the set.
         negated: bool,
     },
-    /// The same with a set that belongs to this rule.
+    /// Like `Lookup`, with a set that belongs to this rule.
     LookupAnonymous {
         /// The set.
         set: AnonymousSet,
         /// The register.
         register: Register,
-        /// Not in it.
+        /// Whether the register must not be in the set.
         negated: bool,
     },
-    /// Looks up the verdict; goes on when there is none.
+    /// Looks up and applies a verdict; continues when there is none.
     LookupVerdict {
         /// The map.
         map: Arc<str>,
@@ -366,33 +366,33 @@ pub enum Expression {
         /// The register that takes the value.
         register: Register,
     },
-    /// Decides.
+    /// Applies a verdict.
     Verdict(Verdict),
     /// Counts packets and bytes.
     Counter,
-    /// A line in the kernel's log.
+    /// Writes a line to the kernel's log.
     Log {
-        /// Its beginning.
+        /// The start of the line.
         prefix: Arc<str>,
         /// The syslog level.
         level: u32,
     },
-    /// A copy to a listener.
+    /// Sends a copy of the packet to a listener.
     NfLog {
         /// The listener's group.
         group: u16,
-        /// The text that goes with it.
+        /// The text sent with the packet.
         prefix: Arc<str>,
-        /// How much of the packet; 0 for all of it.
+        /// How much of the packet is sent; 0 for all of it.
         length: u32,
     },
-    /// The packet is dropped, and its sender gets an answer.
+    /// Drops the packet, and answers its sender.
     Reject(RejectKind),
     /// Translates an address and, if given, a port.
     Nat {
-        /// Which end.
+        /// The address to translate.
         kind: NatKind,
-        /// The family's number.
+        /// The number of the address family.
         family: u8,
         /// The register with the address.
         address: Register,
@@ -410,41 +410,41 @@ pub enum Expression {
         /// [`nat_flags`].
         flags: u32,
     },
-    /// The connection is not tracked.
+    /// Exempts the connection from tracking.
     NoTrack,
-    /// Goes on within the rate, or over it.
+    /// Continues only while the rate is not exceeded, or only when it is.
     Limit {
-        /// How many.
+        /// The permitted number of packets.
         rate: u64,
-        /// In so many seconds.
+        /// The period for that number, in seconds.
         seconds: u64,
-        /// How many at once.
+        /// How many packets may pass at once.
         burst: u32,
-        /// Over it.
+        /// Whether to continue only above the rate.
         over: bool,
     },
-    /// Goes on when more connections than this are there.
+    /// Continues when there are more connections than this.
     ConnectionsOver(u32),
-    /// Asks the routing tables.
+    /// Looks up the routing tables.
     Fib {
         /// [`fib_flags`].
         flags: u32,
-        /// What is asked.
+        /// The requested result.
         result: FibResult,
         /// The register that takes the value.
         register: Register,
     },
-    /// The connection's packets take the flow table from now on.
+    /// Lets the flow table handle the connection's further packets.
     FlowOffload(Arc<str>),
 }
 
 /// The bits of a connection's state.
 impl ConntrackKey {
-    /// The packet fits no connection.
+    /// The packet belongs to no valid connection.
     pub const STATE_INVALID: u32 = 1;
-    /// The packet belongs to a connection.
+    /// The packet belongs to an established connection.
     pub const STATE_ESTABLISHED: u32 = 2;
-    /// The packet is about a connection.
+    /// The packet is related to a connection.
     pub const STATE_RELATED: u32 = 4;
     /// The packet begins a connection.
     pub const STATE_NEW: u32 = 8;

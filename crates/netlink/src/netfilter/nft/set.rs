@@ -1,4 +1,4 @@
-//! Sets and maps: their keys, their elements, and the bytes of both.
+//! Sets and maps: their keys, their elements, and the encoding of both.
 
 use super::expression::{LIST_ELEMENT, Verdict};
 use crate::wire::Writer;
@@ -6,20 +6,20 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The numbers that name sets which belong to one rule.
+/// The numbers in the names of sets that belong to one rule.
 ///
-/// `nft` leaves them to the kernel, with the name `__set%d`. Then the kernel reads the numbers of all sets of the table for
-/// each new one, which takes seconds where thousands of rules have several ports. A number that is taken, by another
-/// program or by ourselves an hour ago, makes the kernel refuse the transaction, and the next attempt has other numbers.
+/// `nft` leaves them to the kernel, with the name `__set%d`. The kernel then reads the numbers of all sets of the table
+/// for each new one, which takes seconds where thousands of rules have several ports. If a number is taken, by another
+/// program or by ourselves an hour ago, the kernel refuses the transaction, and the next attempt uses other numbers.
 #[derive(Debug)]
 pub(super) struct SetNumbers(u32);
 
 impl SetNumbers {
-    /// Above those that the kernel gives, and within its `int`.
+    /// Above those that the kernel assigns, and within its `int`.
     const FIRST: u32 = 1 << 20;
     const LAST: u32 = i32::MAX.cast_unsigned();
 
-    /// From a place where nobody else is, most likely.
+    /// Starts at a random number, which most likely no other program uses.
     pub(super) fn random() -> Self {
         let random = RandomState::new().hash_one(std::process::id());
         let within = random % u64::from(Self::LAST - Self::FIRST);
@@ -34,7 +34,7 @@ impl SetNumbers {
     }
 }
 
-/// The name of a set that belongs to one rule; in a listing its members stand in the rule itself.
+/// The name of a set that belongs to one rule; listings show its members in the rule itself.
 pub(super) fn anonymous_name(number: u32) -> String {
     format!("__set{number}")
 }
@@ -44,14 +44,14 @@ pub(super) const FLAG_ANONYMOUS: u32 = 1;
 pub(super) const FLAG_CONSTANT: u32 = 2;
 pub(super) const FLAG_INTERVAL: u32 = 4;
 pub(super) const FLAG_MAP: u32 = 8;
-/// The flag of an element that only ends the one before it.
+/// The flag of an element that only marks the end of the previous one.
 pub(super) const ELEMENT_INTERVAL_END: u32 = 1;
 /// The data type of verdicts.
 pub(super) const VERDICT_TYPE: u32 = 0xffff_ff00;
-/// So many elements fit in one message, whose list may not exceed 64 KiB, with the longest chain names.
+/// This many elements fit in one message, whose list may not exceed 64 KiB, even with the longest chain names.
 pub(super) const ELEMENTS_PER_MESSAGE: usize = 150;
 
-/// What the members of a set are.
+/// The type of a set's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyType {
     /// `ipv4_addr`
@@ -84,7 +84,7 @@ impl KeyType {
         Self::Icmpv6TypeCode,
     ];
 
-    /// The number by which `nft` knows the type: six bits for each part.
+    /// The number by which `nft` identifies the type: six bits for each part.
     pub(super) const fn number(self) -> u32 {
         const PROTOCOL_PORT: u32 = (12 << 6) | 13;
         match self {
@@ -99,12 +99,12 @@ impl KeyType {
         }
     }
 
-    /// The type of this number.
+    /// The type with this number.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// The length of a key: each part filled up to four bytes.
+    /// The length of a key: each part is padded to four bytes.
     #[must_use]
     pub const fn length(self) -> usize {
         match self {
@@ -117,7 +117,7 @@ impl KeyType {
         }
     }
 
-    /// The byte order that `nft` notes down with the set: none for several parts, the host's, or the network's.
+    /// The byte order that `nft` records with the set: none for several parts, the host's, or the network's.
     const fn byte_order(self) -> u32 {
         match self {
             Self::Ipv4ProtocolPort | Self::Ipv6ProtocolPort | Self::IcmpTypeCode | Self::Icmpv6TypeCode => 0,
@@ -135,7 +135,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// These bytes; `None` when there are more than any key has.
+    /// A key of these bytes; `None` when there are more than any key has.
     #[must_use]
     pub fn new(value: &[u8]) -> Option<Self> {
         let mut bytes = [0; 24];
@@ -204,7 +204,7 @@ impl Key {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// The text of a key that is an interface's name.
+    /// The text of a key that is an interface name.
     #[must_use]
     pub fn as_interface(&self) -> Option<&str> {
         let bytes = self.as_bytes();
@@ -256,12 +256,12 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A set or map with a name.
+/// A named set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
     /// Its name.
     pub name: Arc<str>,
-    /// What its members are.
+    /// The type of its members.
     pub key: KeyType,
     /// Whether members are ranges.
     pub interval: bool,
@@ -281,7 +281,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// The elements as the kernel stores them: a range is its beginning and, unless it reaches to the very end, an
+    /// Writes the elements as the kernel stores them: a range is its start and, unless it extends to the last key, an
     /// element that ends it.
     fn write(&self, list: &mut Writer) {
         match self {
@@ -316,7 +316,7 @@ pub(super) fn write_elements(writer: &mut Writer, elements: &[Element]) {
     writer.nested(3, |list| elements.iter().for_each(|element| element.write(list)));
 }
 
-/// What `nft` notes down with a set so that it can print its members.
+/// The user data that `nft` stores with a set in order to print its members.
 pub(super) fn user_data(key: KeyType, verdicts: bool) -> Vec<u8> {
     let mut notes = vec![0, 4];
     notes.extend_from_slice(&key.byte_order().to_ne_bytes());
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_each_other() {
+    fn keys_have_successors_and_predecessors() {
         let key = Key::address("10.0.0.255".parse().expect("address"));
         assert_eq!(key.next(), Some(Key::address("10.0.1.0".parse().expect("address"))));
         assert_eq!(key.next().and_then(Key::previous), Some(key));

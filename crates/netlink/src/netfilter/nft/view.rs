@@ -1,24 +1,24 @@
-//! A rule as the kernel sends it, looked at without copying it: what the nft variant of iptables wrote.
+//! A borrowed view of a rule in the kernel's answer, for rules that the nft variant of iptables wrote.
 //!
-//! That variant keeps what nftables has no words for as matches and targets of the older filter, with their names and their
-//! bytes. Of those only the comment is understood here; what a rule means is not.
+//! That variant stores what nftables cannot express as matches and targets of the older filter, with their names and
+//! their bytes. Of those only the comment is understood here; the meaning of a rule is not.
 
 use super::change::comment_of;
 use crate::wire::{Attribute, attributes};
 
-/// A rule of some table, for as long as the kernel's answer is at hand.
+/// A rule of some table, borrowed from the kernel's answer.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleView<'a> {
     /// Its chain.
     pub chain: &'a str,
-    /// What it is addressed by.
+    /// The number that identifies it.
     pub handle: u64,
     expressions: &'a [u8],
     notes: &'a [u8],
 }
 
 impl<'a> RuleView<'a> {
-    /// Reads the attributes of a rule; `None` when it is of another table.
+    /// Reads the attributes of a rule; `None` when it belongs to another table.
     pub(super) fn read(payload: &'a [u8], table: &str) -> Option<Self> {
         let (mut chain, mut handle, mut expressions, mut notes) = (None, None, &[][..], &[][..]);
         for attribute in attributes(payload) {
@@ -34,7 +34,7 @@ impl<'a> RuleView<'a> {
         Some(Self { chain: chain?, handle: handle?, expressions, notes })
     }
 
-    /// Names and contents of its expressions, in order.
+    /// The names and contents of its expressions, in order.
     fn expressions(self) -> impl Iterator<Item = (&'a str, Attribute<'a>)> {
         attributes(self.expressions).filter_map(|element| {
             let part = |number| element.attributes().find(|one| one.number == number);
@@ -42,7 +42,7 @@ impl<'a> RuleView<'a> {
         })
     }
 
-    /// Names and bytes of its matches (`match`) or targets (`target`) of the older filter, in order.
+    /// The names and bytes of its matches (`match`) or targets (`target`) of the older filter, in order.
     fn extensions(self, kind: &'static str) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.expressions().filter(move |(name, _)| *name == kind).filter_map(|(_, content)| {
             let part = |number| content.attributes().find(|one| one.number == number);
@@ -50,13 +50,13 @@ impl<'a> RuleView<'a> {
         })
     }
 
-    /// The comment that nftables itself knows.
+    /// The comment in nftables' own form.
     #[must_use]
     pub fn own_comment(self) -> Option<&'a str> {
         comment_of(self.notes)
     }
 
-    /// Its comments in order: those that are matches, and the one that nftables itself knows.
+    /// Its comments in order: those that are matches, and the one in nftables' own form.
     pub fn comments(self) -> impl Iterator<Item = &'a str> {
         let matches = self.extensions("match").filter(|(name, _)| *name == "comment");
         let text = |(_, value): (&str, &'a [u8])| Attribute { number: 0, value }.str();
@@ -69,14 +69,14 @@ impl<'a> RuleView<'a> {
         self.extensions("match").any(|(name, _)| name == wanted)
     }
 
-    /// Whether it translates to the address of the interface, in either form.
+    /// Whether it masquerades, in either form.
     #[must_use]
     pub fn masquerades(self) -> bool {
         self.extensions("target").any(|(name, _)| name == "MASQUERADE")
             || self.expressions().any(|(name, _)| name == "masq")
     }
 
-    /// The chains that it leads to.
+    /// The chains that it jumps or goes to.
     pub fn targets(self) -> impl Iterator<Item = &'a str> {
         self.expressions().filter(|(name, _)| *name == "immediate").filter_map(|(_, content)| {
             let part = |from: Attribute<'a>, number| from.attributes().find(|one| one.number == number);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_iptables_is_looked_at() {
+    fn a_rule_of_iptables_is_read() {
         let mut writer = Writer::default();
         writer.text(1, "filter").text(2, "FORWARD").bytes(3, &7_u64.to_be_bytes()).nested(4, |list| {
             expression(list, "match", |content| {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(rule.targets().collect::<Vec<_>>(), ["cali-FORWARD"]);
         assert!(rule.has_match("comment") && !rule.has_match("set") && !rule.masquerades());
         assert!(RuleView::read(&bytes, "nat").is_none());
-        // Whatever is cut off is absent.
+        // Truncated parts are absent.
         for end in 0..bytes.len() {
             if let Some(rule) = RuleView::read(&bytes[..end], "filter") {
                 assert!(rule.comments().count() + rule.targets().count() <= 4);

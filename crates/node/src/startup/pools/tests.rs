@@ -1,4 +1,4 @@
-//! Which pools are made, as tables.
+//! Tables of inputs and the pools that are created for them.
 
 use super::*;
 use daemon::Variables;
@@ -17,7 +17,7 @@ fn ranges(variables: &[(&str, &str)], facts: &PoolFacts) -> Vec<String> {
 }
 
 #[test]
-fn by_default_there_is_one_pool_of_each_family() {
+fn by_default_one_pool_per_family_is_created() {
     let pools = plan_with(&[], &facts()).expect("pools");
     let [ipv4, ipv6] = pools.as_slice() else { panic!("{pools:?}") };
     assert_eq!(
@@ -34,7 +34,7 @@ fn by_default_there_is_one_pool_of_each_family() {
 }
 
 #[test]
-fn pools_that_exist_or_are_not_wanted_are_not_made() {
+fn existing_or_unwanted_pools_are_not_created() {
     let v4 = "default-ipv4-ippool 192.168.0.0/16".to_owned();
     let v6 = "default-ipv6-ippool fd01:203:405::/48".to_owned();
     let existing =
@@ -88,7 +88,7 @@ fn the_range_comes_from_the_variable_then_kubeadm_then_the_host() {
 }
 
 #[test]
-fn settings_of_a_pool() {
+fn variables_set_the_fields_of_a_pool() {
     let pools = plan_with(
         &[
             ("CALICO_IPV4POOL_CIDR", "10.244.0.0/16"),
@@ -126,7 +126,7 @@ fn mistakes_name_the_variable() {
     }
     let both = [("NO_DEFAULT_POOLS", "true"), ("CALICO_IPV4POOL_CIDR", "10.0.0.0/16")];
     assert_eq!(plan_with(&both, &facts()), Err(PoolError::Contradiction));
-    // A mode that nobody needs stops nobody.
+    // An invalid mode does not matter if no pool needs it.
     let existing = PoolFacts { existing: vec!["10.0.0.0/8".into()], host_has_ipv6: false, ..facts() };
     assert_eq!(plan_with(&[("CALICO_IPV4POOL_IPIP", "sometimes")], &existing), Ok(Vec::new()));
 }

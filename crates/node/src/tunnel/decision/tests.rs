@@ -25,7 +25,7 @@ fn found(kind: TunnelKind, node: &Node, pools: &[IPPool], host_encryption: bool)
 }
 
 #[test]
-fn pools_by_mode_family_use_and_selector() {
+fn pools_are_chosen_by_mode_family_use_and_selector() {
     let vxlan = |spec: &mut IPPoolSpec| spec.vxlan_mode = VXLANMode::Always;
     let pools = [
         pool("plain", "10.1.0.0/16", |_| {}),
@@ -85,14 +85,14 @@ fn wireguard_needs_a_key_and_any_pool() {
 }
 
 #[test]
-fn a_pool_that_cannot_be_read_takes_nothing_away() {
+fn an_unreadable_pool_does_not_take_an_address_away() {
     let vxlan = pool("vxlan", "10.2.0.0/16", |spec| spec.vxlan_mode = VXLANMode::Always);
     let broken = pool("p", "ten", |_| {});
     let node = node();
     assert_eq!(found(TunnelKind::Vxlan, &node, &[broken.clone(), vxlan], false), ["10.2.0.0/16"]);
-    // Whether the device is used, the pool that cannot be read would say.
+    // Only the unreadable pool could tell whether the device is in use.
     assert_eq!(found(TunnelKind::Vxlan, &node, std::slice::from_ref(&broken), false), ["unknown"]);
-    // Without a key it is not, whatever the pool says.
+    // Without a key it is not in use, whatever the pool.
     assert_eq!(found(TunnelKind::Wireguard, &node, &[broken], false), Vec::<String>::new());
 
     let outside: IpAddr = "10.3.0.1".parse().expect("an address");
@@ -116,7 +116,7 @@ fn allocation(handle: Option<&str>, attributes: &[(&str, &str)]) -> AllocationAt
 }
 
 #[test]
-fn an_address_stays_moves_or_is_given_up() {
+fn an_address_is_kept_replaced_or_released() {
     let inside: IpAddr = "10.2.0.1".parse().expect("an address");
     let outside: IpAddr = "10.3.0.1".parse().expect("an address");
     let pools: Vec<IpNet> = vec!["10.2.0.0/16".parse().expect("a range")];
@@ -144,7 +144,7 @@ fn an_address_stays_moves_or_is_given_up() {
 }
 
 #[test]
-fn what_an_unused_device_leaves() {
+fn the_address_of_an_unused_device_is_released_if_ours() {
     let kind = TunnelKind::Ipip;
     for (allocation, expected) in [
         (None, Leftover::Nothing),

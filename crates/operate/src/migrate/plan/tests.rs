@@ -1,4 +1,4 @@
-//! Plans for clusters of both generations of manifests, there and back, whole and in part.
+//! Plans for clusters of both generations of manifests: to Tortie and back, complete and partial.
 
 use super::*;
 
@@ -89,7 +89,7 @@ fn one_node_leaves_the_others_and_typha_alone() {
     assert_eq!(plan(&calico("v3.32.1"), &unknown).refusals, ["there is no node z; there are a, b"]);
 }
 
-/// The cluster after the steps of a plan.
+/// The state of the cluster after the steps of a plan.
 fn carried_out(mut facts: Facts, plan: &Plan) -> Facts {
     for step in &plan.steps {
         match step {
@@ -142,7 +142,7 @@ fn carried_out(mut facts: Facts, plan: &Plan) -> Facts {
 }
 
 #[test]
-fn there_and_back_is_where_it_began() {
+fn migrating_there_and_back_restores_everything() {
     let before = calico("v3.32.1");
     let there = plan(&before, &request());
     let ours = carried_out(before.clone(), &there);
@@ -174,7 +174,7 @@ fn there_and_back_is_where_it_began() {
 }
 
 #[test]
-fn a_run_that_was_cut_off_goes_on() {
+fn an_interrupted_run_continues() {
     let before = calico("v3.32.1");
     let mut whole = plan(&before, &request());
     whole.steps.truncate(5);
@@ -205,7 +205,7 @@ fn old_calico_keeps_iptables() {
         facts.felix = Some(felix);
         !super::plan(&facts, &request()).warnings.is_empty()
     };
-    // What our definitions fill in is nobody's choice.
+    // The value that our definitions fill in is not a user's choice.
     assert!(is_kept(json!({"spec": {"nftablesMode": "Auto"}})));
     let owned = json!([{"fieldsV1": {"f:spec": {"f:nftablesMode": {}}}}]);
     assert!(!is_kept(json!({"metadata": {"managedFields": owned}, "spec": {"nftablesMode": "Auto"}})));
@@ -213,7 +213,7 @@ fn old_calico_keeps_iptables() {
 }
 
 #[test]
-fn the_image_of_all_components_runs_as_root_where_it_must() {
+fn the_combined_image_runs_as_root_where_necessary() {
     let mut facts = calico("v3.33.0");
     facts.daemon_set.as_mut().unwrap()["spec"]["template"]["spec"]["initContainers"][0]["image"] =
         json!("quay.io/calico/calico:v3.33.0");
@@ -226,7 +226,7 @@ fn the_image_of_all_components_runs_as_root_where_it_must() {
 }
 
 #[test]
-fn a_cluster_with_ebpf_is_swapped_with_a_word_about_it() {
+fn a_cluster_with_ebpf_is_migrated_with_a_warning() {
     let mut facts = calico("v3.32.1");
     facts.felix = Some(json!({"spec": {"bpfEnabled": true}}));
     for (is_back, expected) in
@@ -239,10 +239,10 @@ fn a_cluster_with_ebpf_is_swapped_with_a_word_about_it() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_named() {
+fn obstacles_are_reported() {
     type Break = fn(&mut Facts);
     let cases: [(&str, Break); 5] = [
-        ("there is no Calico to swap", |facts| facts.daemon_set = None),
+        ("there is no Calico to replace", |facts| facts.daemon_set = None),
         ("operator owns these objects", |facts| facts.has_operator = true),
         ("not ready on a", |facts| facts.pods[1]["status"] = json!({})),
         ("there is no image \"hardened-calico\" of ours", |facts| {

@@ -1,4 +1,4 @@
-//! Reports about clusters that are well, half there, and broken.
+//! Reports about healthy, incomplete and broken clusters.
 
 use super::*;
 use serde_json::json;
@@ -40,7 +40,7 @@ fn healthy() -> Facts {
 }
 
 #[test]
-fn a_cluster_that_is_well() {
+fn a_healthy_cluster() {
     let report = report(&healthy());
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_cluster_that_is_well() {
 }
 
 #[test]
-fn each_problem_is_named() {
+fn each_problem_is_reported() {
     type Break = fn(&mut Facts);
     let cases: [(&str, Break); 8] = [
         ("nothing is installed", |facts| facts.workloads.clear()),
@@ -87,7 +87,7 @@ fn each_problem_is_named() {
 }
 
 #[test]
-fn the_dataplane_is_told_with_its_reason() {
+fn the_dataplane_is_reported_with_its_reason() {
     let mode = |facts: &Facts| {
         let report = report(facts);
         format!("{}: {}", report.dataplane, report.dataplane_reason)

@@ -1,4 +1,4 @@
-//! Bringing the kernel to the desired routes: read, remove, make, and what a refusal means.
+//! Brings the kernel to the desired routes: read, remove, create, and interpret refusals.
 
 use super::{DOUBT, GRACE, RouteTable, key_of, normalised, single_address};
 use crate::routes::connections::ConnectionCleanup;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 impl RouteTable {
-    /// Reads the table, or what may have changed of it. Returns the addresses whose routes are gone.
+    /// Reads the table, or the parts that may have changed. Returns the addresses whose routes are gone.
     fn read(&mut self, kernel: &mut dyn Kernel) -> Result<(), Error> {
         let all = RouteFilter { table: Some(self.settings.table), ..RouteFilter::all(self.settings.family) };
         if self.read_all {
@@ -39,7 +39,7 @@ impl RouteTable {
                 seen.insert(key);
                 self.routes.set_actual(key, route);
             }
-            // Of what nobody wants yet, too: the plugin may have made a route that went with the device.
+            // Unwanted routes, too: the plugin may have created a route that was removed with the device.
             let unwanted = self.routes.pending().filter_map(|pending| match pending {
                 Pending::Remove(key, route) if route.device == Some(index) => Some(*key),
                 _ => None,
@@ -94,7 +94,7 @@ impl RouteTable {
         outcome
     }
 
-    /// Removes what is not desired, and what has to be gone before connections are forgotten.
+    /// Removes undesired routes, and those that have to be gone before connections are removed.
     fn remove(
         &mut self,
         kernel: &mut dyn Kernel,
@@ -134,8 +134,8 @@ impl RouteTable {
                 }
             }
         }
-        // Addresses whose route went with its device are gone, too. One whose old route is still there keeps its owner:
-        // connections that begin meanwhile are the old owner's, and have to be forgotten as well.
+        // Addresses whose route was removed with its device are gone, too. An address whose old route still exists
+        // keeps its owner: connections that begin in the meantime are the old owner's, and have to be removed as well.
         let mut settled = Vec::new();
         for pending in self.address_owners.pending() {
             let (address, is_gone) = match pending {
@@ -154,8 +154,8 @@ impl RouteTable {
         settled.iter().for_each(|address| self.address_owners.accept(address));
     }
 
-    /// Whether an address's route has to go before it is made again: it moves to another device, and not only from one
-    /// way to a remote node to another.
+    /// Whether an address's route has to be removed before it is created again: it moves to another device, and not
+    /// merely from one way to a remote node to another.
     fn moves(&self, key: RouteKey, old_index: u32) -> bool {
         let Some(address) = single_address(key) else { return false };
         let Some((index, class)) = self.address_owners.desired(&address) else { return true };
@@ -166,7 +166,7 @@ impl RouteTable {
         !(class.is_remote() && known.is_some_and(|(_, known)| known.is_remote()))
     }
 
-    /// Whether connections of an address whose route was removed from a device belong to somebody who is gone.
+    /// Whether the connections of an address whose route was removed from a device belong to a former owner.
     fn is_moved(&self, address: &IpAddr, from: u32) -> bool {
         match self.address_owners.desired(address) {
             None => true,
@@ -185,7 +185,7 @@ impl RouteTable {
         let (mut keys, mut operations) = (Vec::new(), Vec::new());
         for pending in self.routes.pending() {
             let (key, route) = match pending {
-                // It should be gone by now: as long as it is there, its address stays where it is.
+                // The old route should be gone by now; as long as it exists, its address stays where it is.
                 Pending::Replace(key, _, old) if self.moves(*key, old.device.unwrap_or(0)) => continue,
                 Pending::Create(key, route) | Pending::Replace(key, route, _) => (key, route),
                 Pending::Remove(..) => continue,
@@ -208,8 +208,8 @@ impl RouteTable {
         self.make_anew(kernel, in_its_own_way, outcome);
     }
 
-    /// IPv6 takes a gateway only if no route leads to it by another device, and the old route to a block leads to the
-    /// tunnel address that is to be the new one's gateway: a block whose node comes behind a tunnel.
+    /// IPv6 accepts a gateway only if no route leads to it by another device, and the old route to a block covers the
+    /// tunnel address that is to be the new route's gateway: a block whose node moves behind a tunnel.
     fn is_in_its_own_way(&self, key: RouteKey, error: &Error) -> bool {
         let (Some(old), Some(new)) = (self.routes.actual(&key), self.routes.desired(&key)) else {
             return false;
@@ -220,7 +220,7 @@ impl RouteTable {
             && new.gateway.is_some_and(|gateway| key.destination.contains(&gateway))
     }
 
-    /// Removes routes and makes them again, where the kernel cannot replace them.
+    /// Removes routes and creates them again, where the kernel cannot replace them.
     fn make_anew(&mut self, kernel: &mut dyn Kernel, keys: Vec<RouteKey>, outcome: &mut Outcome) {
         for key in keys {
             let (Some(old), Some(new)) = (self.routes.actual(&key), self.routes.desired(&key)) else {
@@ -242,13 +242,14 @@ impl RouteTable {
         }
     }
 
-    /// A device may go down or away at any time. Its events say when to try again; should they be lost, the clock does.
+    /// A device may go down or disappear at any time. Its events trigger the next attempt; if they are lost, a timer
+    /// does.
     fn refused(&mut self, key: RouteKey, error: &Error, outcome: &mut Outcome) {
         let device = self.routes.desired(&key).and_then(|route| route.device);
         let gone = matches!(error.errno(), Some(Errno::NODEV | Errno::NETDOWN | Errno::NXIO));
         match device.and_then(|index| self.names.get(&index)).filter(|_| gone) {
             Some(name) => {
-                tracing::debug!(%error, device = %name, "a device went away under its route");
+                tracing::debug!(%error, device = %name, "a device disappeared under its route");
                 let name = name.clone();
                 if let Some((_, up)) = self.devices.get_mut(&name) {
                     *up = false;

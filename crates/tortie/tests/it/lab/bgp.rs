@@ -4,7 +4,7 @@ use super::{Lab, TORTIE};
 use serde_json::Value;
 use testkit::eventually;
 
-/// Three nodes in two racks: everybody reaches everybody, and what the kernel goes by was learnt.
+/// Three nodes in two racks: all pods reach each other, and the kernel uses learnt routes.
 fn check(lab: &Lab, speaker: &str) {
     // Four pods, each to three others, on two ports.
     assert_eq!(lab.matrix(&[]), (4 * 3 * 2, 0));
@@ -19,7 +19,7 @@ fn check(lab: &Lab, speaker: &str) {
     lab.succeed(&health);
 }
 
-/// Nodes report their sessions and routes as asked, and the tool shows them for all nodes.
+/// Checks that nodes report their sessions and routes on request, and that the tool shows them for all nodes.
 fn reports(lab: &Lab) {
     for node in ["node1", "node2", "node3"] {
         let spec = format!("{{node: {node}, classes: [Agent, BGP, Routes], updatePeriodSeconds: 1}}");

@@ -1,10 +1,10 @@
-//! Labs of every kind that this kernel can do: everybody reaches everybody, a default deny closes everything, and one
-//! label and port are let in again; across nodes, subnets and versions of IP.
+//! Labs of every kind that this kernel supports: all pods reach each other, a default deny closes everything, and one
+//! label and port are allowed again; across nodes, subnets and IP versions.
 
 use super::{ALLOW, DENY, Lab, TORTIE};
 use testkit::guest::Guest;
 
-/// Three nodes in two subnets, so that packets go within a node, within a subnet and between subnets.
+/// Three nodes in two subnets, so that packets travel within a node, within a subnet and between subnets.
 fn check(flags: &[&str], versions: usize) {
     let mut all = vec!["--nodes", "3", "--pods", "4"];
     all.extend(flags);
@@ -15,13 +15,13 @@ fn check(flags: &[&str], versions: usize) {
     lab.apply(DENY);
     assert_eq!(lab.matrix(&[]), (0, cells));
     lab.apply(ALLOW);
-    // One pod of the four is of the front.
+    // One of the four pods belongs to the front.
     assert_eq!(lab.matrix(&[]), (3 * versions, cells - 3 * versions));
     lab.succeed(&["down"]);
     lab.assert_gone();
 }
 
-// Four choices of two or three kinds each: every pair of kinds is in one of these nine.
+// Four choices with two or three values each: these nine tests cover every pair of values.
 
 #[test]
 fn no_encapsulation_with_nftables() {
@@ -83,12 +83,12 @@ fn vxlan_between_subnets_with_ebpf_and_ipv6() {
     check(&["--encap", "cross-subnet", "--dataplane", "ebpf", "--ipv6"], 1);
 }
 
-/// This machine's kernel may have no IP in IP; that of a guest has.
+/// This machine's kernel may lack IP in IP; the guest's kernel has it.
 #[test]
 fn ip_in_ip_in_a_guest() {
     let guest = Guest::new("lab::combinations::ip_in_ip_in_a_guest").binary(TORTIE);
     guest.run(|| {
-        // A file system in memory has only what somebody made.
+        // The guest's file system in memory contains only what has been created.
         for folder in ["/run", "/var/lib", "/var/log", "/tmp"] {
             std::fs::create_dir_all(folder).expect(folder);
         }
@@ -105,7 +105,7 @@ fn ip_in_ip_in_a_guest() {
     });
 }
 
-/// What is in a tunnel and what is not shows in the routes of a node.
+/// A node's routes show what is tunnelled and what is not.
 #[test]
 fn routes_follow_the_encapsulation() {
     let lab = Lab::up(&["--encap", "cross-subnet", "--pods", "3"]);
@@ -116,7 +116,7 @@ fn routes_follow_the_encapsulation() {
     assert!(blocks.iter().any(|line| line.contains("dev vxlan.calico")), "{routes}");
 }
 
-/// Nodes whose addresses stand alone, as in a cloud, and which keep the CNI plugin's configuration below `/host`.
+/// Nodes with isolated addresses (/32), as in a cloud, which maintain the CNI plugin's configuration below `/host`.
 #[test]
 fn nodes_as_in_a_cloud() {
     let had_folder = std::path::Path::new("/host").exists();
@@ -135,7 +135,7 @@ fn nodes_as_in_a_cloud() {
     lab.succeed(&words);
     let list = lab.succeed(&["exec", "left", "--", "cat", "/host/etc/cni/net.d/10-calico.conflist"]);
     assert!(list.contains("calico-ipam"), "{list}");
-    // A pod that the plugin refuses leaves nothing, and can be added once the plugin takes it.
+    // A pod that the plugin refuses leaves nothing behind, and can be added once the plugin accepts it.
     let list = "/host/etc/cni/net.d/10-calico.conflist";
     let broken = format!(
         "mv {list} /run/kept && printf '{{\"name\": \"n\", \"cniVersion\": \"1.0.0\", \"plugins\": [{{\"type\": \"calico\", \"datastore_type\": \"nothing\"}}]}}' > {list}"

@@ -1,11 +1,11 @@
-//! Who talked to whom, in a lab: the demonstration's denied flows, and the page of a cluster that lives.
+//! Who talked to whom in a lab: the demonstration's denied flows, and the page of a living cluster.
 
 use super::{Lab, told};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use testkit::Signal;
 
-/// After the matrix every flow that was denied has the policy that denied it.
+/// After the matrix, every denied flow is shown with the policy that denied it.
 #[test]
 fn a_demonstration_shows_what_was_denied_and_by_which_policy() {
     let lab = Lab::new();
@@ -21,7 +21,7 @@ fn a_demonstration_shows_what_was_denied_and_by_which_policy() {
     lab.assert_gone();
 }
 
-/// What an address of the page answers.
+/// The response of the page's server.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the page's port");
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
@@ -31,9 +31,10 @@ fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// The page is served on loopback, has a denied flow with its rule, and knows the policies; an interrupt removes everything.
+/// The page is served on loopback, shows a denied flow with its rule, and knows the policies; an interrupt removes
+/// everything.
 #[test]
-fn a_cluster_that_lives_in_the_browser() {
+fn a_living_cluster_in_the_browser() {
     let lab = Lab::new();
     let mut child = lab.command(&["ui", "--nodes", "2"]).spawn().expect("the program");
     let mut lines = BufReader::new(child.stdout.take().expect("standard output")).lines();
@@ -53,7 +54,7 @@ fn a_cluster_that_lives_in_the_browser() {
     .unwrap();
     let policy = get(&address, "/api/v1/policy?kind=GlobalNetworkPolicy&name=platform.guard");
     assert!(policy.contains("projectcalico.org/namespace == 'guest'"), "{policy}");
-    // The lab can be changed meanwhile.
+    // The lab can be used and changed in the meantime.
     lab.succeed(&["ctl", "flows", "--denied", "--last", "1"]);
     testkit::signal(child.id(), Signal::INT).expect("a signal");
     let output = child.wait_with_output().expect("an end");

@@ -1,4 +1,4 @@
-//! Labs come, are used, are killed, and go; the machine stays as it is.
+//! Labs are created, used, killed, and removed; the machine stays as it is.
 
 use super::{Lab, finish, told};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::Command;
 use testkit::Signal;
 
-/// What the machine's own network looks like, as far as labs could have touched it.
+/// The state of the machine's own network, as far as labs could have touched it.
 fn machine() -> String {
     let run = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output().expect(words[0]);
@@ -32,7 +32,7 @@ fn two_labs_at_once_leave_the_machine_alone() {
     assert_eq!(one.matrix(&[]), (4, 0));
     assert_eq!(other.matrix(&[]), (4, 0));
     assert_eq!(machine(), before);
-    // The same name twice is refused, and hurts nobody.
+    // A second lab of the same name is refused, and does no harm.
     let again = one.run(&["up"]);
     assert!(!again.status.success() && told(&again).contains("already"), "{}", told(&again));
     assert_eq!(one.matrix(&["--ports", "80"]), (2, 0));
@@ -49,12 +49,12 @@ fn a_killed_lab_is_removed() {
     let lab = Lab::up(&["--nodes", "2", "--pods", "2"]);
     assert!(lab.processes().len() > 4);
     testkit::signal(lab.keeper(), Signal::KILL).expect("a kill");
-    // Nothing can be done with it any more, and the message says what to do.
+    // It can no longer be used, and the message contains the remedy.
     let output = lab.run(&["matrix"]);
     assert!(!output.status.success() && told(&output).contains(" down` removes"), "{}", told(&output));
     let list = lab.succeed(&["list"]);
     assert!(list.contains("not running"), "{list}");
-    // It can be removed, or made again.
+    // It can be removed, or created again.
     let again = lab.succeed(&["up", "--nodes", "1", "--pods", "0"]);
     assert!(again.contains("which was no longer running"), "{again}");
     lab.succeed(&["status"]);
@@ -63,7 +63,7 @@ fn a_killed_lab_is_removed() {
 }
 
 #[test]
-fn pods_come_and_go_and_are_shown() {
+fn pods_are_added_removed_and_shown() {
     let lab = Lab::up(&["--nodes", "2", "--pods", "1"]);
     lab.succeed(&[
         "pod",
@@ -86,7 +86,7 @@ fn pods_come_and_go_and_are_shown() {
     let text = lab.succeed(&["status"]);
     assert!(text.contains("node2   ready   1        10.65.1.2/24"), "{text}");
     assert!(text.contains("shop/extra") && text.contains("53,80") && text.contains("logs: "), "{text}");
-    // Labels that nobody would take are refused before anything is done.
+    // Invalid labels are refused before anything is done.
     let refused = lab.run(&["pod", "add", "shop/odd", "--labels", "a=b c"]);
     assert!(
         !refused.status.success() && told(&refused).contains("'a=b c' is not a label"),
@@ -94,7 +94,7 @@ fn pods_come_and_go_and_are_shown() {
         told(&refused)
     );
     assert!(!lab.succeed(&["status"]).contains("shop/odd"));
-    // Whoever asks in HTTP is answered in HTTP.
+    // An HTTP request gets an HTTP response.
     let address = status["pods"]["shop/extra"]["addresses"][0].as_str().expect("an address");
     let page = lab.succeed(&[
         "exec",
@@ -108,7 +108,7 @@ fn pods_come_and_go_and_are_shown() {
         &format!("http://{address}:80/"),
     ]);
     assert_eq!(page, "shop/extra\n");
-    // What cannot be written is a failure.
+    // A failed write is an error.
     let mut full = lab.command(&["matrix", "--ports", "80"]);
     full.stdout(std::fs::File::create("/dev/full").expect("/dev/full"));
     let full = finish(full, "");
@@ -123,7 +123,7 @@ fn pods_come_and_go_and_are_shown() {
     assert!(page.contains("shop/extra") && !page.contains("http://"), "{page}");
     let shown = lab.succeed(&["ctl", "get", "wep", "-A"]);
     assert!(shown.contains("extra"), "{shown}");
-    // A program's exit code is the command's.
+    // The command's exit code is that of the program.
     assert_eq!(lab.run(&["exec", "node1", "--", "sh", "-c", "exit 7"]).status.code(), Some(7));
     lab.succeed(&["pod", "del", "shop/extra"]);
     let shown = lab.succeed(&["ctl", "get", "wep", "-A"]);
@@ -134,7 +134,7 @@ fn pods_come_and_go_and_are_shown() {
     assert!(!missing.status.success() && told(&missing).contains("no pod"), "{}", told(&missing));
 }
 
-/// A pod whose responder died is named, and its cells are counted apart.
+/// A pod whose responder died is named, and its cells are counted separately.
 #[test]
 fn a_responder_that_died() {
     let lab = Lab::up(&["--nodes", "1", "--pods", "3"]);
@@ -168,13 +168,13 @@ fn a_topology_file() {
     assert!(pools.contains("\"blockSize\": 28"), "{pools}");
 }
 
-/// An ordinary user has a lab where the kernel allows user namespaces, and a sentence where it does not.
+/// An unprivileged user can create a lab if the kernel allows user namespaces, and gets an explanation if it does not.
 #[test]
 fn a_lab_without_root() {
     let lab = Lab::new();
     let folder = lab.folder.path().join("user");
     std::fs::create_dir(&folder).expect("a folder");
-    // Down to the folder the user must be able to walk.
+    // The user must be able to reach the folder.
     for path in lab
         .folder
         .path()
@@ -204,8 +204,8 @@ fn a_lab_without_root() {
         .success();
     let up = as_nobody(&["up", "--quiet", "--nodes", "2", "--pods", "3"]);
     if !allowed {
-        // The sentence itself is looked at on every machine by `mistakes::no_permission`.
-        // Not by `println!`, which tests that pass keep to themselves.
+        // `mistakes::no_permission` checks the explanation itself on every machine.
+        // Not with `println!`, whose output is hidden for passing tests.
         let _ = writeln!(
             std::io::stderr(),
             "NOT TESTED HERE: labs without root, because this kernel allows ordinary users no user namespaces"
@@ -225,7 +225,7 @@ fn a_lab_without_root() {
         "{}",
         told(&env)
     );
-    // What most builds of tcpdump do in such a lab, and what is said about it.
+    // Most builds of tcpdump fail like this in such a lab; the command explains it.
     let fake = folder.join("bin/tcpdump");
     std::fs::create_dir(folder.join("bin")).expect("a folder");
     std::fs::write(&fake, "#!/bin/sh\nexit 1\n").expect("a file");
@@ -238,7 +238,7 @@ fn a_lab_without_root() {
     assert!(!folder.join("mine").exists());
 }
 
-/// The program where every user can start it.
+/// A copy of the program that every user can start.
 struct Copy(std::sync::OnceLock<tempfile::TempDir>);
 
 static TORTIE_COPY: Copy = Copy(std::sync::OnceLock::new());
@@ -258,7 +258,7 @@ impl Copy {
     }
 }
 
-/// Sends a signal to a command as soon as its first node was started; what it said then.
+/// Sends a signal to a command as soon as its first node has been started; returns its output.
 fn interrupted(lab: &Lab, arguments: &[&str], signal: Signal) -> String {
     let maker = lab.command(arguments).spawn().expect("the program");
     let log = lab.path().join("logs/node1.log");
@@ -273,7 +273,8 @@ fn interrupted(lab: &Lab, arguments: &[&str], signal: Signal) -> String {
     told(&output)
 }
 
-/// Interrupts leave nothing: neither of a lab that was to stay nor of a demonstration, which has the name that it is given.
+/// Interrupts leave nothing behind: neither of a lab that was to stay nor of a demonstration, which uses the given
+/// name.
 #[test]
 fn interrupts_leave_nothing() {
     let lab = Lab::new();
@@ -288,9 +289,9 @@ fn interrupts_leave_nothing() {
     }
 }
 
-/// A lab that is not whole yet ends with the command that makes it.
+/// An incomplete lab ends with the command that creates it.
 #[test]
-fn a_maker_that_is_killed() {
+fn a_killed_up_command_leaves_no_lab() {
     let lab = Lab::new();
     let mut maker = lab.command(&["up", "--nodes", "3"]).spawn().expect("the program");
     let log = lab.path().join("logs/node1.log");

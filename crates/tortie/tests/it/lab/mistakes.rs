@@ -1,10 +1,10 @@
-//! Bad input: one clear sentence, exit code 1, nothing left.
+//! Invalid input: one clear sentence, exit code 1, nothing left behind.
 
 use super::{Lab, TORTIE, told};
 use std::process::{Command, Stdio};
 
 #[test]
-fn what_cannot_be_is_said_in_one_sentence() {
+fn impossible_wishes_get_a_one_sentence_error() {
     let lab = Lab::new();
     let file = lab.folder.path().join("bad.yaml");
     std::fs::write(&file, "nodes: [{name: a}, {name: a}]\n").expect("the file");
@@ -30,7 +30,7 @@ fn what_cannot_be_is_said_in_one_sentence() {
     }
 }
 
-/// A topology file is read as strictly as manifests: line, caret, and what was probably meant.
+/// A topology file is read as strictly as manifests: errors show line, caret, and a suggestion.
 #[test]
 fn a_topology_file_with_mistakes() {
     let lab = Lab::new();
@@ -47,7 +47,7 @@ fn a_topology_file_with_mistakes() {
     lab.assert_gone();
 }
 
-/// A full disk is named with the file that could not be written.
+/// For a full disk, the error names the file that could not be written.
 #[test]
 fn a_full_disk() {
     let lab = Lab::new();
@@ -63,7 +63,7 @@ fn a_full_disk() {
     assert!(text.contains(&lab.path().display().to_string()), "{text}");
 }
 
-/// Whether the kernel has IP in IP is found out before anything is built.
+/// Whether the kernel has IP in IP is checked before anything is built.
 #[test]
 fn a_missing_kernel_feature() {
     let lab = Lab::new();
@@ -96,7 +96,7 @@ fn a_manifest_with_a_mistake() {
         "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: x}\nspec: {selektor: all()}\n",
     );
     assert!(!output.status.success() && told(&output).contains("selektor"), "{}", told(&output));
-    // Folders are applied, and what only Kubernetes understands is named.
+    // Folders are applied, and objects that only Kubernetes understands are named.
     let folder = lab.folder.path().join("manifests/below");
     std::fs::create_dir_all(&folder).expect("folders");
     std::fs::write(folder.join("deny.yaml"), super::DENY).expect("a file");
@@ -116,7 +116,7 @@ fn a_manifest_with_a_mistake() {
     assert!(!output.status.success() && told(&output).contains("no-such-program"), "{}", told(&output));
 }
 
-/// Nobody special, on a kernel that allows no user namespaces: a sentence that names the setting.
+/// An unprivileged user, on a kernel that allows no user namespaces: the error names the setting.
 #[test]
 fn no_permission() {
     let lab = Lab::new();

@@ -1,12 +1,12 @@
-//! Random policies on a real lab: what `explain` says and what packets do agree on every cell, with each packet filter.
+//! Random policies on a real lab: `explain` and packets must agree on every cell, with each packet filter.
 //!
-//! A fixed number of rounds; `TORTIE_LAB_ROUNDS` asks for more, and `TORTIE_LAB_SEED` for others. A disagreement is cut
-//! down, policy by policy and rule by rule, before it is added.
+//! The number of rounds is fixed; `TORTIE_LAB_ROUNDS` sets another number, and `TORTIE_LAB_SEED` other policies. A
+//! disagreement is shrunk, policy by policy and rule by rule, before it is added here.
 
 use super::{Lab, told};
 use serde_json::{Value, json};
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers that are the same every time.
 struct Dice(u64);
 
 impl Dice {
@@ -40,7 +40,7 @@ const SELECTORS: [&str; 9] = [
     "!(app == 'ledger')",
 ];
 
-/// One end of a rule. Networks of one rule are of one version of IP: others are refused.
+/// One end of a rule. Networks of one rule are of one IP version: mixed ones are refused.
 fn end(dice: &mut Dice, is_destination: bool, is_v6: bool) -> Value {
     let mut end = json!({});
     if dice.chance(50) {
@@ -121,7 +121,7 @@ fn list(items: &[Value]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// Applies these policies alone; whether every cell agrees.
+/// Applies only these policies; succeeds if every cell agrees.
 fn agrees(lab: &Lab, policies: &[Value], patience: &str) -> Result<(), String> {
     let applied = lab.run_with(&["apply", "-f", "-"], &list(policies));
     assert!(applied.status.success(), "{}\n{}", told(&applied), list(policies));
@@ -132,7 +132,7 @@ fn agrees(lab: &Lab, policies: &[Value], patience: &str) -> Result<(), String> {
     outcome
 }
 
-/// The smallest part of the policies that still disagrees.
+/// The smallest subset of the policies that still disagrees.
 fn shrink(lab: &Lab, mut policies: Vec<Value>) -> Vec<Value> {
     let still = |policies: &[Value]| !policies.is_empty() && agrees(lab, policies, "4").is_err();
     loop {
@@ -144,7 +144,7 @@ fn shrink(lab: &Lab, mut policies: Vec<Value>) -> Vec<Value> {
     }
 }
 
-/// The same policies with one policy, or one rule, less.
+/// The variants of the policies with one policy, or one rule, less.
 fn smaller(policies: &[Value]) -> Vec<Vec<Value>> {
     let mut all = Vec::new();
     for index in 0..policies.len() {

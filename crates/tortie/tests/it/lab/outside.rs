@@ -1,10 +1,11 @@
-//! A lab from outside its namespaces: variables for other programs, lists, logs, pictures, and commands that can be pasted.
+//! A lab from outside its namespaces: variables for other programs, lists, logs, pictures, and commands that can be
+//! pasted.
 
 use super::{Lab, TORTIE, finish, told};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
 
-/// Runs a script of a user outside the lab, who has `calicoctl` and the lab's variables.
+/// Runs a script as a user outside the lab, with `calicoctl` and the lab's variables.
 fn script(lab: &Lab, text: &str) -> Output {
     let tools = lab.folder.path().join("bin");
     std::fs::create_dir_all(&tools).expect("a folder");
@@ -37,7 +38,7 @@ fn programs_outside_work_on_the_embedded_store() {
     assert!(nodes.contains("node1") && nodes.contains("node2"), "{nodes}");
     let why = succeed(&lab, "calicoctl explain --from shop/cart --to shop/database:80");
     assert!(why.contains("ALLOWED") || why.to_lowercase().contains("allow"), "{why}");
-    // The variable names the lab for its own commands, too.
+    // The variable selects the lab for its own commands, too.
     let status = succeed(&lab, &format!("{TORTIE} lab status"));
     assert!(status.contains(&format!("lab '{}'", lab.name)), "{status}");
     let unset = lab.succeed(&["env", "--unset"]);
@@ -55,7 +56,7 @@ fn programs_outside_work_on_etcd() {
     lab.assert_gone();
 }
 
-/// `kubectl` sees pods as it would on a cluster; nodes and plugin did all their work with the rights of Calico's manifests.
+/// `kubectl` shows pods as on a cluster; nodes and plugin did all their work with the rights of Calico's manifests.
 #[test]
 fn programs_outside_work_on_kubernetes() {
     let lab = Lab::up(&["--nodes", "2", "--pods", "2", "--datastore", "kubernetes"]);
@@ -76,7 +77,7 @@ fn programs_outside_work_on_kubernetes() {
         let may = lab.run(&["exec", "router", "--", "sh", "-c", &format!("{words} auth can-i delete nodes")]);
         assert!(told(&may).contains("no"), "{account}: {}", told(&may));
     }
-    // A second time finds the same gate, and it goes with the lab.
+    // The second time uses the same gate, which ends with the lab.
     let nodes = succeed(&lab, &format!("{kubectl} get nodes"));
     assert_eq!(nodes.matches(" Ready ").count(), 2, "{nodes}");
     lab.succeed(&["down"]);
@@ -147,7 +148,7 @@ fn logs_shells_and_pictures() {
     lab.succeed(&["logs", "shop/cart"]);
     let missing = lab.run(&["logs", "nothing"]);
     assert!(!missing.status.success() && told(&missing).contains("node1"), "{}", told(&missing));
-    // Following goes on until the lab ends.
+    // Following continues until the lab ends.
     let mut follower = lab.command(&["logs", "node1", "-f"]).spawn().expect("the program");
     let shell = lab.run_with(&["shell", "shop/cart"], "ip -o -4 addr show dev eth0\nexit 3\n");
     assert_eq!(shell.status.code(), Some(3), "{}", told(&shell));
@@ -165,7 +166,7 @@ fn logs_shells_and_pictures() {
     lab.assert_gone();
 }
 
-/// Lists of processes show them by the program's name.
+/// Process lists show them by the program's name.
 #[test]
 fn processes_have_the_programs_name() {
     let lab = Lab::up(&["--nodes", "1", "--pods", "1"]);

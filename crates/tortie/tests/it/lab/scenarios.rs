@@ -1,4 +1,4 @@
-//! The walk-throughs of real clusters, on a real kube-apiserver: every line of them holds.
+//! The walk-throughs of real clusters, on a real kube-apiserver: every line must hold.
 
 use super::{Lab, TORTIE, told};
 use testkit::guest::Guest;
@@ -25,7 +25,7 @@ fn policy_only_with_the_nodes_own_ranges() {
     play("B", &[]);
 }
 
-/// The lines that this machine's kernel may not be able to play: `tunl0` in both walk-throughs.
+/// The lines that this machine's kernel may not support: `tunl0` in both walk-throughs.
 #[test]
 fn ip_in_ip_in_a_guest() {
     let guest = Guest::new("lab::scenarios::ip_in_ip_in_a_guest").binary(TORTIE);

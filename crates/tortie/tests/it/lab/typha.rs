@@ -1,10 +1,10 @@
-//! Typhas between the datastore and the nodes: every agent follows one, waits for it when it goes, and finds another where
-//! there is a service to find it by.
+//! Typhas between the datastore and the nodes: every agent connects to one, waits for it when it is gone, and finds
+//! another if there is a service.
 
 use super::{Lab, TORTIE};
 use testkit::Signal;
 
-/// Ends the Typha that listens on this port, without a word.
+/// Kills the Typha that listens on this port.
 fn kill_typha(lab: &Lab, port: &str) {
     let wanted = format!("TYPHA_SERVERPORT={port}");
     let is_typha = |pid: &u32| {
@@ -18,7 +18,7 @@ fn kill_typha(lab: &Lab, port: &str) {
     }
 }
 
-/// What an agent of a node says about its connection.
+/// An agent's report about its connection.
 fn state(lab: &Lab, node: &str, feed: &str) -> String {
     let output = lab.run(&["exec", node, "--", "cat", &format!("/var/run/calico/typha/{feed}")]);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -46,7 +46,7 @@ fn every_agent_follows_typha_and_waits_for_it() {
         lab.run(&arguments)
     };
     assert!(health("node1").status.success());
-    // The first node's Typha goes; the other node has another one.
+    // The first node's Typha is killed; the other node has another one.
     kill_typha(&lab, "5473");
     for feed in FEEDS {
         eventually_says(&lab, "node1", feed, "not connected");
@@ -58,7 +58,7 @@ fn every_agent_follows_typha_and_waits_for_it() {
     })
     .unwrap_or_else(|error| panic!("{error}: {said}"));
     assert!(health("node2").status.success());
-    // What is programmed stays.
+    // The programmed state stays.
     assert_eq!(lab.matrix(&[]), (2 * 2, 0));
     lab.succeed(&["down"]);
     lab.assert_gone();
@@ -75,13 +75,13 @@ fn behind_a_service_the_next_one_is_found() {
     };
     eventually_says(&lab, "node1", "node-status", "connected");
     kill_typha(&lab, "5473");
-    // Nobody is left at the first one, whoever was there.
+    // No agent is connected to the first one any more.
     testkit::eventually("all are connected again", || {
         let at_the_second = |feed: &&str| state(&lab, "node1", feed).contains(":5474");
         ["tunnel-ip-allocation", "node-status"].iter().all(at_the_second) && felix()
     })
     .expect("a connection to the second Typha");
-    // And changes come through it.
+    // And it delivers changes.
     lab.apply(
         "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: nothing}\n\
          spec: {selector: all(), types: [Ingress]}\n",

@@ -1,5 +1,5 @@
-//! Policies that are compiled into few lookups: real packets fare as with a chain for each policy, and a host goes from the
-//! one to the other without a moment of neither.
+//! Policies that are compiled into few lookups: real packets are treated as with a chain for each policy, and a host
+//! switches between the two without a moment in which neither applies.
 
 use super::faults::{guarded, policy, under_traffic};
 use super::plan::{Flavour, resource};
@@ -10,7 +10,7 @@ use api::Kind;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// For every Felix of a site.
+/// Settings for every Felix of a site.
 const COMPILED: [(&str, &str); 2] =
     [("FELIX_NFTABLESPOLICYMODE", "Compiled"), ("FELIX_IPTABLESPOLICYMODE", "Compiled")];
 
@@ -29,7 +29,7 @@ fn random_compiled_policies_with_iptables() -> Result<()> {
     random::packets_and_evaluator_agree(Flavour::IptablesNft, &COMPILED)
 }
 
-/// Enough rules for unions and for a tree of ports, with some that deny between those that allow.
+/// Enough rules for unions and for a tree of ports, with some denying rules between allowing ones.
 fn many_rules() -> serde_json::Value {
     let mut rules = Vec::new();
     for number in 0..20 {
@@ -48,7 +48,7 @@ fn many_rules() -> serde_json::Value {
     rules.into()
 }
 
-/// How many chains of lists of policies and how many unions a host has.
+/// How many chains for lists of policies and how many unions a host has.
 fn compiled_parts(site: &Site, flavour: Flavour) -> Result<(usize, usize)> {
     let (chains, sets) = match flavour {
         Flavour::Nftables | Flavour::Ebpf => ("nft list chains ip", "nft list sets ip"),
@@ -59,7 +59,7 @@ fn compiled_parts(site: &Site, flavour: Flavour) -> Result<(usize, usize)> {
     Ok((chains?.matches("cali-ci-").count(), sets?.matches("cali40u").count()))
 }
 
-/// A host changes to compiled policies and back, by the annotation of its own configuration.
+/// Switches a host to compiled policies and back, by the annotation of its own configuration.
 fn there_and_back(flavour: Flavour) -> Result<()> {
     let (site, questions, wanted) = guarded(flavour, &[])?;
     site.put(policy("many", 900, &many_rules())?)?;

@@ -1,4 +1,5 @@
-//! The same with eBPF programs: the table of cases, random policies, and what happens to packets when programs come and go.
+//! eBPF programs: the table of cases, random policies, and the treatment of packets while programs are loaded and
+//! removed.
 
 use super::faults::{guarded, policy, under_traffic};
 use super::plan::Flavour;
@@ -9,8 +10,8 @@ use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// Cases that ask for two kinds of ICMP between the same two pods: programs know such packets by their ends alone, as with Calico, so
-/// the one that is allowed lets the other through.
+/// Cases with two kinds of ICMP between the same two pods: programs identify such packets only by their two ends, as in
+/// Calico, so an allowed packet lets the other through.
 const SAME_ENDS: [&str; 3] =
     ["types of ICMP", "a code of ICMP that is another", "types of ICMP that a rule excludes"];
 
@@ -64,7 +65,7 @@ impl Held {
         Ok(Self { ends: [client, server] })
     }
 
-    /// A word each way.
+    /// Sends a word in each direction.
     fn talk(&self, when: &str) -> Result<()> {
         let [client, server] = &self.ends;
         let mut word = [0; 4];
@@ -77,8 +78,8 @@ impl Held {
     }
 }
 
-/// Programs in the place of rules, rules in the place of programs, and Felix ending in both ways meanwhile: no packet passes that is
-/// denied, connections live, and nothing of programs is left.
+/// Switches from rules to programs and back, with Felix ending in both ways in the meantime: no denied packet passes,
+/// connections survive, and nothing of the programs is left.
 #[test]
 fn there_and_back() -> Result<()> {
     let (site, questions, wanted) = guarded(Flavour::Nftables, &[])?;
@@ -106,7 +107,7 @@ fn there_and_back() -> Result<()> {
     site.wait_for(&questions, &wanted)
 }
 
-/// While no Felix runs at all, programs judge packets by the tables they were left with.
+/// While no Felix is running, programs judge packets by the tables as they were left.
 #[test]
 fn programs_judge_without_felix() -> Result<()> {
     let (site, questions, wanted) = guarded(Flavour::Ebpf, &[])?;
@@ -123,13 +124,13 @@ fn programs_judge_without_felix() -> Result<()> {
     Ok(())
 }
 
-/// A node that was asked for what is not there is not ready, and says what that is.
+/// A node whose settings request an unsupported feature is not ready, and reports the feature.
 #[test]
-fn what_is_not_there_is_named() -> Result<()> {
+fn unsupported_settings_are_named() -> Result<()> {
     let (site, ..) = guarded(Flavour::Nftables, &[("FELIX_BPFLOGFILTERS", "all=vlan 5")])?;
     site.end_felix("n1", false)?;
     site.start_felix_as("n1", Flavour::Ebpf)?;
-    let reason = "BPFLogFilters asks for something that is not there yet";
+    let reason = "BPFLogFilters requires something that is not supported yet";
     testkit::eventually("the reason in the node's readiness", || {
         site.ask("n1", 9099, "/readiness").is_ok_and(|page| page.contains("503") && page.contains(reason))
     })
@@ -137,7 +138,7 @@ fn what_is_not_there_is_named() -> Result<()> {
     Ok(())
 }
 
-/// A rule that logs writes a line into Felix's log, and the line names the rule that decided.
+/// A rule that logs writes a line into Felix's log, which names the deciding rule.
 #[test]
 fn rules_that_log_write_lines() -> Result<()> {
     let (site, ..) = guarded(Flavour::Ebpf, &[])?;

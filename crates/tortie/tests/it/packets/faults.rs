@@ -1,8 +1,8 @@
-//! Disturbances under traffic: agents that are killed, strangers who clear the packet filter, wires that flap, a store that
-//! goes away, and endpoints by the thousand.
+//! Disturbances under traffic: killed agents, other programs clearing the packet filter, flapping links, a store that
+//! becomes unreachable, and a thousand endpoints.
 //!
-//! While something is disturbed two things are asked again and again: what is allowed arrives and is answered, every
-//! packet of it, and what is denied does not arrive, not one.
+//! During a disturbance two things are checked continuously: allowed packets arrive and are answered, every one of
+//! them, and no denied packet arrives.
 
 use super::plan::{Flavour, Plan, PodPlan, endpoint, resource};
 use super::site::{Question, Site};
@@ -24,7 +24,7 @@ pub(super) fn policy(name: &str, order: u32, rules: &serde_json::Value) -> Resul
     }))
 }
 
-/// What holds all the time: clients reach web servers on port 80 and nothing else.
+/// The invariant: clients reach web servers on port 80 and nothing else.
 pub(super) fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site, Vec<Question>, Vec<bool>)> {
     let site = Site::without_agents(&Plan::two_subnets(false), flavour, extra)?;
     let rules = json!([{"action": "Allow", "protocol": "TCP", "source": {"selector": "app == 'client'"}, "destination": {"ports": [80]}},
@@ -46,7 +46,8 @@ pub(super) fn guarded(flavour: Flavour, extra: &[(&str, &str)]) -> Result<(Site,
     Ok((site, questions, wanted))
 }
 
-/// Disturbs while packets are sent; how many rounds of packets there were. Every one of them must fare as wanted.
+/// Disturbs while packets are sent; returns how many rounds of packets there were. Every packet must have the wanted
+/// fate.
 pub(super) fn under_traffic(
     site: &Site,
     questions: &[Question],
@@ -78,7 +79,7 @@ pub(super) fn under_traffic(
     })
 }
 
-/// Policies that change all chains of the guarded pods, and sets beside them.
+/// Changes policies that affect all chains of the guarded pods, and their sets.
 fn churn(site: &Site, round: u32) -> Result<()> {
     for number in 0..12 {
         let port = 6000 + round * 20 + number;
@@ -95,12 +96,12 @@ fn killed_while_it_works(flavour: Flavour) -> Result<()> {
     under_traffic(&site, &questions, &wanted, || {
         for round in 0..6 {
             churn(&site, round)?;
-            // Somewhere between the first and the last write of what was just asked for.
+            // At some point between the first and the last write of these changes.
             std::thread::sleep(Duration::from_millis(u64::from(round) * 17));
             site.end_felix("n1", true)?;
             site.start_felix("n1")?;
             if round % 2 == 0 {
-                // A start is cut short, too.
+                // A start is interrupted, too.
                 std::thread::sleep(Duration::from_millis(60 + u64::from(round) * 40));
                 site.end_felix("n1", true)?;
                 site.start_felix("n1")?;
@@ -130,17 +131,16 @@ fn killed_while_it_works_with_ebpf() -> Result<()> {
     killed_while_it_works(Flavour::Ebpf)
 }
 
-/// What is in a host's kernel, with the numbers that change when an object is made again.
+/// The state of a host's kernel, including the numbers that change when an object is created again.
 fn kernel_state(site: &Site, node: &str) -> Result<String> {
-    // Counters, and addresses of devices that learn, move by themselves.
+    // Counters, and addresses of learning devices, change by themselves.
     site.namespace(node).shell(
         "nft -a -s list ruleset; (iptables-legacy-save; ip6tables-legacy-save) | grep '^-' || true; ipset save | sort; ip -4 route show table all; ip -6 route show table all | grep -v expires; \
          ip rule; ip -6 rule; bridge fdb show | grep -v 'self permanent.*33:33'; ip -d link show type vxlan; ip -o addr show",
     )
 }
 
-/// The kernel's state once nothing changes it any more: what is done a little later, such as removing what is not used, is
-/// done.
+/// The kernel's state once it no longer changes: deferred work, such as removing unused objects, is done.
 fn settled(site: &Site, node: &str) -> Result<String> {
     let (mut last, mut looks) = (String::new(), 0);
     testkit::eventually("the kernel's state stays as it is", || {
@@ -153,7 +153,7 @@ fn settled(site: &Site, node: &str) -> Result<String> {
     Ok(last)
 }
 
-/// A Felix that starts again on a host where all is well changes nothing, whether it was asked to end or killed.
+/// A Felix that restarts on a host where nothing has changed writes nothing, whether it was terminated or killed.
 fn restart_without_writes(flavour: Flavour) -> Result<()> {
     let (site, questions, wanted) = guarded(flavour, &[])?;
     churn(&site, 1)?;
@@ -200,9 +200,9 @@ fn restart_without_writes_with_legacy_iptables() -> Result<()> {
     restart_without_writes(Flavour::IptablesLegacy)
 }
 
-/// Strangers, wires, and the store, one after the other on one site.
+/// Other programs, links, and the store, in turn on one site.
 fn disturbed(flavour: Flavour) -> Result<()> {
-    // Where the kernel tells nothing about changes by others, only looking again finds them.
+    // Where the kernel does not report changes by others, only periodic refreshes find them.
     let look_again = [
         ("FELIX_ROUTEREFRESHINTERVAL", "1"),
         ("FELIX_IPTABLESREFRESHINTERVAL", "1"),
@@ -221,7 +221,7 @@ fn disturbed(flavour: Flavour) -> Result<()> {
         ],
         _ => vec![
             "iptables -F; ip6tables -F",
-            // Felix may be there again between the two, and then chains are in use.
+            // Felix may already be back between the two, and then chains are in use.
             "iptables -F; iptables -X || true; ip6tables -F; ip6tables -X || true",
             "iptables -D FORWARD 1",
             "iptables -I cali-FORWARD 1 -j ACCEPT",
@@ -251,7 +251,7 @@ fn wires(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
         node.batch(&format!("link set {a} down\nlink set {b} down\nlink set {a} up\nlink set {b} up"))?;
     }
     site.wait_for(questions, wanted).map_err(|error| error.context("after wires flapped"))?;
-    // Routes and neighbours that a stranger takes away.
+    // Routes and neighbours are removed by another program.
     let v4 = site.address("a", false);
     node.shell(&format!(
         "ip route del {v4}; ip neigh flush dev {a}; ip -6 route del {}",
@@ -272,7 +272,7 @@ fn wires(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
     Ok(())
 }
 
-/// While the store is away everything stays as it is; what is written afterwards is followed.
+/// While the store is unreachable everything stays as it is; later changes are applied.
 fn store_is_away(site: &Site, questions: &[Question], wanted: &[bool]) -> Result<()> {
     under_traffic(site, questions, wanted, || {
         site.kill_store()?;
@@ -308,8 +308,8 @@ fn disturbed_with_legacy_iptables() -> Result<()> {
     disturbed(Flavour::IptablesLegacy)
 }
 
-/// The programs that write rules fail for a while, as they do when another one holds the lock or memory is short, and policy
-/// changes meanwhile: the old policy holds all the time, and the new one is there afterwards.
+/// The programs that write rules fail for a while, as they do when the lock is held or memory is short, and policy
+/// changes in the meantime: the old policy applies throughout, and the new one afterwards.
 fn helpers_fail_for_a_while(flavour: Flavour) -> Result<()> {
     let wrappers = testkit::Folder::new("wrappers")?;
     let flag = wrappers.path().join("failing");
@@ -345,7 +345,7 @@ fn helpers_fail_for_a_while(flavour: Flavour) -> Result<()> {
             site.put(policy("deny", 10, &port("Deny", &[5000, number]))?)?;
             site.put(policy("allow", 20, &port("Allow", &[5000, 5001, 5010]))?)?;
             if is_long {
-                // Who waits for this host gets to know that policy is not in place.
+                // A client that waits for this host is informed that policy is not in place.
                 let deadline = Instant::now() + Duration::from_secs(120);
                 while site.ask("n1", 9099, "/readiness")?.starts_with("HTTP/1.1 20") {
                     ensure!(Instant::now() < deadline, "still ready:\n{}", site.felix_log("n1"));
@@ -375,10 +375,10 @@ fn helpers_fail_for_a_while_with_legacy_iptables() -> Result<()> {
     helpers_fail_for_a_while(Flavour::IptablesLegacy)
 }
 
-/// A set is too small for its members: who is denied by it is denied, though it does not hold everybody; and when they fit,
-/// everything is as policy says.
+/// A set is too small for its members: everything that the set denies stays denied, although the set is incomplete; and
+/// when the members fit, policy applies exactly.
 #[test]
-fn a_set_that_is_full_lets_nobody_through() -> Result<()> {
+fn a_set_that_is_full_lets_nothing_through() -> Result<()> {
     let (site, questions, wanted) = guarded(Flavour::IptablesNft, &[("FELIX_MAXIPSETSIZE", "8")])?;
     let denied = format!("{}/32", site.address("b", false));
     let block = |others: u8| {
@@ -389,13 +389,13 @@ fn a_set_that_is_full_lets_nobody_through() -> Result<()> {
             "metadata": {"name": "blocked", "labels": {"set": "blocked"}}, "spec": {"nets": nets},
         }))
     };
-    // The first ones fit.
+    // The first members fit.
     site.put(block(8)?)?;
     let rules = json!([{"action": "Deny", "source": {"selector": "set == 'blocked'"}}, {"action": "Allow"}]);
     site.put(policy("block", 10, &rules)?)?;
     let mut asked = question("b a tcp/80")?;
     asked.extend(question("d a tcp/81")?);
-    // Only IPv4 is concerned; there the rule is closed for everybody.
+    // Only IPv4 is affected; there the rule is closed for all packets.
     let closed: Vec<bool> = asked.iter().map(|one| one.v6).collect();
     site.wait_for(&asked, &closed)?;
     ensure!(site.felix_log("n1").contains("the set is full"), "{}", site.felix_log("n1"));
@@ -406,7 +406,7 @@ fn a_set_that_is_full_lets_nobody_through() -> Result<()> {
     site.wait_for(&questions, &wanted)
 }
 
-/// A thousand endpoints come and go while packets flow; nothing of them is left.
+/// A thousand endpoints are created and removed while packets flow; nothing of them is left.
 fn thousand_endpoints(flavour: Flavour) -> Result<()> {
     const MANY: u32 = 1000;
     let (site, questions, wanted) = guarded(flavour, &[])?;
@@ -490,8 +490,8 @@ fn thousand_endpoints_with_ebpf() -> Result<()> {
     thousand_endpoints(Flavour::Ebpf)
 }
 
-/// A host changes to another packet filter and back: there is no moment without rules, and nothing is left of the old ones.
-/// Packets are sent until the old ones are gone: those that are among them at that moment are not lost either.
+/// Switches a host to another packet filter and back: there is no moment without rules, and nothing is left of the old
+/// ones. Packets are sent until the old rules are gone, so that none may be lost at that moment either.
 #[test]
 fn another_packet_filter() -> Result<()> {
     let (site, questions, wanted) = guarded(Flavour::Nftables, &[])?;

@@ -1,4 +1,4 @@
-//! Flows of real connections between pods, from the rules that Felix writes to the server that it sends to.
+//! Flows of real connections between pods, from Felix's rules to the server that receives them.
 
 use super::plan::{Flavour, Plan, resource};
 use super::site::Site;
@@ -15,7 +15,7 @@ use testkit::Folder;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Flows as they came, summed by their keys.
+/// Received flows, summed by key.
 #[derive(Clone, Default)]
 struct Taken(Arc<Mutex<BTreeMap<FlowKey, Counters>>>);
 
@@ -46,7 +46,7 @@ impl FlowCollector for Taken {
 }
 
 impl Taken {
-    /// All flows, a line for each.
+    /// All flows, one line each.
     fn lines(&self) -> Vec<String> {
         let hits = |hits: &[PolicyHit]| hits.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ fn policy(kind: &str, name: &str, order: u32, action: &str) -> Result<api::Resou
     }))
 }
 
-/// Nodes that send their flows to a server of the test.
+/// A site whose nodes send their flows to a server of the test.
 struct Watched {
     site: Site,
     taken: Taken,
@@ -109,7 +109,7 @@ impl Watched {
         Ok(Self { site, taken, _folder: folder })
     }
 
-    /// Sends what the lines say, with these outcomes.
+    /// Sends the packets described by the lines, and checks their outcomes.
     fn send(&self, lines: &[(&str, bool)]) -> Result<()> {
         let (mut questions, mut wanted) = (Vec::new(), Vec::new());
         for (line, answer) in lines {
@@ -120,7 +120,7 @@ impl Watched {
         self.site.wait_for(&questions, &wanted)
     }
 
-    /// Waits until all of these flows were reported.
+    /// Waits until all of these flows have been reported.
     fn wait_for(&self, expected: &[String]) -> Result<()> {
         let missing = || {
             let lines = self.taken.lines();
@@ -160,7 +160,7 @@ fn connections_are_reported_with_the_policies_that_decided(flavour: Flavour) -> 
         format!("red/b > red/a tcp/81 Dst Deny {end}"),
         format!("-/pub > red/a udp/53 Dst Deny {end}"),
     ])?;
-    // Nothing is lost on the way, and the figures say so.
+    // Nothing is lost on the way, as the figures show.
     let site = &watched.site;
     for name in ["felix_nflog_packets_lost", "felix_nflog_packets_shed", "felix_nflog_buffer_overruns"] {
         ensure!(site.figure("n1", name)? == 0.0, "{name}");
@@ -171,7 +171,7 @@ fn connections_are_reported_with_the_policies_that_decided(flavour: Flavour) -> 
     Ok(())
 }
 
-/// A host endpoint with addresses, a policy for it, and one that is tried before that.
+/// A host endpoint with addresses, a policy for it, and a staged one before that.
 fn guarded_host() -> Result<Vec<api::Resource>> {
     let host = json!({
         "apiVersion": "projectcalico.org/v3", "kind": "HostEndpoint",

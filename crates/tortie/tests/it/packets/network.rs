@@ -1,4 +1,4 @@
-//! What the network does beside policy: translation of addresses on the way out, tunnels, and addresses that move.
+//! Networking other than policy: address translation for outgoing packets, tunnels, and addresses that move.
 
 use super::plan::{Flavour, Plan, PodPlan, endpoint, resource};
 use super::site::Site;
@@ -12,7 +12,7 @@ use testkit::network::Fate;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The address that the receiver sees.
+/// The source address that the receiver sees.
 fn seen(site: &Site, line: &str) -> Result<IpAddr> {
     let questions = question(line)?;
     site.wait_for(&questions, &vec![true; questions.len()])?;
@@ -28,7 +28,7 @@ fn expect_seen(site: &Site, line: &str, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Packets of each kind that the router has seen since it was asked to count.
+/// How many packets of each kind the router has seen since counting began.
 fn count(site: &Site, what: &str) -> Result<u64> {
     let text = site.namespace("wan").shell(&format!("nft -j list counter inet watch {what}"))?;
     let parsed: serde_json::Value = serde_json::from_str(&text)?;
@@ -36,8 +36,8 @@ fn count(site: &Site, what: &str) -> Result<u64> {
     counters.iter().find_map(|one| one["counter"]["packets"].as_u64()).context("a counter")
 }
 
-/// The router sees tunnels, or pods' packets as they are. Bridged packets do not pass its rules, so the first subnet's are
-/// seen at the bridge.
+/// Counters at the router for tunnels and for unencapsulated packets of pods. Bridged packets do not pass its rules, so
+/// those of the first subnet are counted at the bridge.
 const WATCH: &str = "table inet watch {
     counter tunnelled { }
     counter plain { }
@@ -50,7 +50,7 @@ const WATCH: &str = "table inet watch {
 }
 ";
 
-/// The interface by which a host sends to an address.
+/// The interface through which a host sends to an address.
 fn way(site: &Site, node: &str, address: IpAddr) -> Result<String> {
     let text = site.namespace(node).shell(&format!("ip route get {address}"))?;
     let mut words = text.split_whitespace().skip_while(|word| *word != "dev").skip(1);
@@ -64,14 +64,14 @@ fn until(site: &Site, what: &str, done: impl FnMut() -> Result<bool>) -> Result<
 fn tunnels_and_translation(flavour: Flavour) -> Result<()> {
     let mut site = Site::start(&Plan::two_subnets(true), flavour)?;
     site.namespace("wan").feed("nft -f -", WATCH)?;
-    // Between pods nothing is translated; outside the pods' networks they are their host.
+    // Between pods nothing is translated; outside the pods' networks they have their host's address.
     expect_seen(&site, "a o1 udp/53 v4", "10.65.1.1")?;
     expect_seen(&site, "a n2 udp/53 v4", "10.65.1.1")?;
     expect_seen(&site, "a b udp/53 v4", "172.20.1.2")?;
     expect_seen(&site, "a d udp/53 v4", "172.20.1.2")?;
     expect_seen(&site, "a o1 udp/53 v6", "fd00:20::1:2")?;
     expect_seen(&site, "a d udp/53 v6", "fd00:20::1:2")?;
-    // A host reaches pods of other hosts through the tunnel, and is its tunnel address there.
+    // A host reaches pods of other hosts through the tunnel, with its tunnel address as source.
     expect_seen(&site, "n1 d udp/53 v4", "172.20.1.0")?;
     expect_seen(&site, "n1 d udp/53 v6", "fd00:20::1:0")?;
     ensure!(count(&site, "tunnelled")? > 0, "nothing went through a tunnel");
@@ -82,7 +82,7 @@ fn tunnels_and_translation(flavour: Flavour) -> Result<()> {
             ensure!(found == device, "n1 sends to {pod} by {found}");
         }
     }
-    // Tunnels only where a router is between.
+    // Tunnels only where there is a router in between.
     for mode in ["CrossSubnet", "Always", "CrossSubnet"] {
         for pool in yaml::documents(include_str!("cases/base.yaml")).into_iter().take(2) {
             let mut pool = pool;
@@ -104,7 +104,7 @@ fn tunnels_and_translation(flavour: Flavour) -> Result<()> {
     address_is_used_again(&mut site)
 }
 
-/// A pod goes, and another one with other labels gets its address: on the same host, then on another.
+/// A pod is removed, and another one with different labels gets its address: on the same host, then on another.
 fn address_is_used_again(site: &mut Site) -> Result<()> {
     let policy = json!({
         "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy", "metadata": {"name": "labels"},
@@ -125,7 +125,7 @@ fn address_is_used_again(site: &mut Site) -> Result<()> {
         site.namespace(node).shell("conntrack -L -s 172.20.1.3 2>/dev/null | wc -l")
     };
     ensure!(connections(site, "n1")?.trim() != "0", "there is no connection to forget");
-    // The endpoint's object goes first, as the plugin does it.
+    // The endpoint's object is removed first, as the plugin does.
     let name = "n1-k8s-b-eth0";
     site.delete(api::Kind::WorkloadEndpoint, "red", name)?;
     site.unwire_pod("b");
@@ -137,7 +137,7 @@ fn address_is_used_again(site: &mut Site) -> Result<()> {
     site.wait_for(&questions, &denied)?;
     let others = question("b c tcp/80")?;
     site.wait_for(&others, &[true, true])?;
-    // The same name and address on another host: borrowed from the block of the first.
+    // The same name and address on another host: borrowed from the first host's block.
     site.delete(api::Kind::WorkloadEndpoint, "red", name)?;
     site.unwire_pod("b");
     let other_host = PodPlan { node: "n2".to_owned(), ..old };
@@ -148,7 +148,7 @@ fn address_is_used_again(site: &mut Site) -> Result<()> {
             ipam.release_by_handle(&format!("test.{address}").into()).await?;
             let wish = ipam::AssignIp {
                 handle: Some(format!("test.{address}").into()),
-                // What a block knows about its borrowers.
+                // The record of a borrower in a block.
                 attributes: [("node".to_owned(), "n2".to_owned())].into(),
                 ..ipam::AssignIp::new(address.parse()?, "n2")
             };
@@ -173,8 +173,8 @@ fn tunnels_translation_and_moving_addresses_with_iptables() -> Result<()> {
     tunnels_and_translation(Flavour::IptablesNft)
 }
 
-/// What no policy has to say: pods do not send from addresses of others, do not make tunnels of their own, and reach their
-/// own host only if the setting says so; and only hosts send to tunnels.
+/// Restrictions independent of policy: pods cannot send from foreign addresses or create tunnels of their own, and
+/// reach their own host only if the setting allows it; and only hosts send to tunnels.
 fn guards(flavour: Flavour) -> Result<()> {
     let settings = [("FELIX_DEFAULTENDPOINTTOHOSTACTION", "DROP"), ("FELIX_WORKLOADSOURCESPOOFING", "Any")];
     let site = Site::without_agents(&Plan::two_subnets(false), flavour, &settings)?;
@@ -216,7 +216,7 @@ addr add 172.20.1.99/32 dev lo\naddr add fd00:20::1:99/128 dev lo nodad",
             wanted.push(answer);
         }
     }
-    // The way back to an address that nobody routes is not there.
+    // There is no return path to an address without a route.
     site.wait_for_one_way(&questions, &wanted)
 }
 

@@ -1,4 +1,4 @@
-//! What a site consists of, as values: hosts, pods, networks, and the objects that describe them to Calico.
+//! The contents of a site, as values: hosts, pods, networks, and the objects that describe them to Calico.
 
 use super::yaml;
 use anyhow::{Context as _, Result};
@@ -8,15 +8,15 @@ use ipam::{AssignIp, IntendedUse, Ipam};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Which packet filter, and how it is reached.
+/// The packet filter and its variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     Nftables,
     IptablesNft,
     IptablesLegacy,
-    /// Programs, with what is left for netfilter in nftables.
+    /// eBPF programs, with nftables for the remaining netfilter rules.
     Ebpf,
-    /// The same with iptables.
+    /// eBPF programs, with iptables for the remaining netfilter rules.
     EbpfIptables,
 }
 
@@ -31,7 +31,7 @@ impl Flavour {
             }
             Self::IptablesLegacy => [("FELIX_NFTABLESMODE", "Disabled"), ("FELIX_IPTABLESBACKEND", "legacy")],
         };
-        // The map of connections takes its memory from the beginning.
+        // The map of connections allocates its memory up front.
         let programs = [("FELIX_BPFENABLED", "true"), ("FELIX_BPFMAPSIZECONNTRACK", "8192")];
         filter.into_iter().chain(programs.into_iter().filter(|_| self.has_programs())).collect()
     }
@@ -55,14 +55,13 @@ pub(crate) struct LanPlan {
 pub(crate) struct NodePlan {
     pub(crate) name: String,
     pub(crate) lan: String,
-    /// With prefix length.
+    /// The IPv4 address with its prefix length.
     pub(crate) v4: String,
     pub(crate) v6: String,
     /// The addresses of its tunnel devices.
     pub(crate) tunnel: Option<(String, String)>,
 }
 
-/// A pod.
 #[derive(Clone, Debug)]
 pub(crate) struct PodPlan {
     pub(crate) name: String,
@@ -81,9 +80,9 @@ pub(crate) struct Plan {
     /// Addresses behind the router: name, IPv4, IPv6.
     pub(crate) outside: Vec<(String, String, String)>,
     pub(crate) vxlan: bool,
-    /// Whether everybody knows hardware addresses without asking, because random policy may deny the asking.
+    /// Whether hardware addresses are configured statically, because random policy may deny neighbour discovery.
     pub(crate) static_neighbours: bool,
-    /// Objects, as YAML, with all of the above.
+    /// Objects of all of the above, as YAML.
     pub(crate) objects: String,
 }
 
@@ -107,8 +106,8 @@ fn pod_rows() -> Vec<PodRow> {
 }
 
 impl Plan {
-    /// Hosts in different subnets, joined by VXLAN: `n1` with pods `a`, `b` (namespace `red`) and `c` (`blue`), `n2` with
-    /// `d` (`red`) and `e` (`blue`). With a third one, `n3`, in the subnet of the first.
+    /// Hosts in different subnets, joined by VXLAN: `n1` with pods `a`, `b` (namespace `red`) and `c` (`blue`), `n2`
+    /// with `d` (`red`) and `e` (`blue`). `third` adds `n3` in the subnet of the first.
     pub(crate) fn two_subnets(third: bool) -> Self {
         let lan = |number: u8| LanPlan {
             name: format!("lan{number}"),
@@ -176,7 +175,7 @@ impl Plan {
         yaml::documents(&self.objects).into_iter().map(resource).collect()
     }
 
-    /// Takes every address of the plan in IPAM, which gives the hosts their blocks.
+    /// Assigns every address of the plan in IPAM, which gives the hosts their blocks.
     pub(crate) async fn assign_addresses(&self, backend: &Arc<dyn Backend>) -> Result<()> {
         if !self.vxlan {
             return Ok(());
@@ -206,7 +205,7 @@ impl Plan {
     }
 }
 
-/// The object that describes a pod's interface.
+/// The object for a pod's interface.
 pub(crate) fn endpoint(
     pod: &PodPlan,
     namespace: &str,
@@ -238,7 +237,7 @@ pub(crate) fn endpoint(
     })
 }
 
-/// An object of a fixture as the resource that is stored. Kubernetes' policies become what its controller stores.
+/// Converts an object of a fixture to the stored resource. Kubernetes' policies are converted as its controller does.
 pub(crate) fn resource(value: Value) -> Result<Resource> {
     let text = value.to_string();
     let version = value["apiVersion"].as_str().unwrap_or_default();
@@ -253,7 +252,7 @@ pub(crate) fn resource(value: Value) -> Result<Resource> {
         let name = format!("knp.default.{}", object.metadata.name);
         return Ok(api::NetworkPolicy::new(&object.metadata.namespace, &name, object.spec.0.clone()).into());
     }
-    // Read as strictly as users' files are: a fixture must not hold a field that is none.
+    // Read as strictly as users' files: a fixture must not contain an unknown field.
     let mut documents = api::document::read("fixture", text.as_bytes(), api::document::Checks::Structure)
         .map_err(|errors| anyhow::anyhow!("{text}: {errors:?}"))?;
     let mut resource = documents.pop().with_context(|| format!("{text}: no object"))?.resource;

@@ -1,7 +1,7 @@
-//! Random policies: what the evaluator says and what becomes of packets are the same.
+//! Random policies: the evaluator and the fate of packets must agree.
 //!
-//! `TORTIE_PACKET_RANDOM_CASES=500 cargo test -p tortie random` tries more than the fixed budget; with
-//! `TORTIE_PACKET_RANDOM_SEED=7` others.
+//! `TORTIE_PACKET_RANDOM_CASES=500 cargo test -p tortie random` tests more cases than by default;
+//! `TORTIE_PACKET_RANDOM_SEED=7` tests different ones.
 
 use super::clusters::{PODS, resources};
 use super::plan::{Flavour, LanPlan, NodePlan, Plan, PodPlan};
@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::BTreeSet;
 use testkit::network::Traffic;
 
-/// Two hosts on one wire, with the pods of the random clusters; routes as a routing protocol would make them.
+/// Two hosts on one link, with the pods of the random clusters, and routes as from a routing protocol.
 fn plan() -> Plan {
     let node = |number: u8| NodePlan {
         name: format!("h{number}"),
@@ -52,7 +52,7 @@ fn plan() -> Plan {
 
 fn questions() -> impl Strategy<Value = Vec<Question>> {
     let place = || select(vec!["a", "a", "b", "b", "c", "c", "d", "d", "h1", "h2", "o1", "o2"]);
-    // Nothing without ports or identifiers: what an earlier case allowed would still be a known connection.
+    // No traffic without ports or identifiers: what an earlier case allowed would still be a known connection.
     let traffic = select(vec![
         Traffic::Tcp(80),
         Traffic::Tcp(80),
@@ -71,7 +71,7 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
             from: from.to_owned(),
             to: to.to_owned(),
             traffic,
-            // Others would find the connection that an earlier question made.
+            // Other protocols would match the connection of an earlier question.
             source_port: source_port.filter(|_| matches!(traffic, Traffic::Tcp(_))),
             source: None,
             v6,
@@ -86,12 +86,12 @@ fn questions() -> impl Strategy<Value = Vec<Question>> {
     })
 }
 
-/// Who is at a place: all outside addresses are one machine's.
+/// The station at a place: all outside addresses belong to one machine.
 fn station(place: &str) -> String {
     if place.starts_with('o') { "outside".to_owned() } else { place.to_owned() }
 }
 
-/// A random cluster as an etcd can hold it: Kubernetes' own objects are not in it.
+/// A random cluster as stored in an etcd: without Kubernetes' own objects.
 fn stored(resources: Vec<Resource>) -> Vec<Resource> {
     let kept = resources.into_iter().filter_map(|resource| match resource {
         Resource::KubernetesEndpointSlice(_) => None,
@@ -133,7 +133,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// `extra` are further variables for every Felix.
+/// `extra` are additional variables for every Felix.
 pub(super) fn packets_and_evaluator_agree(flavour: Flavour, extra: &[(&str, &str)]) -> Result<()> {
     let site = Site::without_agents(&plan(), flavour, extra)?;
     site.start_agents()?;
@@ -151,7 +151,8 @@ pub(super) fn packets_and_evaluator_agree(flavour: Flavour, extra: &[(&str, &str
         };
         let (resources, mut questions) = next((resources(), questions()).boxed())?;
         if flavour.has_programs() {
-            // Programs know ICMP by its two ends alone, as with Calico: who asked once is answered, and may be asked.
+            // Programs identify ICMP only by its two ends, as in Calico: after one ping, the reverse direction is
+            // allowed, too.
             let mut pinged = BTreeSet::new();
             questions.retain(|question| {
                 let mut ends = [station(&question.from), station(&question.to)];
@@ -165,13 +166,13 @@ pub(super) fn packets_and_evaluator_agree(flavour: Flavour, extra: &[(&str, &str
             now.insert((resource.kind(), resource.namespace().to_owned(), resource.name().to_owned()));
             cluster.add(resource);
         }
-        // Of an object that cannot be read the version before it would stay in force; so none is left.
+        // The previous version of an object that cannot be read would stay in force, so none is left.
         for (kind, namespace, name) in &before {
             site.delete_unchecked(*kind, namespace, name)?;
         }
         for resource in cluster.resources() {
             let identity = (resource.kind(), resource.namespace().to_owned(), resource.name().to_owned());
-            // Of what every cluster has, an earlier case may have had another version.
+            // An earlier case may have had another version of what every cluster has.
             if now.contains(&identity) || before.contains(&identity) {
                 site.put_unchecked(resource.clone())?;
             }

@@ -1,4 +1,4 @@
-//! A site: hosts, pods and a router from network namespaces, a store, and a Felix of this program on each host.
+//! A site: hosts, pods and a router as network namespaces, a store, and a Felix of this program on each host.
 //!
 //! ```text
 //!            outside addresses
@@ -8,7 +8,7 @@
 //!   n1 ── pods                  n2 ── pods
 //! ```
 //!
-//! It wires what the CNI plugin would wire and writes what it would write; the plugin itself has tests of its own.
+//! It does the wiring and the writes of the CNI plugin, which has its own tests.
 
 mod pins;
 mod wiring;
@@ -29,45 +29,45 @@ use testkit::network::{Fate, Namespace, Probe, Station, Traffic, probe};
 use testkit::{Folder, Process};
 
 const TORTIE: &str = env!("CARGO_BIN_EXE_tortie");
-/// Everything here is done within a second; a busy machine may take longer.
+/// Everything here usually takes less than a second; a busy machine may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long an answer may take while states change.
+/// How long an answer may take while the state is changing.
 const MOMENT: Duration = Duration::from_millis(300);
-/// The ports on which everybody answers.
+/// The ports that all stations answer on.
 const TCP_PORTS: &[u16] = &[22, 80, 81, 179, 443, 5000, 5001, 5010, 5011, 8080, 30080];
 const UDP_PORTS: &[u16] = &[53, 68, 80, 81, 5000];
 
-/// A namespace with somebody in it. The station goes first.
+/// A namespace with a station, which is dropped first.
 struct Place {
     station: Option<Station>,
     namespace: Namespace,
 }
 
-/// Where a probe goes from or to.
+/// The source or destination of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) v4: IpAddr,
     pub(crate) v6: IpAddr,
 }
 
-/// One question: may this packet go from here to there?
+/// One question: may this packet be sent from here to there?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) traffic: Traffic,
     pub(crate) source_port: Option<u16>,
-    /// An address that is not the sender's usual one.
+    /// A source address other than the sender's usual one.
     pub(crate) source: Option<IpAddr>,
     pub(crate) v6: bool,
-    /// Who gets it, if not whose address it is.
+    /// The receiver, if it is not the owner of the address.
     pub(crate) receiver: Option<String>,
 }
 
 /// Hosts, pods, store and agents. Dropping it ends and removes everything.
 pub(crate) struct Site {
     felixes: Mutex<BTreeMap<String, Process>>,
-    /// Where eBPF programs and maps of each host are pinned.
+    /// The folders where eBPF programs and maps of each host are pinned.
     pins: Mutex<BTreeMap<String, Pins>>,
     store: Mutex<Option<Process>>,
     places: BTreeMap<String, Place>,
@@ -82,7 +82,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Everything in place, and every Felix ready.
+    /// Starts everything, and waits until every Felix is ready.
     pub(crate) fn start(plan: &Plan, flavour: Flavour) -> Result<Self> {
         let site = Self::without_agents(plan, flavour, &[])?;
         site.start_agents()?;
@@ -101,7 +101,7 @@ impl Site {
         Ok(())
     }
 
-    /// Everything but the agents; `extra` are further variables for them.
+    /// Starts everything but the agents; `extra` are additional variables for them.
     pub(crate) fn without_agents(plan: &Plan, flavour: Flavour, extra: &[(&str, &str)]) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("tp{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -157,7 +157,7 @@ impl Site {
         Ok(())
     }
 
-    /// From now on somebody answers at a place that has its addresses.
+    /// Starts a station that answers at a place with these addresses.
     fn open_station(&mut self, name: &str, addresses: &[IpAddr]) -> Result<()> {
         let place = self.places.get_mut(name).context("a place")?;
         place.station = Some(Station::open(&place.namespace, TCP_PORTS, UDP_PORTS, addresses)?);
@@ -178,12 +178,12 @@ impl Site {
         self.places.get(name).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
-    /// Whether this is somebody behind the router.
+    /// Whether this is a station behind the router.
     fn is_outside(&self, name: &str) -> bool {
         self.plan.outside.iter().any(|(outside, ..)| outside == name)
     }
 
-    /// The address of somebody.
+    /// The address of a station.
     pub(crate) fn address(&self, place: &str, v6: bool) -> IpAddr {
         let address = self.addresses.get(place).unwrap_or_else(|| panic!("{place} has no address"));
         if v6 { address.v6 } else { address.v4 }
@@ -203,23 +203,23 @@ impl Site {
         ];
         variables.extend(flavour.variables().iter().map(|(name, value)| format!("{name}={value}")));
         variables.extend(self.extra.iter().map(|(name, value)| format!("{name}={value}")));
-        // For whoever tries other settings.
+        // For experiments with other settings.
         let more = std::env::var("TORTIE_PACKET_SETTINGS").unwrap_or_default();
         variables.extend(more.split(',').filter(|one| !one.is_empty()).map(str::to_owned));
         variables
     }
 
-    /// Starts a host's Felix. `/var/lib` is its own, so that the machine's files stay as they are.
+    /// Starts a host's Felix. `/var/lib` is its own, so that the machine's files are not changed.
     pub(crate) fn start_felix(&self, node: &str) -> Result<()> {
         self.start_felix_as(node, self.flavour)
     }
 
-    /// Starts a host's Felix with a packet filter that may be another than the site's.
+    /// Starts a host's Felix with a packet filter that may differ from the site's.
     pub(crate) fn start_felix_as(&self, node: &str, flavour: Flavour) -> Result<()> {
         let mut arguments: Vec<String> =
             ["netns", "exec", &self.full_name(node), "env"].map(str::to_owned).to_vec();
         arguments.extend(self.environment(node, flavour));
-        // Pins are a host's, and there when Felix starts again: `/sys` is new in every `ip netns exec`.
+        // Pins belong to a host and survive a restart of Felix: `/sys` is new in every `ip netns exec`.
         let pins = self.pins_of(node)?;
         let script =
             "mount -t tmpfs tmpfs /var/lib && mount --bind \"$1\" /sys/fs/bpf && shift && exec \"$@\"";
@@ -249,7 +249,7 @@ impl Site {
         all.get(node).map(Pins::all).unwrap_or_default()
     }
 
-    /// No program remembers a connection any more.
+    /// Makes all programs forget their connections.
     pub(crate) fn forget_connections(&self) -> Result<()> {
         for node in &self.plan.nodes {
             let pins = self.pins(&node.name).into_iter();
@@ -270,7 +270,7 @@ impl Site {
         self.felixes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a host's Felix, by a signal that it cannot hear or by one that it can.
+    /// Kills a host's Felix, or asks it to end.
     pub(crate) fn end_felix(&self, node: &str, kill: bool) -> Result<()> {
         let mut process = self.felixes().remove(node).context("a Felix")?;
         if kill { process.kill() } else { process.terminate() }
@@ -284,7 +284,7 @@ impl Site {
         Ok(())
     }
 
-    /// What a host's Felix wrote.
+    /// The log of a host's Felix.
     pub(crate) fn felix_log(&self, node: &str) -> String {
         std::fs::read_to_string(self.log(node)).unwrap_or_default()
     }
@@ -303,7 +303,7 @@ impl Site {
         }
     }
 
-    /// A page of a server on a host's loopback.
+    /// Requests a page from a server on a host's loopback.
     pub(crate) fn ask(&self, node: &str, port: u16, path: &str) -> Result<String> {
         use std::io::{Read as _, Write as _};
         self.namespace(node).run(|| {
@@ -327,7 +327,7 @@ impl Site {
         Ok(values.sum())
     }
 
-    /// Ends the store as a crash would.
+    /// Kills the store, like a crash.
     pub(crate) fn kill_store(&self) -> Result<()> {
         let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).take();
         store.map_or(Ok(()), |mut store| store.kill())
@@ -340,7 +340,7 @@ impl Site {
         Ok(())
     }
 
-    /// Stores an object with the checks that `calicoctl apply` does, whatever is there.
+    /// Stores an object with the checks of `calicoctl apply`, replacing any existing one.
     pub(crate) fn put(&self, mut resource: Resource) -> Result<()> {
         let what = format!("{} {}", resource.kind(), resource.name());
         self.runtime
@@ -364,13 +364,13 @@ impl Site {
             .with_context(|| what)
     }
 
-    /// Stores an object as it is, unchecked: what a client of another version may do.
+    /// Stores an object unchecked, as a client of another version might.
     pub(crate) fn put_unchecked(&self, resource: Resource) -> Result<()> {
         let pair = model::KvPair::resource(resource);
         self.runtime.block_on(self.client.backend().apply(&pair)).map(drop).map_err(Into::into)
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(crate) fn delete(&self, kind: Kind, namespace: &str, name: &str) -> Result<()> {
         let options = DeleteOptions::default();
         match self.runtime.block_on(self.client.delete_any(kind, namespace, name, &options)) {
@@ -380,7 +380,7 @@ impl Site {
         }
     }
 
-    /// Deletes an object without asking anybody.
+    /// Deletes an object without any checks.
     pub(crate) fn delete_unchecked(&self, kind: Kind, namespace: &str, name: &str) -> Result<()> {
         let key = model::Key::resource(kind, namespace, name);
         match self.runtime.block_on(self.client.backend().delete(&key, None)) {
@@ -390,7 +390,7 @@ impl Site {
         }
     }
 
-    /// Stores or deletes many objects, unchecked, many at a time.
+    /// Stores or deletes many objects, unchecked and in parallel.
     pub(crate) fn write_all_unchecked(&self, resources: &[Resource], delete: bool) -> Result<()> {
         self.runtime.block_on(async {
             for some in resources.chunks(100) {
@@ -419,7 +419,7 @@ impl Site {
         &self.client
     }
 
-    /// What becomes of the packets.
+    /// Sends the packets and returns their fates.
     pub(crate) fn fates(
         &self,
         questions: &[Question],
@@ -430,7 +430,7 @@ impl Site {
             .iter()
             .map(|question| Probe {
                 from: self.namespace(&question.from),
-                // Whoever is outside has several addresses.
+                // The station outside has several addresses.
                 source: question.source.or_else(|| {
                     self.is_outside(&question.from).then(|| self.address(&question.from, question.v6))
                 }),
@@ -443,14 +443,14 @@ impl Site {
         probe(&probes, wanted, patience)
     }
 
-    /// Waits until the packets' fates are these, twice in a row; otherwise says which are not.
+    /// Waits until the packets have these fates, twice in a row; otherwise reports which ones do not.
     pub(crate) fn wait_for(&self, questions: &[Question], wanted: &[bool]) -> Result<()> {
         self.wait(questions, wanted, |question, wanted, fate| {
             if wanted { fate.is_through(question.traffic) } else { fate == Fate::Lost }
         })
     }
 
-    /// The same about the way there alone, whatever becomes of answers.
+    /// Waits for these fates of the packets in the forward direction, whatever happens to the answers.
     pub(crate) fn wait_for_one_way(&self, questions: &[Question], wanted: &[bool]) -> Result<()> {
         self.wait(questions, wanted, |_, wanted, fate| wanted == (fate != Fate::Lost))
     }
@@ -465,7 +465,7 @@ impl Site {
         let mut in_a_row = 0;
         loop {
             if self.flavour.has_programs() {
-                // Of ICMP they know the ends alone: what an earlier policy allowed would still be known.
+                // Programs identify ICMP only by its ends: what an earlier policy allowed would still be known.
                 self.forget_connections()?;
             }
             let fates = self.fates(questions, wanted, MOMENT)?;
@@ -490,7 +490,7 @@ impl Site {
         }
     }
 
-    /// For whoever looks for a mistake: the site stays for the seconds that `TORTIE_PACKET_HOLD` says.
+    /// For debugging: keeps the site for the number of seconds in `TORTIE_PACKET_HOLD`.
     pub(crate) fn hold(&self) {
         let seconds = std::env::var("TORTIE_PACKET_HOLD").ok().and_then(|text| text.parse().ok());
         if let Some(seconds) = seconds {
@@ -521,18 +521,19 @@ impl Drop for Site {
             }
         }
         self.felixes().clear();
-        // It may be away already.
+        // It may already be gone.
         let _ = self.kill_store();
     }
 }
 
-/// Whoever came before the server would open the files itself, and keep the server out: so it is waited for.
+/// Starts the store and waits for it: a client that came before the server would open the files itself, and lock the
+/// server out.
 fn start_store(data: &Path, folder: &Path) -> Result<Process> {
     let listen = format!("--listen-client-urls=http://127.0.0.1:{}", testkit::free_port()?);
     let arguments =
         ["datastore".to_owned(), listen, "--data-dir".to_owned(), data.to_string_lossy().into_owned()];
     let socket = kvstore_engine::socket_path(data);
-    // What a killed server left is none.
+    // A socket left by a killed server is not a running server.
     let _ = std::fs::remove_file(&socket);
     let mut store = Process::start(Path::new(TORTIE), &arguments, &folder.join("store.log"))?;
     let deadline = Instant::now() + PATIENCE;

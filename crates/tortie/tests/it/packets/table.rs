@@ -1,4 +1,4 @@
-//! The table of cases: what each file says, and how a case is tried.
+//! The table of cases: the format of the files, and how a case is tested.
 
 use super::plan::{Flavour, Plan, resource};
 use super::site::{Question, Site};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::time::Instant;
 use testkit::network::Traffic;
 
-/// One case: objects on top of the site's own, and what becomes of packets then.
+/// One case: objects in addition to the site's own, and the resulting fates of packets.
 pub(crate) struct Case {
     name: String,
     objects: Vec<Resource>,
@@ -44,7 +44,7 @@ fn case(value: &Value) -> Result<Case> {
         let (mut questions, mut allowed) = (Vec::new(), Vec::new());
         for (field, answer) in [("allow", true), ("deny", false)] {
             let lines = value[field].as_array().with_context(|| format!("`{field}` is a list"))?;
-            // Without both kinds a case could not fail, or only in one way.
+            // Without both kinds of fate a case could not fail, or only in one way.
             ensure!(!lines.is_empty(), "`{field}` is empty");
             for line in lines {
                 let asked = question(line.as_str().context("a question is a text")?)?;
@@ -57,7 +57,7 @@ fn case(value: &Value) -> Result<Case> {
     read().with_context(|| format!("case '{name}'"))
 }
 
-/// `b a tcp/80`, with `v4` or `v6` for one IP version only, `from=PORT`, and `at=WHO` if somebody else gets it.
+/// Parses `b a tcp/80`, with `v4` or `v6` for one IP version only, `from=PORT`, and `at=WHO` for another receiver.
 pub(crate) fn question(line: &str) -> Result<Vec<Question>> {
     let mut words = line.split_whitespace();
     let mut next = || words.next().with_context(|| format!("'{line}' is too short"));
@@ -95,13 +95,13 @@ pub(crate) fn question(line: &str) -> Result<Vec<Question>> {
     Ok(versions.into_iter().map(question).collect())
 }
 
-/// Tries all cases of the files on a site of this flavour; says every case that fails, not only the first.
+/// Tests all cases on a site of this flavour; reports every case that fails, not only the first.
 pub(crate) fn run(site: &Site, cases: &[Case]) -> Result<()> {
     let begun = Instant::now();
     let mut failures = Vec::new();
     for case in cases {
         let outcome = try_case(site, case);
-        // Whatever became of it, the next one begins with the site as it was.
+        // Whatever the result, the next case starts with the original site.
         let restored = restore(site, case);
         for failure in [outcome, restored].into_iter().filter_map(Result::err) {
             failures.push(format!("'{}': {failure:#}", case.name));
@@ -124,10 +124,10 @@ fn try_case(site: &Site, case: &Case) -> Result<()> {
     site.wait_for(&case.questions, &case.allowed)
 }
 
-/// Takes the case's objects away and waits until nothing of it is left.
+/// Removes the case's objects and waits until nothing of the case is left.
 fn restore(site: &Site, case: &Case) -> Result<()> {
     let own = site.plan.resources()?;
-    // What others need goes last: a tier cannot go before its policies.
+    // In reverse order, because of dependencies: a tier cannot be removed before its policies.
     for object in case.objects.iter().rev() {
         let same = |other: &&Resource| {
             (other.kind(), other.namespace(), other.name())
@@ -142,7 +142,7 @@ fn restore(site: &Site, case: &Case) -> Result<()> {
     site.wait_for(&case.questions, &open).context("after the case's objects were removed")
 }
 
-/// The evaluator says the same as the case: a case that is wrong itself is found before a packet is sent.
+/// Checks that the evaluator agrees with the case: a wrong case is found before a packet is sent.
 fn explained(site: &Site, case: &Case) -> Result<()> {
     let mut cluster = Cluster::new();
     for object in site.plan.resources()?.into_iter().chain(case.objects.clone()) {
@@ -151,7 +151,7 @@ fn explained(site: &Site, case: &Case) -> Result<()> {
     cluster.set_endpoint_to_host_action(ToHost::Accept);
     let world = World::new(&cluster);
     for (question, allowed) in case.questions.iter().zip(&case.allowed) {
-        // Somebody else's translation of addresses is not known to it.
+        // The evaluator does not know another program's address translation.
         if question.receiver.is_some() {
             continue;
         }
@@ -189,7 +189,7 @@ pub(crate) fn query(site: &Site, question: &Question) -> Query {
     }
 }
 
-/// A site for the table, with somebody else's translation of addresses on its first host.
+/// A site for the table, with another program's address translation on its first host.
 pub(crate) fn site(flavour: Flavour, extra: &[(&str, &str)]) -> Result<Site> {
     let site = Site::without_agents(&Plan::two_subnets(false), flavour, extra)?;
     let host = site.namespace("n1");
@@ -208,7 +208,7 @@ pub(crate) fn site(flavour: Flavour, extra: &[(&str, &str)]) -> Result<Site> {
     Ok(site)
 }
 
-/// All that somebody else has on the first host.
+/// The objects of another program on the first host.
 pub(crate) fn strangers(site: &Site) -> Result<String> {
     site.namespace("n1").shell(
         "nft list table inet stranger
@@ -219,7 +219,7 @@ pub(crate) fn strangers(site: &Site) -> Result<String> {
     )
 }
 
-/// What somebody else, such as kube-proxy, has in a host's kernel.
+/// Objects of another program, such as kube-proxy, in a host's kernel.
 pub(crate) const STRANGER: &str = "table inet stranger {
     chain prerouting {
         type nat hook prerouting priority dstnat - 5;

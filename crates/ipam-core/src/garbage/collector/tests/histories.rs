@@ -1,8 +1,9 @@
-//! Random histories: pods come, move, restart and go, nodes go and come back, caches lag, the API fails, and the collector
-//! with a shell around it works all the while. An address in use is never released; what is leaked always is in the end.
+//! Random histories: pods are created, move, restart and end, nodes disappear and return, caches lag, the API fails,
+//! while the collector runs inside a shell. An address in use is never released; a leaked address always is,
+//! eventually.
 //!
-//! The model is honest about time: a kubelet tells a pod's new address within [`LAG`], which is shorter than the grace
-//! period, also after its node was deleted; and nothing new starts on such a node.
+//! The model is realistic about time: a kubelet reports a pod's new address within [`LAG`], which is shorter than the
+//! grace period, even after its node was deleted; and nothing new starts on such a node.
 
 use super::*;
 use proptest::prelude::*;
@@ -14,17 +15,17 @@ const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A pod starts on a node: the plugin takes an address, and the kubelet tells it later.
+    /// A pod starts on a node: the plugin takes an address, and the kubelet reports it later.
     Start { pod: u8, node: usize },
-    /// The kubelet tells.
+    /// The kubelet reports the pod's address.
     Report { pod: u8 },
-    /// A pod gets a new sandbox, with a new address; the old one is given back, or is not.
+    /// A pod gets a new sandbox, with a new address; the old one is released, or leaks.
     Restart { pod: u8, cleanly: bool },
-    /// A pod ends; its address is given back, or is not.
+    /// A pod ends; its address is released, or leaks.
     Stop { pod: u8, cleanly: bool },
-    /// The pod finishes and stays.
+    /// The pod finishes but still exists.
     Finish { pod: u8, cleanly: bool },
-    /// The node is deleted with all that runs on it; its pods go later, or never did.
+    /// The node is deleted, with or without its pods.
     DeleteNode { node: usize, pods_too: bool },
     /// The node joins again.
     CreateNode { node: usize },
@@ -34,7 +35,7 @@ enum Step {
     Feed,
     /// Time passes.
     Wait { seconds: i64 },
-    /// The collector looks; its verdicts are carried out by a shell whose requests may fail.
+    /// The collector examines; a shell whose requests may fail carries out its verdicts.
     Collect { api_fails: bool },
     /// The controller starts again: the memory of suspicions is lost.
     RestartController,
@@ -60,15 +61,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// A pod as it really is.
+/// The true state of a pod.
 #[derive(Clone, Debug)]
 struct Pod {
     node: usize,
-    /// What it uses.
+    /// The address that it uses.
     address: Option<IpAddr>,
-    /// What its status tells.
+    /// The address in its status.
     reported: Option<IpAddr>,
-    /// When it got its address.
+    /// The time at which it got its address.
     started: i64,
     finished: bool,
 }
@@ -80,7 +81,7 @@ struct Simulation {
     pods: BTreeMap<u8, Pod>,
     nodes: BTreeSet<usize>,
     blocks: BTreeMap<IpNet, AllocationBlock>,
-    /// What the feed has told of.
+    /// The blocks that the feed has delivered.
     fed: BTreeMap<IpNet, AllocationBlock>,
     cache: Cluster,
     refreshed: i64,
@@ -99,7 +100,7 @@ impl Simulation {
         simulation
     }
 
-    /// The cluster as its API has it.
+    /// The cluster as shown by its API.
     fn live(&self) -> Cluster {
         let present: Vec<&str> = self.nodes.iter().map(|node| NODES[*node]).collect();
         let mut cluster = Cluster::with(&present);
@@ -119,7 +120,7 @@ impl Simulation {
         cluster
     }
 
-    /// Addresses that somebody uses.
+    /// Addresses in use.
     fn used(&self) -> BTreeSet<IpAddr> {
         self.pods.values().filter(|pod| !pod.finished).filter_map(|pod| pod.address).collect()
     }
@@ -134,7 +135,7 @@ impl Simulation {
         let attributes = [("namespace", "shop"), ("pod", &format!("p{pod}")), ("node", NODES[node])]
             .map(|(key, value)| (key.to_owned(), value.to_owned()));
         let taker = Taker { handle: Some(handle.into()), attributes: attributes.into_iter().collect() };
-        // Its own block first, then whichever has room.
+        // Its own block first, then any block with room.
         let mut ranges: Vec<IpNet> = self.blocks.keys().copied().collect();
         ranges.sort_by_key(|cidr| {
             self.blocks[cidr].affinity.as_deref() != Some(format!("host:{}", NODES[node]).as_str())
@@ -191,7 +192,7 @@ impl Simulation {
         }
     }
 
-    /// Looks, asks the live cluster about each leak, and releases under the guards.
+    /// Examines, checks each leak with the live cluster, and releases under the guards.
     fn collect(&mut self, api_fails: bool) -> Result<(), TestCaseError> {
         let verdicts = self.collector.examine(&self.cache, at(self.now), &settings());
         let live = Cluster { is_blind: api_fails, ..self.live() };
@@ -211,7 +212,7 @@ impl Simulation {
                     *record = written;
                     self.collector.released(&leak);
                 }
-                // Somebody was faster; the feed will tell.
+                // Lost against another writer; the feed will report the change.
                 Err(_) => continue,
             }
         }
@@ -302,7 +303,7 @@ proptest! {
         for step in history {
             simulation.step(step)?;
         }
-        // Quiet: every status is reported, every cache is fresh, and the grace period passes.
+        // Settle: every status is reported, every cache is fresh, and the grace period passes.
         for pod in simulation.pods.values_mut() {
             pod.reported = pod.address.or(pod.reported);
         }
@@ -318,7 +319,7 @@ proptest! {
         prop_assert_eq!(simulation.allocated(), simulation.used());
     }
 
-    /// What the collector knows after a history is what it would know had it begun at its end.
+    /// After a history the collector knows the same as a new one that starts at its end.
     #[test]
     fn changes_one_by_one_and_all_at_once_are_the_same(history in steps()) {
         let mut simulation = Simulation::new();
@@ -331,7 +332,7 @@ proptest! {
         for record in simulation.blocks.values() {
             fresh.block_changed(record);
         }
-        // The memory of suspicions is what only the old one has; so let everything become old.
+        // Only the old collector remembers suspicions, so let all of them become old.
         simulation.collector.touch_all();
         let (first, last) = (at(simulation.now), at(simulation.now + GRACE.as_secs() + 1));
         for collector in [&mut simulation.collector, &mut fresh] {

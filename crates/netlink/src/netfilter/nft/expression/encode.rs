@@ -1,4 +1,4 @@
-//! Expressions as the kernel reads them: each a name and its attributes.
+//! The kernel's encoding of expressions: each a name and its attributes.
 
 use super::{
     ConntrackKey, Data, Expression, FibResult, LIST_ELEMENT, MetaKey, NatKind, PayloadBase, Register,
@@ -17,7 +17,7 @@ fn value(writer: &mut Writer, number: u16, data: &Data) {
 }
 
 impl Expression {
-    /// The name that the kernel knows it by.
+    /// The kernel's name of the expression.
     const fn name(&self) -> &'static str {
         match self {
             Self::Meta { .. } | Self::SetMark(_) => "meta",
@@ -41,8 +41,8 @@ impl Expression {
         }
     }
 
-    /// Writes it as an element of a rule's list. `anonymous` is the number of the set that a
-    /// [`Expression::LookupAnonymous`] looks into.
+    /// Writes the expression as an element of a rule's list. `anonymous` is the number of the set that a
+    /// [`Expression::LookupAnonymous`] refers to.
     pub(in super::super) fn write(&self, writer: &mut Writer, anonymous: u32) {
         writer.nested(LIST_ELEMENT, |expression| {
             expression.text(NAME, self.name());

@@ -1,4 +1,4 @@
-//! A BPF file system that goes with the value.
+//! A BPF file system that is removed with its value.
 
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ impl Pins {
         &self.0
     }
 
-    /// All pins, with those in the folders below; the kernel's own files are none.
+    /// All pins, including those in subfolders, but without the kernel's own files.
     pub(super) fn all(&self) -> Vec<PathBuf> {
         let (mut open, mut found) = (vec![self.0.clone()], Vec::new());
         while let Some(folder) = open.pop() {

@@ -1,4 +1,4 @@
-//! The wires of a site: the router with its networks, hosts, and pods as the CNI plugin wires them.
+//! The wiring of a site: the router with its networks, hosts, and pods wired as by the CNI plugin.
 
 use super::{Address, Site};
 use crate::packets::plan::{NodePlan, Plan, PodPlan};
@@ -52,7 +52,7 @@ link set eth0 up",
         let gateway = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
         let (gateway_v4, gateway_v6) = (gateway(&lan.gateway_v4), gateway(&lan.gateway_v6));
         let address = Address { v4: gateway(&node.v4).parse()?, v6: gateway(&node.v6).parse()? };
-        // Neighbours of IPv6 are found by packets that policy on hosts is about, too; it is not what is asked here.
+        // Policy on hosts also applies to IPv6 neighbour discovery, which is not tested here.
         namespace.batch(&format!(
             "route add default via {gateway_v4}\nroute add default via {gateway_v6}
 neigh replace {gateway_v6} lladdr {} dev eth0 nud permanent",
@@ -76,7 +76,7 @@ neigh replace {gateway_v6} lladdr {} dev eth0 nud permanent",
         self.open_station(&node.name, &[address.v4, address.v6])
     }
 
-    /// A pod as the CNI plugin wires it.
+    /// Wires a pod as the CNI plugin does.
     pub(crate) fn wire_pod(&mut self, pod: &PodPlan) -> Result<()> {
         if !self.places.contains_key(&pod.name) {
             self.add_place(&pod.name)?;
@@ -111,7 +111,7 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
                 pod.interface
             ))?;
         }
-        // The way from the world to the pod, which a routing protocol would tell.
+        // The route from the world to the pod, which a routing protocol would provide.
         let node = self.plan.nodes.iter().find(|node| node.name == pod.node).context("the pod's node")?;
         let bare = |text: &str| text.split('/').next().unwrap_or_default().to_owned();
         let routes = |v4: &str, v6: &str| {
@@ -134,7 +134,7 @@ route add default via fe80::ecee:eeff:feee:eeee dev eth0",
         self.open_station(&pod.name, &[])
     }
 
-    /// Takes a pod's wire away, as the end of its namespace would.
+    /// Removes a pod's wire, as the end of its namespace would.
     pub(crate) fn unwire_pod(&mut self, name: &str) {
         self.places.remove(name);
         self.addresses.remove(name);
