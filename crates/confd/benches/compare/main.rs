@@ -20,6 +20,7 @@ use confd::cli::Arguments;
 use daemon::{ShutdownHandle, SystemEnvironment};
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use testkit::{Etcd, Folder};
@@ -137,6 +138,18 @@ async fn fill(etcd: &Etcd, case: u64, random: &Random) -> Result<usize> {
     Ok(refused)
 }
 
+/// A folder with a BIRD 1.6 that accepts every file: Calico's is a fork that knows words that the plain one does not.
+fn bird(folder: &Path) -> Result<PathBuf> {
+    let programs = folder.join("programs");
+    std::fs::create_dir(&programs)?;
+    for name in ["bird", "bird6"] {
+        let file = programs.join(name);
+        std::fs::write(&file, "#!/bin/sh\necho 'BIRD version 1.6.8' >&2\n")?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(programs)
+}
+
 /// The files that our confd, or a peer's, writes in a folder of its own.
 fn written(
     peer: Option<&Path>,
@@ -172,12 +185,13 @@ fn written(
     } else {
         command.env(ROLE, folder.path());
     }
+    let programs = bird(folder.path())?;
     let log = std::fs::File::create(folder.path().join("log"))?;
     let status = command
         .env("NODENAME", NODE)
         .env("DATASTORE_TYPE", "etcdv3")
         .env("ETCD_ENDPOINTS", etcd.endpoint())
-        .env("PATH", "/nowhere")
+        .env("PATH", programs)
         .envs(random.environment.iter().map(|(name, value)| (*name, value.as_str())))
         .stdout(log.try_clone()?)
         .stderr(log)

@@ -5,18 +5,11 @@
 //! TORTIE_PEER_FELIX=/path/to/calico-felix cargo bench -p felix -- compare
 //! ```
 //!
-<<<<<<< HEAD
 //! The peer is a program with its arguments, such as `/bin/calico-node -felix`; it gets the same `FELIX_` variables. Each
 //! Felix has a host of its own, a network namespace with the same interfaces. `TORTIE_PEER_CASES` (20) and
 //! `TORTIE_PEER_SEED` (1) choose the clusters. With the word `rules` only clusters in etcd are compared, with `kubernetes` only
 //! clusters in a real kube-apiserver, with `swap` only hosts change hands. It fails when anything differs; the generator
 //! leaves out what docs/differences.md lists.
-=======
-//! The peer is a program with its arguments, such as `/bin/calico-node -felix`; it gets the same `FELIX_` variables.
-//! Each Felix has a host of its own: a network namespace with the same interfaces. `TORTIE_PEER_CASES` (20) and
-//! `TORTIE_PEER_SEED` (1) choose the clusters. Any difference is an error; the generator avoids the differences listed
-//! in docs/differences.md.
->>>>>>> lang4
 
 mod clusters;
 mod kernel;
@@ -192,8 +185,7 @@ fn host(name: &str, interfaces: &[String]) -> Result<Namespace> {
     Ok(host)
 }
 
-<<<<<<< HEAD
-/// A Felix of either kind in a namespace, whose etcd is reached through a relay.
+/// Starts a Felix of either kind in a namespace, where a relay makes the datastore reachable.
 fn start(
     who: Who,
     peer: &str,
@@ -204,10 +196,6 @@ fn start(
 ) -> Result<Felix> {
     let further = settings.iter().map(|(name, value)| (*name, value.as_str()));
     let settings: Vec<(&str, &str)> = SETTINGS.into_iter().chain(further).collect();
-=======
-/// Starts a Felix of either kind in a namespace, where a relay makes etcd reachable.
-fn start(who: Who, peer: &str, host: &Namespace, endpoint: &str, filter: Filter) -> Result<Felix> {
->>>>>>> lang4
     host.run(|| match who {
         Who::Ours => Felix::start_with(None, HOST, endpoint, filter, &settings),
         Who::Theirs => Felix::start_with(Some(peer), HOST, endpoint, filter, &settings),
@@ -226,13 +214,8 @@ const SETTINGS: [(&str, &str); 4] = [
 const ETCD_PORT: u16 = 2379;
 const HEALTH_PORT: &str = "6666";
 
-<<<<<<< HEAD
-/// What a Felix programs on a fresh host, once it is ready and nothing changes any more.
-fn programmed(who: Who, peer: &str, ground: &Ground, filter: Filter) -> Result<State> {
-=======
 /// The state that a Felix programs on a fresh host, once it is ready and nothing changes any more.
-fn programmed(who: Who, peer: &str, endpoint: &str, filter: Filter) -> Result<State> {
->>>>>>> lang4
+fn programmed(who: Who, peer: &str, ground: &Ground, filter: Filter) -> Result<State> {
     let name = format!("{who:?}").to_lowercase();
     let host = host(&name, &ground.interfaces)?;
     let relayed = relay(

@@ -10,15 +10,9 @@ use testkit::Dice;
 
 /// The numbers of pods on this host and elsewhere.
 pub(crate) const LOCAL: usize = 6;
-<<<<<<< HEAD
 pub(super) const REMOTE: usize = 8;
-/// Addresses of the nodes; the last one is in another subnet.
-pub(super) const NODES: [(&str, &str, &str); 3] = [
-=======
-const REMOTE: usize = 8;
 /// The addresses of the nodes; the last one is in another subnet.
-const NODES: [(&str, &str, &str); 3] = [
->>>>>>> lang4
+pub(super) const NODES: [(&str, &str, &str); 3] = [
     (HOST, "10.65.0.1/24", "fd00:65::1/64"),
     ("node2", "10.65.0.2/24", "fd00:65::2/64"),
     ("node3", "10.66.0.3/24", "fd00:66::3/64"),
