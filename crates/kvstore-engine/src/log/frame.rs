@@ -3,10 +3,10 @@
 
 /// Length of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 24;
-/// What a frame starts with.
+/// The first bytes of a frame.
 pub(super) const MAGIC: u32 = 0x6d74_7254;
 
-/// A frame header as read; not yet known to be true.
+/// A frame header as read, before verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) length: u32,
