@@ -50,7 +50,7 @@ mod tests {
     use super::Changes;
 
     #[test]
-    fn the_last_word_counts() {
+    fn the_last_report_counts() {
         let mut changes = Changes::default();
         assert!(changes.is_empty());
         changes.set("b", Some(1));

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_taken_back_leaves_nothing_to_do() {
+    fn a_reverted_change_leaves_nothing_pending() {
         let mut set = SetDelta::new();
         set.set_desired(7, ());
         set.accept_all();

@@ -46,7 +46,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_is_closed_is_tried_again_ever_more_seldom() {
+    fn failures_are_retried_at_growing_intervals() {
         let begin = Instant::now();
         let seconds = |count| Duration::from_secs(count);
         let mut retry = Retry::default();

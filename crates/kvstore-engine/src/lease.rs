@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_hang_on_one_lease_and_follow_it() {
+    fn keys_are_attached_to_one_lease_at_a_time() {
         let now = Instant::now();
         let mut leases = Leases::default();
         leases.grant(1, 10, now);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn time_runs_out_unless_renewed() {
+    fn leases_expire_unless_renewed() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut leases = Leases::default();

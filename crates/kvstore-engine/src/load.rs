@@ -40,7 +40,7 @@ pub(super) fn prepare_dir(dir: &Path) -> Result<(), OpenError> {
     let mode = dir.metadata().map_err(OpenError::io("examine", dir))?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         tracing::warn!(
-            "{} has mode {mode:04o}: others can get at it; 0700 is recommended for the directory of a store",
+            "{} has mode {mode:04o}: other users can access it; 0700 is recommended for the directory of a store",
             dir.display()
         );
     }
@@ -79,7 +79,7 @@ pub(super) fn load_file(path: &Path) -> Result<Loaded, OpenError> {
     if dropped > 0 {
         tracing::warn!(
             path = %path.display(),
-            "dropped {dropped} bytes of a commit that was cut short and never acknowledged"
+            "dropped {dropped} bytes of an incomplete commit that was never acknowledged"
         );
     }
     let Replay { mut index, mut leases, revision, compacted, alarm, .. } = replay;
@@ -195,7 +195,7 @@ fn check(record: &Record, newest: i64) -> Result<(), String> {
     if fits && (lowest..=HIGHEST).contains(&revision) && sub <= HIGHEST_SUB {
         return Ok(());
     }
-    Err(format!("a record of revision {revision} has numbers that no store has"))
+    Err(format!("a record of revision {revision} has impossible numbers"))
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_store_has_are_damage() {
+    fn impossible_numbers_are_damage() {
         let put = |mod_revision, create_revision, version, sub| Record::Put {
             sub,
             kv: KeyValue { key: "k".into(), mod_revision, create_revision, version, ..KeyValue::default() },

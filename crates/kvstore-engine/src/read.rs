@@ -400,7 +400,7 @@ mod tests {
 
     /// Whatever is dropped on the way, the answer equals that of sorting everything at the end.
     #[test]
-    fn what_is_forgotten_on_the_way_is_not_missed() {
+    fn dropping_early_equals_sorting_at_the_end() {
         let all: Vec<KeyValue> = (0..5 * CHUNK)
             .map(|number| {
                 let mixed = (number * 7919) % 1009;

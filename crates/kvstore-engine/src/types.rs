@@ -453,7 +453,7 @@ mod tests {
     use super::{RangeRequest, SortOrder, SortTarget};
 
     #[test]
-    fn a_limit_bounds_what_is_read_unless_an_order_or_a_filter_looks_at_everything() {
+    fn a_limit_bounds_reading_unless_an_order_or_filter_needs_everything() {
         let plain = || RangeRequest { limit: 5, ..RangeRequest::prefix("/a/") };
         for (name, request, expected) in [
             ("a limit", plain(), true),

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_gos() {
+    fn durations_parse_like_go() {
         for (text, seconds) in [("30m", 1800.0), ("1h30m", 5400.0), ("1.5s", 1.5), ("250ms", 0.25)] {
             assert_eq!(duration(text), Some(Duration::from_secs_f64(seconds)), "{text}");
         }

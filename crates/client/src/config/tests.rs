@@ -1,4 +1,4 @@
-//! The configuration from files and variables, on an environment made of maps.
+//! The configuration from files and variables, in an environment made of maps.
 
 use super::environment;
 use super::parameters::{PARAMETERS, reference_page};
@@ -179,7 +179,7 @@ fn yaml_and_json_say_the_same() {
     assert_eq!(config, from_text(json).expect("valid JSON"));
     for variant in [json.replace("        ", "\t"), yaml.replace('\n', "\r\n"), format!("\u{feff}{yaml}")] {
         let mut same = from_text(&variant).expect("the same in another dress");
-        // The line breaks inside a block of text are the file's own.
+        // Line breaks inside a block of text are the file's own.
         same.etcd.cert = same.etcd.cert.replace("\r\n", "\n");
         assert_eq!(config, same, "{variant:?}");
     }

@@ -1,4 +1,4 @@
-//! The scenarios, and the small helpers they share.
+//! The scenarios and their shared helpers.
 
 mod deletions;
 mod general;
@@ -54,7 +54,7 @@ scenarios! {
     deletions::a_node_takes_along_what_is_its_own,
 }
 
-/// The fields that a write was refused for.
+/// The fields named in the refusal of a write.
 fn refused_fields<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Vec<String> {
     match outcome {
         Err(Error::Validation(errors)) => {
@@ -64,7 +64,7 @@ fn refused_fields<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Vec<String> 
     }
 }
 
-/// The reason that one field was refused for.
+/// The reason for which one field was refused.
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>, field: &str) -> String {
     match outcome {
         Err(Error::Validation(errors)) => errors
@@ -78,7 +78,7 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>, field: &str) -> String
     }
 }
 
-/// A datastore that is ready for policies.
+/// A datastore that is initialised for policies.
 async fn initialised(store: &dyn Store) -> &Client {
     let client = store.client();
     client.ensure_initialized("", "").await.expect("initialising");

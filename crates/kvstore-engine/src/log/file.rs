@@ -107,7 +107,7 @@ impl LogFile {
         }
         let tail = scan_tail(&file, size, header.salt, end, sequence).map_err(OpenError::io("read", path))?;
         if let Some(found) = tail.frame_at {
-            let reason = format!("commit {sequence} is unreadable, but a later one stands at byte {found}");
+            let reason = format!("commit {sequence} is unreadable, but a later one follows at byte {found}");
             return Err(damaged(end, reason));
         }
         let mut log = Self {

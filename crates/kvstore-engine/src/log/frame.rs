@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_valid_only_in_its_place_of_its_file() {
+    fn a_frame_is_valid_only_at_its_offset_in_its_file() {
         let mut frame = vec![0; FRAME_HEADER];
         frame.extend_from_slice(b"payload");
         seal(&mut frame, 11, 8192, 5);

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_back_and_no_flipped_bit_does() {
+    fn records_round_trip_and_flipped_bits_are_detected() {
         for record in samples() {
             let mut out = Vec::new();
             let length = record.encode(&mut out);

@@ -50,7 +50,7 @@ fn open_error(dir: &Path) -> OpenError {
 }
 
 #[test]
-fn a_commit_cut_short_is_dropped_and_nothing_else() {
+fn only_an_incomplete_commit_is_dropped() {
     let folder = Folder::new("torn").unwrap();
     let (bytes, ends) = crashed(&folder, 6);
     for cut in (ends[3]..=ends[6]).step_by(3) {
@@ -75,7 +75,7 @@ fn a_commit_cut_short_is_dropped_and_nothing_else() {
 }
 
 #[test]
-fn a_file_cut_off_is_dropped_to_the_last_whole_commit() {
+fn a_truncated_file_keeps_all_whole_commits() {
     let folder = Folder::new("cut").unwrap();
     let (bytes, ends) = crashed(&folder, 3);
     // The last bytes may be padding, whose loss is harmless.
@@ -86,7 +86,7 @@ fn a_file_cut_off_is_dropped_to_the_last_whole_commit() {
 }
 
 #[test]
-fn a_flipped_bit_in_the_middle_is_found_and_named() {
+fn a_flipped_bit_in_the_middle_is_reported_with_its_place() {
     let folder = Folder::new("flipped").unwrap();
     let (bytes, ends) = crashed(&folder, 6);
     for at in (ends[0]..ends[5]).step_by(3) {
@@ -135,7 +135,7 @@ fn files_that_are_not_stores_are_refused() {
 }
 
 #[test]
-fn a_value_that_rots_while_the_store_is_open_is_an_error() {
+fn a_value_corrupted_while_the_store_is_open_is_an_error() {
     let folder = Folder::new("rot").unwrap();
     let store = open(folder.path());
     block_on(store.put(put("key", "a value to be damaged"))).unwrap();
@@ -147,7 +147,7 @@ fn a_value_that_rots_while_the_store_is_open_is_an_error() {
 }
 
 #[test]
-fn the_file_is_for_its_owner_alone() -> Result<()> {
+fn the_file_is_accessible_by_its_owner_only() -> Result<()> {
     let mode = |path: &Path| fs::symlink_metadata(path).map(|it| it.permissions().mode() & 0o7777);
     let folder = Folder::new("owner")?;
     let made = folder.path().join("made");
@@ -165,7 +165,7 @@ fn the_file_is_for_its_owner_alone() -> Result<()> {
 }
 
 #[test]
-fn a_store_that_must_exist_is_not_made() -> Result<()> {
+fn open_existing_creates_no_store() -> Result<()> {
     let folder = Folder::new("none")?;
     for dir in [folder.path().to_owned(), folder.path().join("not/there")] {
         let outcome = Store::open_existing(&dir, Options::default());

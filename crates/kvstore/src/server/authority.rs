@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_codes_are_the_rfcs() {
+    fn huffman_codes_match_the_rfc() {
         // RFC 7541, C.4.1.
         assert_eq!(huffman("www.example.com"), b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
     }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_blocks_are_left_alone() {
+    fn broken_blocks_pass_unchanged() {
         for block in
             [&b"\x41"[..], b"\x41\xff\xff\xff\xff\x00", b"\x41\x7f", b"\x00\x05a", b"\x7f\x80\x80\x80\x80"]
         {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_are_found_however_they_arrive() {
+    async fn frames_are_found_in_pieces_of_any_size() {
         let frame = |kind: u8, payload: &[u8]| {
             let mut frame = vec![0, 0, u8::try_from(payload.len()).unwrap(), kind, 0, 0, 0, 0, 1];
             frame.extend_from_slice(payload);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_current_a_period_ago_is_compacted() {
+    fn compacts_the_revision_of_one_period_ago() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let hour = Duration::from_secs(3600);

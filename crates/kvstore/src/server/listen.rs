@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_etcds() {
+    fn addresses_parse_like_etcds() {
         for (text, same) in [
             ("http://127.0.0.1:2379", true),
             ("https://[::1]:1", true),

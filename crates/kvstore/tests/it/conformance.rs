@@ -535,7 +535,7 @@ async fn record(endpoint: String) -> Result<String> {
 }
 
 #[test]
-fn every_answer_is_etcds() -> Result<()> {
+fn answers_equal_etcds() -> Result<()> {
     let etcd = Etcd::start()?;
     let server = Server::start(&[])?;
     let theirs = block_on(record(etcd.endpoint())).context("on etcd")?;

@@ -24,7 +24,7 @@ fn a_store_in_use_names_the_process_that_serves_it() -> Result<()> {
 }
 
 #[test]
-fn sockets_and_files_are_for_their_owner_alone() -> Result<()> {
+fn sockets_and_files_are_accessible_by_their_owner_only() -> Result<()> {
     let server = Server::start(&[])?;
     for path in [socket_path(&server.dir()), served_path(&server.dir())] {
         let mode = fs::symlink_metadata(&path)?.permissions().mode() & 0o777;

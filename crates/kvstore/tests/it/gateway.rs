@@ -82,7 +82,7 @@ const SAME: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn the_gateway_answers_as_etcds_does() -> Result<()> {
+fn the_gateway_answers_like_etcds() -> Result<()> {
     let etcd = Etcd::start()?;
     let server = Server::start(&[])?;
     for (method, path, body) in SAME {
@@ -132,7 +132,7 @@ fn watching_by_json_streams_lines() -> Result<()> {
 }
 
 #[test]
-fn pages_say_how_the_store_is() -> Result<()> {
+fn pages_report_the_state_of_the_store() -> Result<()> {
     let server = Server::start(&[])?;
     request(&server.endpoint(), "POST", "/v3/kv/put", r#"{"key":"Zm9v"}"#)?;
     let (status, metrics) = request(&server.endpoint(), "GET", "/metrics", "")?;

@@ -70,7 +70,7 @@ fn put(key: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn messages_are_understood_however_they_arrive() -> Result<()> {
+fn messages_may_arrive_in_any_pieces() -> Result<()> {
     let (etcd, ours) = (Etcd::start()?, Server::start(&[])?);
     block_on(async {
         let mut theirs = connect(&etcd.endpoint()).await?;
@@ -100,7 +100,7 @@ fn messages_are_understood_however_they_arrive() -> Result<()> {
 }
 
 #[test]
-fn bytes_that_are_not_a_message_are_refused_and_the_connection_goes_on() -> Result<()> {
+fn invalid_messages_are_refused_and_the_connection_survives() -> Result<()> {
     let server = Server::start(&["--max-request-bytes=1000"])?;
     let good = framed(0, &put("/wire/key", "value"));
     let long = framed(0, &vec![0; (512 << 10) + 1001]);

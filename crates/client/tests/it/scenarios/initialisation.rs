@@ -1,4 +1,4 @@
-//! Making a datastore ready.
+//! Initialising a datastore.
 
 use crate::stores::Store;
 use api::{ClusterInformationSpec, TierSpec};
