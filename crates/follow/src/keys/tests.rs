@@ -1,4 +1,4 @@
-//! Keys of every kind, there and back.
+//! Keys of every kind, encoded and decoded.
 
 use super::*;
 use api::Kind;
