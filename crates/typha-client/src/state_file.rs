@@ -1,9 +1,10 @@
-//! Whether a component without a health page of its own is connected to Typha: a file, which the node's health reads.
+//! Records whether a component without a health page of its own is connected to Typha: in a file, which the node's
+//! health reads.
 
 use std::path::{Path, PathBuf};
 use typha_wire::SyncerType;
 
-/// Where a node keeps these files.
+/// The folder for these files on a node.
 pub const FOLDER: &str = "/var/run/calico/typha";
 
 const CONNECTED: &str = "connected";
@@ -15,7 +16,7 @@ pub fn of(folder: &Path, kind: SyncerType) -> PathBuf {
     folder.join(kind.as_str())
 }
 
-/// Says how it is. A file that cannot be written is worth a warning: what is followed matters more.
+/// Records the state. A file that cannot be written only causes a warning: following matters more.
 pub fn write(file: &Path, connected: bool, detail: &str) {
     let word = if connected { CONNECTED } else { NOT_CONNECTED };
     let written = match file.parent() {
@@ -29,7 +30,7 @@ pub fn write(file: &Path, connected: bool, detail: &str) {
     }
 }
 
-/// Why the component that follows this feed is not connected; nothing if it is, or follows no Typha.
+/// Why the component that follows this feed is not connected; `None` if it is, or follows no Typha.
 #[must_use]
 pub fn read(folder: &Path, kind: SyncerType) -> Option<String> {
     let text = std::fs::read_to_string(of(folder, kind)).ok()?;
