@@ -44,7 +44,7 @@ mod tests {
     use testkit::Folder;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_state_is_read_back() {
         let folder = Folder::new("typha-state").unwrap();
         let below = folder.path().join("typha");
         let kind = SyncerType::NodeStatus;

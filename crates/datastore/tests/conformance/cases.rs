@@ -1,4 +1,4 @@
-//! The cases, by subject. Each one starts on a store without any of Calico's data and may leave what it wants.
+//! The cases, by subject. Each starts on a store without any of Calico's data and may leave anything behind.
 
 mod basics;
 mod concurrency;
