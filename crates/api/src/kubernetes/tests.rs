@@ -1,4 +1,4 @@
-//! Trimmed objects read what Kubernetes writes, and keep none of the rest.
+//! Trimmed objects read Kubernetes' own output, and keep nothing else.
 
 use super::*;
 

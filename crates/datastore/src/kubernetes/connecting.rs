@@ -6,7 +6,7 @@
 //! and drops a connection after the same time as Kubernetes' own clients do (30 s of silence and 15 s for an answer). A
 //! connection whose data is never acknowledged is dropped after the same time.
 //!
-//! Proxies are not supported: the underlying library has no support for them.
+//! A configured proxy is refused with the error of the underlying library: there is no way through one.
 
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client;
