@@ -46,7 +46,7 @@ impl Refusals {
     pub(crate) fn clear(&self, kind: &str, step: Step) {
         let mut by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
         if by_kind.remove(&(kind.to_owned(), step)).is_some() {
-            tracing::info!(kind, "the missing permission was given");
+            tracing::info!(kind, "the missing permission was granted");
         }
     }
 }

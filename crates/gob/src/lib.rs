@@ -77,6 +77,6 @@ pub enum Error {
     #[error("text is not UTF-8")]
     NotText,
     /// The rest of the message has not arrived. [`Message`] handles this; callers never see it.
-    #[error("the message goes on in a segment that has not arrived")]
+    #[error("the message continues in a segment that has not arrived")]
     NeedSegment,
 }

@@ -56,7 +56,7 @@ pub enum Error {
     Stopped,
     /// A write to the file failed in a way that leaves its end unknown. The store only serves reads; reopening it
     /// determines what reached the disk.
-    #[error("the store's file could not be written and is read-only until it is opened again: {0}")]
+    #[error("the store's file could not be written and is read-only until it is reopened: {0}")]
     Broken(Arc<str>),
     /// Bytes read back from the file fail their checksum, or cannot be read at all.
     #[error("the store's file could not be read: {0}")]

@@ -95,7 +95,7 @@ impl Unread {
             return entries::gone(path);
         }
         read(path, value, std::str::from_utf8(version).ok()?).unwrap_or_else(|reason| {
-            tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
+            tracing::warn!(path, %reason, "an entry from Typha cannot be read; its last known value stays in force");
             None
         })
     }

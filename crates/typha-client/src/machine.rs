@@ -137,7 +137,7 @@ impl<D: Decoder> Machine<D> {
                 item
             }
             Err(reason) => {
-                tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
+                tracing::warn!(path, %reason, "an entry from Typha cannot be read; its last known value stays in force");
                 self.unreadable.insert(path.into(), reason);
                 None
             }

@@ -60,7 +60,7 @@ pub enum SessionError {
     #[error("this Typha is too old: it does not send whole nodes")]
     TooOld,
     /// The server requested an unknown compression.
-    #[error("Typha wants to use the compression '{0}', which was not offered")]
+    #[error("Typha requested the compression '{0}', which was not offered")]
     UnknownCompression(String),
 }
 

@@ -26,7 +26,7 @@ pub fn write(file: &Path, connected: bool, detail: &str) {
     let written =
         written.and_then(|()| daemon::files::publish(file, format!("{word}\n{detail}\n").as_bytes(), 0o644));
     if let Err(error) = written {
-        tracing::warn!(file = %file.display(), %error, "cannot say whether Typha is connected");
+        tracing::warn!(file = %file.display(), %error, "cannot record whether Typha is connected");
     }
 }
 

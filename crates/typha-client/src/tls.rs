@@ -161,13 +161,13 @@ impl<T: Clone> Loaded<T> {
         match ((self.make)(&self.files, &self.peer), last.as_mut()) {
             (Ok(made), _) => {
                 if last.is_some() {
-                    tracing::info!("the TLS files have changed and were read again");
+                    tracing::info!("the TLS files have changed and were reread");
                 }
                 *last = Some((stamps, made.clone()));
                 Ok(made)
             }
             (Err(error), Some((then, made))) => {
-                tracing::error!(%error, "the TLS files have changed and cannot be used; the last ones stay");
+                tracing::error!(%error, "the TLS files have changed and cannot be used; the last good ones stay in use");
                 *then = stamps;
                 Ok(made.clone())
             }

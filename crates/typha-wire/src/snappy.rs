@@ -23,7 +23,7 @@ const LONGEST_BODY: usize = LARGEST_CHUNK + LARGEST_CHUNK / 6 + 32 + 4;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It does not begin with the identifier.
-    #[error("the stream does not begin as snappy streams do")]
+    #[error("the stream does not begin with snappy's identifier")]
     NoIdentifier,
     /// A chunk of a type that must be understood.
     #[error("a chunk has the unknown type {0:#04x}")]

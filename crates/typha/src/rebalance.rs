@@ -49,7 +49,7 @@ impl Rebalancing {
         match (typhas, nodes) {
             (Ok(typhas), Ok(nodes)) => most_connections(self.limits, typhas, nodes, types),
             (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(error = %daemon::causes(&error), "cannot find out how many connections are this Typha's");
+                tracing::warn!(error = %daemon::causes(&error), "cannot determine this Typha's share of the connections");
                 self.limits.upper
             }
         }

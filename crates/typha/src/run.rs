@@ -198,7 +198,7 @@ async fn rebalancing(config: &Config) -> Result<Option<Rebalancing>> {
     }
     let access = kube_access::KubeAccess::from_environment(&SystemEnvironment).await?;
     let access =
-        access.context("ConnectionRebalancingMode is kubernetes, and there is no access to Kubernetes")?;
+        access.context("ConnectionRebalancingMode is kubernetes, but there is no access to Kubernetes")?;
     Ok(Some(Rebalancing {
         access,
         namespace: given.k8s_namespace.clone(),

@@ -117,7 +117,7 @@ impl Server {
             return;
         }
         let pause = shared.settings.shutdown_pause(clients);
-        tracing::info!(clients, ?pause, "shutting down: closing connections one after the other");
+        tracing::info!(clients, ?pause, "shutting down: closing connections in turn");
         loop {
             tokio::time::sleep(pause).await;
             let dropped = shared.drop_one("graceful shutdown in progress");

@@ -106,7 +106,7 @@ fn publish(mut events: mpsc::Receiver<FeedEvent<Inputs>>, feed: &Feed) {
             FeedEvent::Entries(entries) => feed.publish(entries.into_iter().flatten()),
             FeedEvent::Status(status) => feed.set_status(status),
             FeedEvent::Away(error) => {
-                tracing::warn!(syncer = %feed.kind(), %error, "the datastore has been away for long; clients keep what they have");
+                tracing::warn!(syncer = %feed.kind(), %error, "the datastore has been unreachable for long; clients keep their entries");
             }
         }
     }

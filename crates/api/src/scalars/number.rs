@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_print_as_go_prints_them() {
+    fn floats_print_like_in_go() {
         for (input, output) in [
             ("1000000.0", "1000000"),
             ("1e6", "1000000"),

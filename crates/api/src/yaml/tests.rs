@@ -24,7 +24,7 @@ fn single_values_are_documents_too() {
 }
 
 #[test]
-fn floats_print_as_go_prints_them() {
+fn floats_print_like_in_go() {
     let cases = [
         (0.0, "0"),
         (100.0, "100"),

@@ -116,7 +116,7 @@ mod tests {
                 assert_eq!(first.into_data().ok().as_deref(), Some(&b"{}"[..]));
                 far.batch("link set w0 down")?;
                 let next = tokio::time::timeout(Duration::from_secs(60), body.frame()).await;
-                let next = next.context("nobody noticed that the server is gone")?;
+                let next = next.context("the vanished server was not detected")?;
                 assert!(next.is_some_and(|frame| frame.is_err()), "the end of a watch is an error");
                 Ok(())
             })

@@ -84,7 +84,7 @@ impl Processor for Settings {
                     outputs.push(FeedEntry::Ready(ReadyFlag, information.spec.datastore_ready), revision);
                 }
             }
-            (_, other) => outputs.faults.add("kind", format!("{} holds no settings", other.kind())),
+            (_, other) => outputs.faults.add("kind", format!("{} contains no settings", other.kind())),
         }
     }
 

@@ -42,7 +42,9 @@ impl Tls {
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let (acceptor, unusable) = self.0.current_or_last()?;
         if let Some(error) = unusable {
-            tracing::warn!("the TLS files have changed and cannot be used; the old ones stay: {error}");
+            tracing::warn!(
+                "the TLS files have changed and cannot be used; the old ones stay in use: {error}"
+            );
         }
         Ok(acceptor)
     }

@@ -2,7 +2,7 @@
 //! concurrently:
 //!
 //! ```text
-//! the store ─► a task fetches pages ─► threads decode parts of them ─► the caller looks at one after the other, in order
+//! the store ─► a task fetches pages ─► threads decode parts of them ─► the caller looks at each in turn
 //!              one page waits          a few parts ahead
 //! ```
 //!
