@@ -84,7 +84,7 @@ mod tests {
         }
 
         #[test]
-        fn a_success_begins_anew(chances in proptest::collection::vec(any::<u64>(), 0..20), last: u64) {
+        fn a_success_resets_the_window(chances in proptest::collection::vec(any::<u64>(), 0..20), last: u64) {
             let mut backoff = Backoff::default();
             for chance in chances {
                 backoff.pause(chance);
@@ -94,7 +94,7 @@ mod tests {
         }
 
         #[test]
-        fn a_thousand_clients_do_not_come_back_together(seed: u64) {
+        fn a_thousand_clients_do_not_reconnect_at_once(seed: u64) {
             // Evenly spread, there would be 111 per tenth of a second at first, and 22 in the end.
             prop_assert!(fullest_slot(seed, 0) < 180, "{}", fullest_slot(seed, 0));
             prop_assert!(fullest_slot(seed, 6) < 60, "{}", fullest_slot(seed, 6));

@@ -331,7 +331,7 @@ mod tests {
 
     /// A vanished peer is detected, and small messages are not delayed.
     #[tokio::test]
-    async fn connections_get_what_the_listener_has() {
+    async fn connections_inherit_the_listeners_options() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         prepare(&listener);
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -186,7 +186,7 @@ fn every_field_has_a_description() {
 }
 
 #[test]
-fn the_yaml_reads_back_as_what_was_written() {
+fn the_yaml_round_trips() {
     let text = to_yaml();
     assert_eq!(text, to_yaml(), "the same bytes each time");
     assert_eq!(text.matches("---\n").count(), all().len());
@@ -216,7 +216,7 @@ fn read_yaml(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn keywords_that_only_our_reader_knows_stay_inside() {
+fn our_readers_keywords_are_not_published() {
     for text in [to_yaml(), to_yaml_v3()] {
         assert!(!text.contains(READS));
     }

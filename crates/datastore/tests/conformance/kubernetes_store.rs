@@ -55,7 +55,7 @@ async fn conformance_on_kubernetes_with_v3_definitions() -> Result<()> {
 /// Objects under `projectcalico.org/v3` are stored unchanged: they never had other names, and carry no bookkeeping that
 /// could be unreadable. Scale and disconnection do not depend on the group.
 const SAME_WITH_V3_DEFINITIONS: &[&str] = &[
-    "every kind goes in and comes out",
+    "every kind round-trips",
     "create refuses what exists",
     "update refuses what does not exist",
     "update refuses a stale revision",

@@ -244,7 +244,7 @@ fn a_list_that_fails_in_the_middle_deletes_nothing() {
 }
 
 #[test]
-fn an_expired_revision_leads_to_a_list_and_deletes_what_vanished() {
+fn an_expired_revision_causes_a_list_that_deletes_vanished_entries() {
     let mut bench = Bench::watching(&[("a", 1), ("b", 2), ("c", 3)]);
     assert_eq!(bench.end(FailureClass::Expired), ["wait 500 ms"]);
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["resync", "list 0"]);
@@ -397,7 +397,7 @@ fn a_refused_list_is_repeated_with_growing_pauses() {
 }
 
 #[test]
-fn an_optional_kind_that_is_refused_holds_nobody_back() {
+fn a_refused_optional_kind_delays_no_others() {
     let mut bench = Bench::new(CacheOptions { optional: true, ..CacheOptions::default() });
     bench.tick();
     assert_eq!(bench.fail_list(FailureClass::Refused), ["resync", "in-sync", "wait 1000 ms"]);
@@ -409,7 +409,7 @@ fn an_optional_kind_that_is_refused_holds_nobody_back() {
 }
 
 #[test]
-fn what_may_be_listed_and_not_watched_is_listed_again_and_stays_in_sync() {
+fn a_kind_that_may_only_be_listed_is_polled_and_stays_in_sync() {
     let mut bench = Bench::started();
     bench.page(&[("a", 1)]);
     assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
@@ -469,7 +469,7 @@ fn the_end_deletes_everything_in_order() {
 }
 
 #[test]
-fn events_that_come_too_late_change_nothing() {
+fn late_events_change_nothing() {
     let mut bench = Bench::watching(&[("a", 1)]);
     assert_eq!(bench.tick(), NOTHING);
     assert_eq!(bench.page(&[("x", 1)]), NOTHING);
@@ -482,7 +482,7 @@ fn events_that_come_too_late_change_nothing() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_as_it_was() {
+fn unreadable_objects_are_kept_unchanged() {
     let mut bench = Bench::watching(&[("a", 1), ("b", 2)]);
     let broken = |name| Event::Watched(WatchEvent::Invalid(invalid(name)));
     assert_eq!(bench.handle(broken("a")), ["note GlobalNetworkSet(a) broken"]);

@@ -76,7 +76,7 @@ const TEN: &str = "/calico/v1/ipam/v4/pool/10.0.0.0-8";
 const ELEVEN: &str = "/calico/v1/ipam/v4/pool/11.0.0.0-8";
 
 #[test]
-fn of_two_pools_with_one_range_the_lowest_name_has_it() {
+fn of_two_pools_with_one_range_the_lowest_name_wins() {
     let mut pools = Pools::default();
     assert_eq!(put(&mut pools, pool("b", "10.0.0.0/8", "1")), [format!("{TEN} @1")]);
     assert_eq!(put(&mut pools, pool("c", "10.0.0.0/8", "2")), NOTHING);
@@ -231,7 +231,7 @@ fn settings_come_and_go_one_by_one() {
 }
 
 #[test]
-fn keys_of_the_kinds_that_are_converted_one_by_one() {
+fn keys_of_kinds_converted_one_by_one() {
     let mut converted = Converted;
     for (kind, namespace, name, path) in [
         (Kind::NetworkPolicy, "shop", "p", "/calico/v1/policy/NetworkPolicy/shop/p"),

@@ -352,7 +352,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_engine_does_what_the_model_does(steps in vec(step(), 1..60)) {
+    fn the_engine_behaves_like_the_model(steps in vec(step(), 1..60)) {
         block_on(async {
             let folder = Folder::new("model").unwrap();
             let mut store = open(folder.path());

@@ -51,7 +51,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_path_is_the_one_of_the_model(
+        fn the_path_equals_the_models(
             host in "[a-c/%.-]{0,3}",
             orchestrator in "[k8s/%]{0,3}",
             workload in "[a-c/%]{0,5}",

@@ -136,7 +136,7 @@ fn compressed_streams_take_no_more_memory_than_a_chunk_at_a_time() {
 
 /// A segment longer than the limit is refused without waiting for it, and nothing is reserved for one within the limit.
 #[test]
-fn a_length_is_judged_before_its_bytes_come() {
+fn a_length_is_checked_before_its_bytes_arrive() {
     for (length, refused) in [(LIMIT as u64, false), (LIMIT as u64 + 1, true), (u64::MAX, true)] {
         let mut head = Vec::new();
         put_uint(&mut head, length);

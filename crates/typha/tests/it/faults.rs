@@ -72,7 +72,7 @@ async fn a_client_too_far_behind_is_dropped() {
 }
 
 #[tokio::test]
-async fn silence_is_noticed() {
+async fn silence_is_detected() {
     let settings = ServerSettings {
         ping_interval: Duration::from_millis(100),
         pong_timeout: Duration::from_millis(400),
@@ -181,7 +181,7 @@ async fn shutting_down_drops_clients_in_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_many_clients_are_sent_to_other_servers_one_by_one() {
+async fn excess_clients_are_dropped_one_by_one() {
     let world = World::start(quick(), None).await;
     world.felix().set_status(Status::InSync);
     let mut raw = Vec::new();

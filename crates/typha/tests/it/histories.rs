@@ -70,7 +70,7 @@ async fn clients_end_with_the_servers_contents_whatever_happens() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_gets_the_difference() {
+async fn a_reconnecting_client_gets_the_difference() {
     let mut world = World::start(quick(), None).await;
     world.felix().publish((0..2000).map(|number| input(&format!("/k{number:05}"), "v")));
     world.felix().set_status(Status::InSync);

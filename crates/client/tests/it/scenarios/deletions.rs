@@ -7,7 +7,7 @@ use client::{DeleteOptions, Error, ListQuery};
 use model::{IpamHandle, Key, KvPair, Value};
 use serde_json::json;
 
-pub(super) async fn a_node_takes_along_what_is_its_own(store: &dyn Store) {
+pub(super) async fn deleting_a_node_deletes_what_belongs_to_it(store: &dyn Store) {
     let client = store.client();
     let nodes = client.resource::<NodeSpec>();
     if store.is_kubernetes() {

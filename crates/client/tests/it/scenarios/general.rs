@@ -127,7 +127,7 @@ pub(super) async fn competing_updates_lose_nothing(store: &dyn Store) {
     assert_eq!(untouched.metadata.resource_version, counter.metadata.resource_version);
 }
 
-pub(super) async fn a_watch_tells_what_happens(store: &dyn Store) {
+pub(super) async fn a_watch_reports_changes(store: &dyn Store) {
     let client = initialised(store).await;
     let tiers = client.resource::<TierSpec>();
     let list = tiers.list(&ListQuery::all()).await.expect("listing");

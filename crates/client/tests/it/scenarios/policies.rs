@@ -63,7 +63,7 @@ pub(super) async fn defaults_are_filled_in_and_labels_forced(store: &dyn Store) 
     assert_eq!(refused_fields(policies.update(invalid).await), ["spec.selector"]);
 }
 
-pub(super) async fn a_tier_with_policies_stays(store: &dyn Store) {
+pub(super) async fn a_tier_with_policies_cannot_be_deleted(store: &dyn Store) {
     let client = initialised(store).await;
     let (tiers, policies) = (client.resource::<TierSpec>(), client.resource::<GlobalNetworkPolicySpec>());
     tiers.create(Tier::new("", "busy", TierSpec::default())).await.expect("the tier");

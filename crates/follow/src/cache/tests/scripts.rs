@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_feed_ends_up_with_what_the_store_holds(script in steps()) {
+    fn a_feed_ends_with_the_contents_of_the_store(script in steps()) {
         let mut world = World::new();
         for step in script {
             world.step(step)?;
