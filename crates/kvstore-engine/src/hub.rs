@@ -221,7 +221,7 @@ impl Hub {
         self.marked
     }
 
-    /// Records a commit without events.
+    /// Records a commit that concerns no watch.
     pub(super) fn skip_to(&mut self, revision: i64) -> Wake {
         let wake = self.mark(None);
         self.newest = revision;

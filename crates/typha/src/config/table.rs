@@ -60,7 +60,7 @@ settings::settings! {
         prometheus_metrics_cert_file: String = lenient(plain), "PrometheusMetricsCertFile", "";
         /// The private key for metrics.
         prometheus_metrics_key_file: String = lenient(plain), "PrometheusMetricsKeyFile", "";
-        /// Whether clients of metrics need a certificate.
+        /// How clients of metrics are authenticated.
         prometheus_metrics_client_auth: ClientAuth = lenient(client_auth),
             "PrometheusMetricsClientAuth", "NoClientCert";
         /// Maximum number of changes in one message.
