@@ -1,4 +1,4 @@
-//! Compiles the protocol files to Rust, and keeps their description for the JSON gateway. Needs no installed compiler.
+//! Compiles the protocol files to Rust, and keeps their descriptors for the JSON gateway. Needs no installed compiler.
 
 use std::{env, fs, path::PathBuf};
 
@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Has the events of watch messages typed as bytes, which look the same on the wire: an event is encoded once for all watches that get it.
+/// Types the events of watch messages as bytes, which are the same on the wire: an event is encoded once for all
+/// watches that receive it.
 fn keep_events_encoded(descriptors: &mut FileDescriptorSet) -> Result<(), &'static str> {
     let messages = descriptors.file.iter_mut().flat_map(|file| &mut file.message_type);
     let events = messages

@@ -6,26 +6,26 @@
 //! would invent `default` and `nullable` entries that a structural schema must not have.
 //!
 //! What a struct gets:
-//! - `Clone`, `Debug`, `Default`, `PartialEq`, `Serialize`, `Deserialize`, in field order, zero values left out;
-//! - a last field `extra` that keeps what this version does not know, so that writing an object back loses nothing;
+//! - `Clone`, `Debug`, `Default`, `PartialEq`, `Serialize`, `Deserialize`, in field order, zero values omitted;
+//! - a last field `extra` that keeps unknown fields, so that writing an object back loses nothing;
 //! - `null` read as the zero value, as Go reads it;
 //! - `api::schema::Schema`, with the doc comment as description.
 //!
 //! Field attribute `#[field(...)]`, all parts optional:
-//! - `name = "disableBGPExport"`: the JSON name, where lower camel case of the Rust name is not it;
+//! - `name = "disableBGPExport"`: the JSON name, if it is not the lower camel case of the Rust name;
 //! - `always`: written even when zero;
 //! - `required`: listed under `required` in the schema;
 //! - `min`, `max`, `min_len`, `max_len`, `min_items`, `max_items`: numbers; `pattern`, `format`: strings;
-//! - `item_pattern`, `item_max_len`: the same for a list's items;
+//! - `item_pattern`, `item_max_len`: limits for a list's items;
 //! - `list = "set" | "atomic" | "map:KEY[,KEY]"`: the list type of the schema;
 //! - `default = "<JSON>"`: the schema's default;
-//! - `schema = path`: a function `fn(&mut serde_json::Map<String, Value>)` that has the last word.
+//! - `schema = path`: a function `fn(&mut serde_json::Map<String, Value>)` that is applied last.
 //!
-//! Struct attribute `#[resource_struct(rules)]`: the struct implements `api::rules::HasRules`, and the schema carries
-//! those rules as `x-kubernetes-validations`. `#[resource_struct(atomic)]`: the schema says that the struct is merged as
-//! one value (`x-kubernetes-map-type: atomic`). Both may stand together, separated by a comma.
+//! Struct attribute `#[resource_struct(rules)]`: the struct implements `api::rules::HasRules`, and the schema includes
+//! those rules as `x-kubernetes-validations`. `#[resource_struct(atomic)]`: the schema marks the struct as merged as
+//! one value (`x-kubernetes-map-type: atomic`). Both may be given, separated by a comma.
 //!
-//! It refuses enums, tuple structs and generics: resource structs need none of them.
+//! Does not support enums, tuple structs and generics: resource structs need none of them.
 
 use proc_macro::TokenStream;
 use proc_macro2::TokenStream as Tokens;
@@ -50,14 +50,14 @@ pub fn resource_struct(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(item, options).unwrap_or_else(|error| error.to_compile_error()).into()
 }
 
-/// What `#[resource_struct(...)]` said about the whole struct.
+/// The arguments of `#[resource_struct(...)]`.
 #[derive(Clone, Copy, Default)]
 struct StructOptions {
     rules: bool,
     atomic: bool,
 }
 
-/// What `#[field(...)]` said about one field.
+/// The arguments of `#[field(...)]` on one field.
 #[derive(Default)]
 struct FieldOptions {
     name: Option<String>,
@@ -115,7 +115,7 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
             pub extra: crate::codec::Extra,
         }
 
-        // By hand: what is derived is compiled again into every crate that uses it.
+        // Written out: derived code is compiled again in every crate that uses it.
         impl Clone for #ident {
             fn clone(&self) -> Self {
                 Self { #(#names: self.#names.clone(),)* extra: self.extra.clone() }
@@ -128,8 +128,8 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
             }
         }
 
-        // By hand: the derived kind keeps every field twice on the way and moves the whole struct several times, which is
-        // most of the time of reading a large list. This fills the fields in place.
+        // Written out: the derived implementation keeps every field twice and moves the whole struct several times,
+        // which takes most of the time of reading a large list. This fills the fields in place.
         impl<'de> ::serde::Deserialize<'de> for #ident {
             fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let mut object = Self::default();
@@ -178,7 +178,7 @@ fn expand(item: ItemStruct, options: StructOptions) -> syn::Result<Tokens> {
     })
 }
 
-/// What one field becomes.
+/// The generated code for one field.
 struct Expanded {
     /// The field of the struct.
     codec: Tokens,

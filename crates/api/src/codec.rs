@@ -1,5 +1,5 @@
-//! Small serde pieces shared by all resource structs: Go's zero-value habits, Go's spelling of JSON, and the box for
-//! unknown fields.
+//! Small serde helpers shared by all resource structs: Go's treatment of zero values, Go's spelling of JSON, and the
+//! map for unknown fields.
 
 mod by_text;
 
@@ -15,7 +15,7 @@ use std::io;
 /// Fields of an object that this version does not know, by name.
 pub type Extra = BTreeMap<String, serde_json::Value>;
 
-/// Whether a value is its type's zero: Go's `omitempty` leaves such fields out.
+/// Whether a value is its type's zero: Go's `omitempty` omits such fields.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -23,7 +23,7 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// Reads `null` as the zero value, as Go's decoder does.
 ///
 /// # Errors
-/// Whatever the field's own type refuses.
+/// Those of the field's own type.
 pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -32,7 +32,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a field's value into its place; `null` leaves what is there: the zero value, as Go reads it.
+/// Reads a field's value in place; `null` leaves the existing zero value, as in Go.
 pub(crate) struct InPlace<'a, T>(pub(crate) &'a mut T);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for InPlace<'_, T> {
@@ -63,11 +63,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for InPlace<'_, T> {
     }
 }
 
-/// Reads a list into its place, item by item; `null` leaves what is there. Lists of large items begin with room for one: most
-/// have one or two, and the usual room for four would be most of the memory of an object.
+/// Reads a list in place, item by item; `null` leaves the existing one. Lists of large items start with capacity for
+/// one: most have one or two, and the usual capacity of four would be most of the memory of an object.
 pub(crate) struct ListInPlace<'a, T>(pub(crate) &'a mut Vec<T>);
 
-/// Items of more bytes than this are large.
+/// Items larger than this many bytes count as large.
 const LARGE_ITEM: usize = 128;
 
 impl<'de, T: Deserialize<'de> + Default> DeserializeSeed<'de> for ListInPlace<'_, T> {
@@ -104,7 +104,7 @@ impl<'de, T: Deserialize<'de> + Default> Visitor<'de> for ListInPlace<'_, T> {
     }
 }
 
-/// Reads one more item of a list into its place. The place is made only once there is an item.
+/// Reads one more item of a list in place. The place is only created if there is an item.
 struct NextItem<'a, T>(&'a mut Vec<T>);
 
 impl<'de, T: Deserialize<'de> + Default> DeserializeSeed<'de> for NextItem<'_, T> {
@@ -121,7 +121,7 @@ impl<'de, T: Deserialize<'de> + Default> DeserializeSeed<'de> for NextItem<'_, T
     }
 }
 
-/// The name of a field, borrowed from the text where it stands there as it is.
+/// The name of a field, borrowed from the text if it has no escapes.
 pub(crate) struct FieldName<'de>(Cow<'de, str>);
 
 impl FieldName<'_> {
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for FieldName<'de> {
 /// store is byte for byte what Calico stores.
 ///
 /// # Errors
-/// Never for objects made of our types; the signature is serde's.
+/// Never for objects of our types; the signature is serde's.
 pub fn to_go_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(512);
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, GoFormatter))?;
@@ -187,8 +187,8 @@ impl serde_json::ser::Formatter for GoFormatter {
     }
 }
 
-/// Writes a piece of a JSON string with the escapes of Go's encoder, which leaves no character that means something in
-/// HTML or that ends a line in JavaScript.
+/// Writes a piece of a JSON string with the escapes of Go's encoder, which escapes every character that is special in
+/// HTML or ends a line in JavaScript.
 ///
 /// # Errors
 /// When the writer fails.

@@ -1,8 +1,8 @@
-//! The CustomResourceDefinitions that Kubernetes needs, made from the types.
+//! The CustomResourceDefinitions that Kubernetes needs, generated from the types.
 //!
-//! Two groups hold the same kinds: `crd.projectcalico.org/v1`, where every released version keeps its data, and
-//! `projectcalico.org/v3`, the form that newer clusters can serve without an aggregated API server. Nothing here is
-//! written by hand but what a type cannot say: where the two groups differ, and which columns `kubectl` prints.
+//! Two groups contain the same kinds: `crd.projectcalico.org/v1`, where every released version keeps its data, and
+//! `projectcalico.org/v3`, the form that newer clusters can serve without an aggregated API server. Only what a type
+//! cannot express is written by hand: the differences between the groups, and the columns that `kubectl` prints.
 //!
 //! Definitions of other projects (such as ClusterNetworkPolicy) are not ours to install.
 
@@ -70,7 +70,7 @@ fn definition_v3(kind: Kind) -> Option<Value> {
     Some(definition(V3_GROUP, &names, kind.is_namespaced(), &version))
 }
 
-/// The schema of a kind, without the keywords that only our own reader knows.
+/// The schema of a kind, without our own reader's keywords.
 fn published(kind: Kind) -> Map<String, Value> {
     let mut schema = for_kind(kind).clone();
     schema.values_mut().for_each(without_our_keywords);
@@ -129,8 +129,8 @@ fn definition(group: &str, names: &Value, namespaced: bool, version: &Map<String
     })
 }
 
-/// The four kinds that IPAM keeps are older than their v3 form, and their v1 definitions promise less: data that old
-/// versions wrote must stay valid.
+/// The four kinds kept by IPAM are older than their v3 form, and their v1 definitions are less strict: data written by
+/// old versions must stay valid.
 fn loosen_for_v1(kind: Kind, schema: &mut Map<String, Value>) {
     let Some(Value::Object(fields)) =
         schema.get_mut("properties").and_then(|p| p.pointer_mut("/spec/properties"))
@@ -149,7 +149,7 @@ fn loosen_for_v1(kind: Kind, schema: &mut Map<String, Value>) {
             drop("cidr", &["format"]);
             drop("state", &["enum"]);
             drop("deleted", &["default"]);
-            // The mark of deletion is text here: "true" or "false".
+            // The deletion mark is text here: "true" or "false".
             limit(fields, "deleted", "type", "string".into());
         }
         Kind::IPAMConfiguration => {

@@ -1,19 +1,19 @@
-//! Users' files: YAML or JSON, one document or many, read strictly, every mistake reported with its place.
+//! Users' files: YAML or JSON, one document or many, read strictly; every mistake is reported with its place.
 //!
 //! ```text
 //! bytes ─ source: text and lines ─ tree: YAML nodes with spans ─ walk: against the kind's schema ─ Document
 //!                                                                   └─ mistakes ─ report: line, caret, path, help
 //! ```
 //!
-//! A field that is not known is an error here, never dropped: a policy whose selector is misspelt would otherwise apply
-//! to everything. Mistakes are collected over the whole file, so that one run shows all of them.
+//! An unknown field is an error here, never dropped: a policy whose selector is misspelt would otherwise apply to
+//! everything. Mistakes are collected over the whole file, so that one run shows all of them.
 //!
-//! What Calico's own tool accepts is accepted, and read as it reads it: field names in any case, and scalars by Go's
-//! YAML 1.1 habits (`yes` and `on` are true, a label `1.10` becomes `1.1`). Where that is hardly what the author meant, a
-//! warning says so. Stricter on purpose: two spellings of one field in one map (Go lets the last of the sorted names
-//! win), and empty items of lists (Go makes an object without any field of them).
+//! What Calico's own tool accepts is accepted and read in the same way: field names in any case, and scalars by Go's
+//! YAML 1.1 rules (`yes` and `on` are true, a label `1.10` becomes `1.1`). Where the author hardly meant that, there is
+//! a warning. Two things are stricter on purpose: two spellings of one field in one map (Go lets the last of the sorted
+//! names win), and empty items of lists (Go turns them into an object without any field).
 //!
-//! It refuses to touch files, defaults or stores: bytes come in, resources go out as the user wrote them.
+//! Does not access files, defaults or stores: bytes come in, resources come out as the user wrote them.
 
 mod advice;
 mod build;
@@ -41,10 +41,10 @@ pub use source::Span;
 use source::Source;
 use tree::Node;
 
-/// Longest document accepted, in bytes; a file may hold many. Calico's tool has the same limit.
+/// Maximum length of a document, in bytes; a file may contain many. Calico's tool has the same limit.
 pub const MAX_DOCUMENT_LENGTH: usize = 10 * 1024 * 1024;
 
-/// How much is checked when a file is read.
+/// The extent of the checks when a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
     /// Fields, types, enumerations, duplicate keys: enough to know what the user means, and for a delete.
@@ -58,7 +58,7 @@ pub enum Checks {
 pub struct Document {
     /// The resource, as the user wrote it; no defaults are filled in.
     pub resource: Resource,
-    /// The document as plain JSON: what the user wrote and nothing else.
+    /// The document as plain JSON: exactly what the user wrote.
     pub value: Value,
     warnings: Vec<Diagnostic>,
     node: Arc<Node>,
@@ -72,20 +72,20 @@ impl Document {
         self.resource.kind()
     }
 
-    /// What was read, but perhaps not as its author meant it.
+    /// Warnings about text that was read, but perhaps not as its author meant it.
     #[must_use]
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// Where a field is in the file: its name and its value. `None` if the user did not write it.
+    /// The place of a field in the file: its name and its value. `None` if the user did not write it.
     #[must_use]
     pub fn span(&self, path: &FieldPath) -> Option<Span> {
         self.node.find(path.as_str()).and_then(|found| found.exact.then_some(found.span))
     }
 
-    /// Turns validation errors into diagnostics at the places of the fields they name; a field that the user did not
-    /// write is reported at the nearest one around it.
+    /// Converts validation errors to diagnostics at the places of the fields they name; an error about a field that the
+    /// user did not write is reported at the nearest enclosing field.
     #[must_use]
     pub fn diagnose(&self, errors: &FieldErrors) -> Diagnostics {
         let mut diagnostics = Diagnostics::new(Arc::clone(&self.source));
@@ -98,7 +98,7 @@ impl Document {
     /// Checks the resource as the typed client would before a create: with its defaults, without other objects.
     ///
     /// # Errors
-    /// All that is wrong, at its place.
+    /// All mistakes, each at its place.
     pub fn validate(&self) -> Result<(), Diagnostics> {
         let mut resource = self.resource.clone();
         resource.set_defaults();
@@ -106,7 +106,7 @@ impl Document {
     }
 }
 
-/// The warnings about the files that these documents come from, one value per file that has any.
+/// The warnings about the files of these documents, one value per file that has any.
 #[must_use]
 pub fn warnings(documents: &[Document]) -> Vec<Diagnostics> {
     let mut files = Files::default();
@@ -117,7 +117,7 @@ pub fn warnings(documents: &[Document]) -> Vec<Diagnostics> {
     files.0
 }
 
-/// What is wrong with documents, one value per file that has a mistake.
+/// The mistakes in documents, one value per file that has any.
 #[must_use]
 pub fn diagnose<'a>(errors: impl IntoIterator<Item = (&'a Document, &'a FieldErrors)>) -> Vec<Diagnostics> {
     let mut files = Files::default();
@@ -128,7 +128,7 @@ pub fn diagnose<'a>(errors: impl IntoIterator<Item = (&'a Document, &'a FieldErr
     files.0
 }
 
-/// What there is to say, file by file.
+/// Diagnostics, file by file.
 #[derive(Default)]
 struct Files(Vec<Diagnostics>);
 
@@ -145,10 +145,10 @@ impl Files {
     }
 }
 
-/// Reads all resources of a file. `name` is what messages call it.
+/// Reads all resources of a file. `name` is its name in messages.
 ///
 /// # Errors
-/// Every mistake of the file, if there is one.
+/// All mistakes of the file.
 pub fn read(name: &str, bytes: &[u8], checks: Checks) -> Result<Vec<Document>, Diagnostics> {
     let (source, undecodable) = Source::new(name, bytes);
     let source = Arc::new(source);
@@ -173,10 +173,10 @@ pub fn read(name: &str, bytes: &[u8], checks: Checks) -> Result<Vec<Document>, D
     if reader.diagnostics.is_empty() { Ok(reader.documents) } else { Err(reader.diagnostics) }
 }
 
-/// Reads the documents of a file that is not a resource but has a schema of its own, as plain JSON.
+/// Reads the documents of a file that does not contain resources but has a schema of its own, as plain JSON.
 ///
 /// # Errors
-/// Every mistake of the file, if there is one.
+/// All mistakes of the file.
 pub fn read_as(
     name: &str,
     bytes: &[u8],
@@ -239,7 +239,7 @@ impl Reader {
                     self.documents.push(document);
                 }
             }
-            // With structural mistakes a type that does not fit is a consequence of them.
+            // If there are structural mistakes, a type mismatch is a consequence of them.
             Err(_) if broken => {}
             Err(error) => {
                 let message = format!("this is not a valid {}: {error}", object.kind);

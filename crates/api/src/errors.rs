@@ -1,4 +1,4 @@
-//! Validation errors: which field, what it held, what is wrong; many at once, in Calico's wording.
+//! Validation errors: the field, its value, the reason; many at once, in Calico's wording.
 
 use std::fmt;
 
@@ -50,14 +50,14 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// One field that holds something it must not hold.
+/// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The field's place in the object.
     pub path: FieldPath,
-    /// What it holds, as the user would write it; empty where showing it helps nobody.
+    /// The value, as the user would write it; empty where showing it does not help.
     pub value: String,
-    /// Why that is wrong.
+    /// Why it is invalid.
     pub reason: String,
 }
 
@@ -70,23 +70,23 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// All that is wrong with one object. An empty list means a valid object.
+/// All errors of one object. An empty list means a valid object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    /// No errors yet.
+    /// An empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one.
+    /// Adds an error.
     pub fn add(&mut self, path: FieldPath, value: impl fmt::Display, reason: impl Into<String>) {
         self.0.push(FieldError { path, value: value.to_string(), reason: reason.into() });
     }
 
-    /// Adds one unless the condition holds.
+    /// Adds an error unless the condition holds.
     pub fn require(
         &mut self,
         holds: bool,
@@ -99,12 +99,12 @@ impl FieldErrors {
         }
     }
 
-    /// Adds all of another list.
+    /// Adds all errors of another list.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no errors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -116,7 +116,7 @@ impl FieldErrors {
         &self.0
     }
 
-    /// `Ok` when nothing is wrong.
+    /// `Ok` when there are no errors.
     ///
     /// # Errors
     /// This list itself, when it is not empty.

@@ -1,27 +1,27 @@
-//! The closed list of resource kinds, with the names, scopes and places that Calico gives each of them.
+//! The closed list of resource kinds, with Calico's names and scopes, and where they are stored.
 //!
-//! It refuses to guess: an unknown kind is `None`, never a near match (the nearest name is offered by the code that reports
-//! the mistake).
+//! Does not guess: an unknown kind is `None`, never a near match (the code that reports the mistake suggests the
+//! nearest name).
 
 use std::fmt;
 
 /// The API version of every Calico resource, as users write it.
 pub const API_VERSION: &str = "projectcalico.org/v3";
 
-/// The API version of the custom resources that hold Calico's data in Kubernetes.
+/// The API version of the custom resources that contain Calico's data in Kubernetes.
 pub const CRD_API_VERSION: &str = "crd.projectcalico.org/v1";
 
-/// The group of those custom resources.
+/// The API group of those custom resources.
 pub const CRD_GROUP: &str = "crd.projectcalico.org";
 
-/// How a kind lives in Kubernetes.
+/// How a kind is represented in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubernetesForm {
     /// As a custom resource under this plural.
     CustomResource {
         /// The plural, which is also the first part of the CRD's name.
         plural: &'static str,
-        /// The kind of the custom resource, where it is not the kind's own name.
+        /// The kind of the custom resource, if it differs from the kind's own name.
         kind: &'static str,
         /// Whether the definition has a status subresource.
         status: bool,
@@ -30,20 +30,20 @@ pub enum KubernetesForm {
     Native,
 }
 
-/// Everything that is fixed about a kind.
+/// The fixed properties of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindInfo {
     /// The kind, as users write it.
     pub name: &'static str,
     /// The plural: the segment in etcd keys.
     pub plural: &'static str,
-    /// Whether objects of the kind live in a namespace.
+    /// Whether objects of the kind are namespaced.
     pub namespaced: bool,
-    /// How it lives in Kubernetes.
+    /// How it is represented in Kubernetes.
     pub kubernetes: KubernetesForm,
     /// Whether the kind is stored in etcd at all; the others exist only in feeds.
     pub stored: bool,
-    /// The short names that the `projectcalico.org/v3` definitions carry.
+    /// The short names in the `projectcalico.org/v3` definitions.
     pub short_names: &'static [&'static str],
 }
 
@@ -63,7 +63,7 @@ macro_rules! kinds {
             /// Every kind, in alphabetical order of the name.
             pub const ALL: &'static [Kind] = &[$(Kind::$variant),+];
 
-            /// What is fixed about the kind.
+            /// The fixed properties of the kind.
             #[must_use]
             pub const fn info(self) -> &'static KindInfo {
                 match self {
@@ -149,25 +149,25 @@ impl Kind {
         self.info().plural
     }
 
-    /// Whether objects of the kind live in a namespace.
+    /// Whether objects of the kind are namespaced.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         self.info().namespaced
     }
 
-    /// The kind of this exact name.
+    /// The kind with exactly this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.as_str() == name)
     }
 
-    /// The kind of this exact plural.
+    /// The kind with exactly this plural.
     #[must_use]
     pub fn from_plural(plural: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.plural() == plural)
     }
 
-    /// Whether this is one of the four policy kinds whose stored name may carry a tier prefix.
+    /// Whether this is one of the four policy kinds whose stored name may have a tier prefix.
     #[must_use]
     pub const fn is_tiered_policy(self) -> bool {
         matches!(
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_plurals_are_unique_and_found_again() {
+    fn names_and_plurals_are_unique_and_can_be_looked_up() {
         for kind in Kind::ALL {
             assert_eq!(Kind::from_name(kind.as_str()), Some(*kind));
             assert_eq!(Kind::from_plural(kind.plural()), Some(*kind));

@@ -1,8 +1,8 @@
 //! Kubernetes' own objects, trimmed to the fields that Calico reads.
 //!
-//! Two families, on purpose. [`workloads`] and [`cluster_policy`] hold objects that are only read: fields that nobody
-//! uses are dropped when they are parsed, so that a cache of ten thousand pods stays small, and none of them is ever
-//! written back whole. [`policy`] and [`service`] hold parts that also stand in Calico's own resources: they keep
+//! There are two families, on purpose. [`workloads`] and [`cluster_policy`] contain objects that are only read: unused
+//! fields are dropped when they are parsed, so that a cache of ten thousand pods stays small, and none of them is ever
+//! written back whole. [`policy`] and [`service`] contain parts that also occur in Calico's own resources: they keep
 //! unknown fields and know their schema, like every resource struct.
 
 pub mod cluster_policy;
@@ -18,7 +18,7 @@ pub use workloads::{Namespace, Node, Pod, ServiceAccount, VirtualMachineInstance
 use crate::meta::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-/// Reads metadata and drops what nobody uses: the bookkeeping of field owners is often larger than the object.
+/// Reads metadata and drops unused fields: the bookkeeping of field owners is often larger than the object.
 fn trimmed_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let mut metadata = Option::<ObjectMeta>::deserialize(deserializer)?.unwrap_or_default();
     metadata.extra.clear();

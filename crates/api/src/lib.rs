@@ -1,16 +1,16 @@
 //! The resources of `projectcalico.org/v3`: types, defaults, validation and CRD schemas. No IO, no clock, no async.
 //!
-//! - [`kind`]: the closed list of kinds with the names and scopes that Calico gives them.
+//! - [`kind`]: the closed list of kinds with Calico's names and scopes.
 //! - [`object`]: the envelope (`kind`, `apiVersion`, `metadata`, `spec`, `status`) and [`Resource`], one of any kind.
 //! - one module per resource under [`resources`], with its fields, defaults and cross-field rules.
-//! - [`schema`]: what a field may hold, as data; the CRDs and the check of users' files are both made from it.
+//! - [`schema`]: the permitted values of fields, as data; the CRDs and the check of users' files both derive from it.
 //! - [`crds`]: the definitions that Kubernetes needs, as JSON and YAML.
-//! - [`document`]: users' files, read strictly, every mistake reported with its place.
+//! - [`document`]: users' files, read strictly; every mistake is reported with its place.
 //! - [`words`]: Calico's labels, annotations, tiers and prefixes.
 //! - [`yaml`]: values printed as Calico's tools print them.
 //!
-//! Two ways in, on purpose: an object from a store is read tolerantly (unknown fields, unknown enum values and text
-//! that does not parse are kept as they are), an object from a user's file strictly (nothing is dropped silently).
+//! Objects are read in two ways, on purpose: an object from a store tolerantly (unknown fields, unknown enum values and
+//! text that does not parse are kept as they are), an object from a user's file strictly (nothing is dropped silently).
 
 pub mod codec;
 pub mod crds;

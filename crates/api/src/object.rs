@@ -14,14 +14,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use std::fmt::{self, Debug};
 
-/// What a kind's `spec` is, and what Calico's typed client does with it.
+/// A kind's `spec`, and how Calico's typed client treats it.
 pub trait Spec:
     Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Schema + Send + Sync + 'static
 {
     /// The kind that has this spec.
     const KIND: Kind;
 
-    /// The status; [`NoStatus`] for kinds without one, `Option<T>` where Calico leaves an absent one out, `T` where it
+    /// The status; [`NoStatus`] for kinds without one, `Option<T>` where Calico omits an absent one, `T` where it
     /// always writes `"status":{}`.
     type Status: Clone
         + Debug
@@ -34,29 +34,30 @@ pub trait Spec:
         + Send
         + Sync;
 
-    /// Fills what the typed client fills in before a create or update (also labels it forces).
+    /// Fills in the typed client's defaults before a create or update (including labels it forces).
     fn set_defaults(&mut self, _metadata: &mut ObjectMeta) {}
 
-    /// Fills what the typed client fills in on what it read.
+    /// Fills in the typed client's defaults after a read.
     fn set_read_defaults(&mut self, _metadata: &mut ObjectMeta) {}
 
     /// Checks names and cross-field rules. Limits of single fields (types, enums, lengths, ranges, patterns) come from
     /// the schema and are checked before this is called; paths start with `metadata` or `spec`.
     fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors);
 
-    /// Checks what may not change between two versions.
+    /// Checks for changes that are not allowed between two versions.
     fn validate_update(&self, _old: &Self, _errors: &mut FieldErrors) {}
 
-    /// Checks what a status may hold beyond its schema.
+    /// Checks a status beyond its schema.
     fn validate_status(_status: &Self::Status, _errors: &mut FieldErrors) {}
 
-    /// Adds what the schema says about the whole object: rules over `self.metadata.name`, required top-level fields.
+    /// Adds the parts of the schema that concern the whole object: rules over `self.metadata.name`, required top-level
+    /// fields.
     fn object_schema(_schema: &mut Map<String, Value>) {}
 }
 
 /// Whether a status is written at all.
 pub trait StatusPart {
-    /// True when Calico leaves the field out.
+    /// Whether Calico omits the field.
     fn is_absent(&self) -> bool {
         false
     }
@@ -73,7 +74,7 @@ impl<T> StatusPart for Option<T> {
     }
 }
 
-/// The status of a kind that has none; keeps what someone wrote there all the same.
+/// The status of a kind without one; keeps any existing value nevertheless.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NoStatus(Option<Value>);
@@ -99,16 +100,16 @@ impl Schema for NoStatus {
 pub struct Object<S: Spec> {
     /// Name, labels and the rest.
     pub metadata: ObjectMeta,
-    /// What the user wants.
+    /// The desired state.
     pub spec: S,
-    /// What was observed.
+    /// The observed state.
     pub status: S::Status,
-    /// Other top-level fields, kept.
+    /// Other top-level fields, which are kept.
     pub extra: Extra,
 }
 
 impl<S: Spec> Object<S> {
-    /// An object with this name (and namespace, for namespaced kinds; empty otherwise).
+    /// Creates an object with this name (and namespace, for namespaced kinds; empty otherwise).
     #[must_use]
     pub fn new(namespace: &str, name: &str, spec: S) -> Self {
         let metadata =
@@ -122,12 +123,12 @@ impl<S: Spec> Object<S> {
         S::KIND
     }
 
-    /// Fills what the typed client fills in before a write.
+    /// Fills in the typed client's defaults before a write.
     pub fn set_defaults(&mut self) {
         self.spec.set_defaults(&mut self.metadata);
     }
 
-    /// Fills what the typed client fills in on what it read.
+    /// Fills in the typed client's defaults after a read.
     pub fn set_read_defaults(&mut self) {
         self.spec.set_read_defaults(&mut self.metadata);
     }
@@ -135,7 +136,7 @@ impl<S: Spec> Object<S> {
     /// Checks everything that can be checked without looking at other objects: the schema, names, cross-field rules.
     ///
     /// # Errors
-    /// All that is wrong, with paths.
+    /// All errors, with paths.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
         match (to_value(&self.spec), property(for_kind(S::KIND), "spec")) {
@@ -258,8 +259,8 @@ macro_rules! resources {
             $(#[doc = concat!("`", stringify!($variant), "`")] $variant(Box<crate::resources::$variant>),)+
         }
 
-        // By hand: what is derived is compiled again into every crate that copies or compares, and this is the largest
-        // type there is.
+        // Written out: derived code is compiled again in every crate that copies or compares, and this is the largest
+        // type of all.
         impl Clone for Resource {
             fn clone(&self) -> Self {
                 match self { $(Self::$variant(object) => Self::$variant(object.clone()),)+ }
@@ -304,7 +305,7 @@ macro_rules! resources {
                 match self { $(Self::$variant(object) => &object.metadata,)+ }
             }
 
-            /// The metadata, to change.
+            /// The metadata, mutable.
             pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
                 match self { $(Self::$variant(object) => &mut object.metadata,)+ }
             }
@@ -322,20 +323,20 @@ macro_rules! resources {
             /// Reads an object of this kind from a JSON value, tolerantly.
             ///
             /// # Errors
-            /// When a field holds a type that cannot be it.
+            /// When a field holds a value of the wrong type.
             pub fn from_value(kind: Kind, value: Value) -> Result<Self, serde_json::Error> {
                 let json = value.to_string();
-                // Gone before the object comes: a large one need not be there three times.
+                // Dropped before the object is read: a large one need not be in memory three times.
                 drop(value);
                 Self::from_json(kind, json.as_bytes()).map_err(without_place)
             }
 
-            /// Fills what the typed client fills in before a write.
+            /// Fills in the typed client's defaults before a write.
             pub fn set_defaults(&mut self) {
                 match self { $(Self::$variant(object) => object.set_defaults(),)+ }
             }
 
-            /// Fills what the typed client fills in on what it read.
+            /// Fills in the typed client's defaults after a read.
             pub fn set_read_defaults(&mut self) {
                 match self { $(Self::$variant(object) => object.set_read_defaults(),)+ }
             }
@@ -343,15 +344,15 @@ macro_rules! resources {
             /// Checks everything that can be checked without looking at other objects.
             ///
             /// # Errors
-            /// All that is wrong, with paths.
+            /// All errors, with paths.
             pub fn validate(&self) -> Result<(), FieldErrors> {
                 match self { $(Self::$variant(object) => object.validate(),)+ }
             }
 
-            /// Checks what may not change from `old` to this version. Objects of different kinds are not compared.
+            /// Checks for changes from `old` that are not allowed. Objects of different kinds are not compared.
             ///
             /// # Errors
-            /// All that is wrong, with paths.
+            /// All errors, with paths.
             pub fn validate_update(&self, old: &Self) -> Result<(), FieldErrors> {
                 let mut errors = FieldErrors::new();
                 match (self, old) {
@@ -366,7 +367,7 @@ macro_rules! resources {
             /// The JSON, as Calico writes it.
             ///
             /// # Errors
-            /// Never for objects made of our types; the signature is serde's.
+            /// Never for objects of our types; the signature is serde's.
             pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
                 match self { $(Self::$variant(object) => to_go_json(object),)+ }
             }
@@ -394,7 +395,7 @@ impl Resource {
         &self.metadata().name
     }
 
-    /// The namespace; empty for kinds without.
+    /// The namespace; empty for kinds without namespaces.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.metadata().namespace
@@ -405,7 +406,7 @@ impl Resource {
     /// The JSON as a value.
     ///
     /// # Errors
-    /// Never for objects made of our types; the signature is serde's.
+    /// Never for objects of our types; the signature is serde's.
     pub fn to_value(&self) -> Result<Value, serde_json::Error> {
         serde_json::from_slice(&self.to_json()?)
     }
@@ -418,17 +419,17 @@ impl Serialize for Resource {
     }
 }
 
-/// Reads an object where it is going to stay.
+/// Reads an object directly into its final place.
 fn boxed_from_json<T: DeserializeOwned + Default>(json: &[u8]) -> Result<Box<T>, serde_json::Error> {
     let mut object = Box::<T>::default();
-    // To look once whether all of it is text is quicker than to look at each of many short strings.
+    // Checking once whether all of it is text is quicker than checking each of many short strings.
     let mut deserializer = serde_json::Deserializer::from_str(text(json)?);
     T::deserialize_in_place(&mut deserializer, &mut object)?;
     deserializer.end()?;
     Ok(object)
 }
 
-/// The bytes as text; what is not text is not JSON either, and the error says where.
+/// The bytes as text; bytes that are not text are not JSON either, and the error includes the position.
 fn text(json: &[u8]) -> Result<&str, serde_json::Error> {
     std::str::from_utf8(json).map_err(|error| match serde_json::from_slice::<Value>(json) {
         Err(place) => place,
@@ -436,7 +437,7 @@ fn text(json: &[u8]) -> Result<&str, serde_json::Error> {
     })
 }
 
-/// Whether a status value is its zero; for kinds that leave a zero status out.
+/// Whether a status value is its zero; for kinds that omit a zero status.
 #[must_use]
 pub fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     is_default(value)

@@ -1,13 +1,13 @@
 //! Cross-field rules: each is written once as CEL, for the kube-apiserver, and once as Rust, for every other store.
 //!
-//! Both stand side by side in one value, so that a rule cannot be added to one world alone. A test on a real
-//! kube-apiserver applies the same objects to both and compares the verdicts.
+//! Both forms are in one value, so that a rule cannot be added to one side alone. A test on a real kube-apiserver
+//! applies the same objects to both and compares the verdicts.
 
 use crate::codec::to_value;
 use crate::errors::{FieldErrors, FieldPath};
 use serde_json::{Map, Value, json};
 
-/// Why a rule refuses, as the kube-apiserver names it.
+/// The reason for a refusal, as the kube-apiserver names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// `FieldValueInvalid`
@@ -37,7 +37,7 @@ impl Reason {
 pub struct Rule<T> {
     /// The CEL expression, with `self` as the struct.
     pub cel: &'static str,
-    /// What the user reads when it fails.
+    /// The message for the user when it fails.
     pub message: &'static str,
     /// The class of the failure.
     pub reason: Reason,
@@ -47,10 +47,10 @@ pub struct Rule<T> {
 
 /// A struct with cross-field rules.
 pub trait HasRules: serde::Serialize + Sized + 'static {
-    /// The rules, in the order they are printed and checked.
+    /// The rules, in the order in which they are printed and checked.
     fn rules() -> &'static [Rule<Self>];
 
-    /// Adds an error for each rule that does not hold, at the field below `path` that it is about.
+    /// Adds an error for each rule that does not hold, at the field below `path` that it concerns.
     fn check_rules(&self, path: &FieldPath, errors: &mut FieldErrors) {
         for rule in Self::rules() {
             if !(rule.holds)(self) {
@@ -61,8 +61,8 @@ pub trait HasRules: serde::Serialize + Sized + 'static {
     }
 }
 
-/// The field to point at when a rule does not hold: of those that the object has and the rule is about, the first that the message
-/// names, or else the first. Without one, the struct itself.
+/// The field to report when a rule does not hold: of the fields that the object has and the rule uses, the first that
+/// the message names, or else the first. If there is none, the struct itself.
 fn blamed(object: Option<Value>, cel: &str, message: &str, path: &FieldPath) -> (FieldPath, String) {
     let Some(Value::Object(fields)) = object else {
         return (path.clone(), String::new());

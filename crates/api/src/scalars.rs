@@ -1,7 +1,7 @@
-//! Scalars that several kinds share: ports, protocols, addresses, durations, selectors, names.
+//! Scalars shared by several kinds: ports, protocols, addresses, durations, selectors, names.
 //!
-//! Each keeps what was written, so that reading and writing back changes nothing, and offers the parsed value beside
-//! it. Whether a value is acceptable is asked by validation, never by the decoder.
+//! Each keeps what was written, so that reading and writing back changes nothing, and also offers the parsed value.
+//! Validation decides whether a value is acceptable, never the decoder.
 
 mod address;
 mod duration;

@@ -1,7 +1,7 @@
-//! What a field may hold, as data: the structural schema (OpenAPI v3) that a CRD carries.
+//! The permitted values of fields, as data: the structural schema (OpenAPI v3) of a CRD.
 //!
-//! Built from the types by `#[resource_struct]`. It is printed in CRDs and walked when a user's file is read; it is
-//! never built on the path of objects that come from a store.
+//! Built from the types by `#[resource_struct]`. It is printed in CRDs and used when a user's file is read; it is never
+//! built for objects that come from a store.
 
 use crate::kind::Kind;
 use serde_json::{Map, Value, json};
@@ -12,17 +12,18 @@ mod check;
 
 pub use check::{apply_defaults, check};
 
-/// A keyword of ours beside those of Kubernetes: what a user's file may hold where the type alone does not say it, because Calico's
-/// type has a reader of its own. `text`: text, never a number. `as-number`: a number, or text. Left out of CRDs.
+/// Our own keyword beside those of Kubernetes: the permitted values in a user's file where the type alone does not
+/// determine them, because Calico's type has a reader of its own. `text`: text, never a number. `as-number`: a number,
+/// or text. Omitted from CRDs.
 pub const READS: &str = "x-tortie-reads";
 
 /// A type that knows its own schema.
 pub trait Schema {
-    /// The schema, as the object that stands under a property's name.
+    /// The schema, as the value of a property.
     fn schema() -> Map<String, Value>;
 }
 
-/// Turns a `json!({...})` literal into the map it is.
+/// Converts a `json!({...})` literal to a map.
 #[must_use]
 pub fn object(value: Value) -> Map<String, Value> {
     match value {
@@ -92,13 +93,13 @@ pub struct ObjectBuilder {
 }
 
 impl ObjectBuilder {
-    /// An object schema with this description.
+    /// Starts an object schema with this description.
     #[must_use]
     pub fn new(description: &'static str) -> Self {
         Self { description, properties: Map::new(), required: Vec::new() }
     }
 
-    /// Adds a property. The field's own doc comment wins over its type's.
+    /// Adds a property. The field's own doc comment takes precedence over its type's.
     pub fn field(&mut self, name: &str, description: &str, required: bool, mut schema: Map<String, Value>) {
         if !description.is_empty() {
             schema.insert("description".into(), description.into());
@@ -151,13 +152,13 @@ pub fn list_type(field: &mut Map<String, Value>, list: &str) {
 
 /// Sets the default, given as JSON text; used by the generated code.
 pub fn default_value(field: &mut Map<String, Value>, text: &str) {
-    // A default that is not JSON is a mistake in our own source: fall back to a plain string, which the CRD test sees.
+    // A default that is not JSON is a bug in our own source: fall back to a plain string, which the CRD test detects.
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     field.insert("default".into(), value);
 }
 
-/// The schema of a whole object of this kind: `apiVersion`, `kind`, `metadata`, `spec` and, where there is one, `status`.
-/// Built once per process and kind.
+/// The schema of a whole object of this kind: `apiVersion`, `kind`, `metadata`, `spec` and, if any, `status`. Built
+/// once per process and kind.
 #[must_use]
 pub fn for_kind(kind: Kind) -> &'static Map<String, Value> {
     static BUILT: [OnceLock<Map<String, Value>>; Kind::ALL.len()] =
@@ -165,7 +166,7 @@ pub fn for_kind(kind: Kind) -> &'static Map<String, Value> {
     BUILT[kind as usize].get_or_init(|| crate::object::schema_of(kind))
 }
 
-/// The schema of a property of an object schema; the empty schema, which allows everything, where there is none.
+/// The schema of a property of an object schema; the empty schema, which allows everything, if there is none.
 #[must_use]
 pub fn property<'a>(schema: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String, Value>> {
     schema.get("properties")?.get(name)?.as_object()

@@ -1,10 +1,10 @@
-//! Text with a meaning: newtypes that keep what was written and parse it on request, and enumerations that keep
-//! values they do not know.
+//! Text with a meaning: newtypes that keep what was written and parse it on request, and enumerations that keep unknown
+//! values.
 //!
-//! An object from a store may hold text that a newer version understands and we do not. Reading must not fail, and
-//! writing back must not change it; so these types hold the text, and give the parsed value as a `Result`.
+//! An object from a store may contain text that a newer version understands but this one does not. Reading must not
+//! fail, and writing back must not change it; so these types keep the text, and return the parsed value as a `Result`.
 //!
-//! A choice that others than the resource offer too (a parameter, a variable) is one closed enumeration, declared by
+//! A choice that is also used outside the resource (by a parameter, a variable) is one closed enumeration, declared by
 //! [`choices`](crate::choices); the resource's field is [`Written`] of it.
 
 use crate::schema::{Schema, object};
@@ -22,7 +22,7 @@ pub trait Words: Copy + PartialEq + 'static {
     fn word(self) -> &'static str;
 }
 
-/// What a field holds where one of the words of `E` belongs, compared letter for letter. Words of newer versions are kept.
+/// The value of a field for one of the words of `E`, compared literally. Words of newer versions are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Written<E> {
     /// The empty text.
@@ -30,7 +30,7 @@ pub enum Written<E> {
     Unset,
     /// One of the words.
     Known(E),
-    /// Anything else, as it was written.
+    /// Any other text, as it was written.
     Other(Box<str>),
 }
 
@@ -165,8 +165,9 @@ macro_rules! choices {
     };
 }
 
-/// A string newtype with a schema of its own. `$parse` turns the text into `$value`. Most such texts are short, and there are many of them in
-/// a list of policies: up to 23 bytes stand in the object itself, and copies of longer ones share them.
+/// A string newtype with a schema of its own. `$parse` converts the text to `$value`. Most such texts are short, and a
+/// list of policies contains many of them: up to 23 bytes are stored in the object itself, and copies of longer ones
+/// share them.
 ///
 /// ```text
 /// text_newtype! {
@@ -182,7 +183,7 @@ macro_rules! text_newtype {
         pub struct $name(::smol_str::SmolStr);
 
         impl $name {
-            /// Keeps the text as it is; nothing is checked here.
+            /// Keeps the text unchanged and unchecked.
             #[must_use]
             pub fn new(text: impl AsRef<str>) -> Self {
                 Self(text.as_ref().into())
@@ -200,7 +201,7 @@ macro_rules! text_newtype {
                 self.0.is_empty()
             }
 
-            /// The value that the text stands for.
+            /// Parses the text.
             ///
             /// # Errors
             /// A sentence saying what is wrong with the text.

@@ -1,13 +1,13 @@
-//! Calico's words: labels, annotations, prefixes, tiers, orchestrators, names and the version, letter for letter. Every
-//! crate takes them from here; tidy refuses the most important ones as literals elsewhere.
+//! Calico's words: labels, annotations, prefixes, tiers, orchestrators, names and the version, spelled exactly as in
+//! Calico. Every crate takes them from here; tidy refuses the most important ones as literals elsewhere.
 
-/// The version of Calico that this program stands for: the one whose resources, feeds and command line it has.
+/// The version of Calico that this program corresponds to: its resources, feeds and command line.
 pub const CALICO_VERSION: &str = "v3.32.1";
 
-/// The name of the one object of a kind that holds settings of the whole cluster.
+/// The name of the one object of a kind that contains settings of the whole cluster.
 pub const GLOBAL_NAME: &str = "default";
 
-/// The tier of policies that name none.
+/// The tier of policies that do not name one.
 pub const DEFAULT_TIER: &str = "default";
 /// The tier of administrators' ClusterNetworkPolicies.
 pub const ADMIN_TIER: &str = "kube-admin";
@@ -19,7 +19,7 @@ pub const KUBERNETES: &str = "k8s";
 /// The orchestrator of OpenStack's machines.
 pub const OPENSTACK: &str = "openstack";
 
-/// The pod's first address, written by the CNI plugin; empty once the plugin has taken the network away.
+/// The pod's first address, written by the CNI plugin; empty once the plugin has removed the network.
 pub const POD_IP: &str = "cni.projectcalico.org/podIP";
 /// All addresses of the pod, separated by commas; written and emptied together with [`POD_IP`].
 pub const POD_IPS: &str = "cni.projectcalico.org/podIPs";
@@ -31,19 +31,19 @@ pub const CONTAINER_ID: &str = "cni.projectcalico.org/containerID";
 pub const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
 /// Ranges from which the pod may send besides its own addresses, as a JSON list.
 pub const ALLOWED_SOURCE_PREFIXES: &str = "cni.projectcalico.org/allowedSourcePrefixes";
-/// The IPv4 pools that a pod or its namespace wants addresses from, as a JSON list.
+/// The IPv4 pools requested by a pod or its namespace, as a JSON list.
 pub const IPV4_POOLS: &str = "cni.projectcalico.org/ipv4pools";
-/// The IPv6 pools that a pod or its namespace wants addresses from, as a JSON list.
+/// The IPv6 pools requested by a pod or its namespace, as a JSON list.
 pub const IPV6_POOLS: &str = "cni.projectcalico.org/ipv6pools";
 /// The address families that a namespace's pods get, as a JSON list.
 pub const IP_FAMILIES: &str = "cni.projectcalico.org/ipFamilies";
-/// The addresses that a pod wants, as a JSON list.
+/// The addresses requested by a pod, as a JSON list.
 pub const IP_ADDRESSES: &str = "cni.projectcalico.org/ipAddrs";
-/// The addresses that a pod wants, past address management, as a JSON list.
+/// The addresses requested by a pod without address management, as a JSON list.
 pub const IP_ADDRESSES_NO_IPAM: &str = "cni.projectcalico.org/ipAddrsNoIpam";
-/// The hardware address that a pod wants.
+/// The hardware address requested by a pod.
 pub const HARDWARE_ADDRESS: &str = "cni.projectcalico.org/hwAddr";
-/// What Multus reports; copied to the endpoint.
+/// Multus' report; copied to the endpoint.
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// The mark for the pod's packets.
 pub const DSCP: &str = "qos.projectcalico.org/dscp";
@@ -65,11 +65,11 @@ pub struct QosNames {
     pub packet_rate: &'static str,
     /// The burst above the packet rate.
     pub packet_burst: &'static str,
-    /// Connections at once.
+    /// Maximum number of concurrent connections.
     pub connections: &'static str,
 }
 
-/// The limits of what comes to the pod.
+/// The limits of traffic to the pod.
 pub const INGRESS: QosNames = QosNames {
     kubernetes_bandwidth: "kubernetes.io/ingress-bandwidth",
     bandwidth: "qos.projectcalico.org/ingressBandwidth",
@@ -81,7 +81,7 @@ pub const INGRESS: QosNames = QosNames {
     connections: "qos.projectcalico.org/ingressMaxConnections",
 };
 
-/// The limits of what the pod sends.
+/// The limits of traffic from the pod.
 pub const EGRESS: QosNames = QosNames {
     kubernetes_bandwidth: "kubernetes.io/egress-bandwidth",
     bandwidth: "qos.projectcalico.org/egressBandwidth",
@@ -95,65 +95,65 @@ pub const EGRESS: QosNames = QosNames {
 
 /// The label with a policy's tier.
 pub const LABEL_TIER: &str = "projectcalico.org/tier";
-/// The label of host endpoints that controllers made.
+/// The label of host endpoints created by controllers.
 pub const LABEL_CREATED_BY: &str = "projectcalico.org/created-by";
-/// The label of nodes whose network changes from flannel to Calico.
+/// The label of nodes whose network is migrated from flannel to Calico.
 pub const LABEL_MIGRATION_NETWORK: &str = "projectcalico.org/node-network-during-migration";
-/// The label that carries a workload's namespace.
+/// The label with a workload's namespace.
 pub const LABEL_NAMESPACE: &str = "projectcalico.org/namespace";
-/// The label that carries a workload's orchestrator.
+/// The label with a workload's orchestrator.
 pub const LABEL_ORCHESTRATOR: &str = "projectcalico.org/orchestrator";
-/// The label that carries a workload's service account.
+/// The label with a workload's service account.
 pub const LABEL_SERVICE_ACCOUNT: &str = "projectcalico.org/serviceaccount";
 /// The label by which a namespace or service account is matched by name.
 pub const LABEL_NAME: &str = "projectcalico.org/name";
 
-/// Before the labels that a namespace hands down.
+/// The prefix of labels inherited from a namespace.
 pub const NAMESPACE_LABEL_PREFIX: &str = "pcns.";
-/// Before the name of the profile that stands for a namespace.
+/// The prefix of the name of a namespace's profile.
 pub const NAMESPACE_PROFILE_PREFIX: &str = "kns.";
-/// Before the labels that a service account hands down.
+/// The prefix of labels inherited from a service account.
 pub const SERVICE_ACCOUNT_LABEL_PREFIX: &str = "pcsa.";
-/// Before the name of the profile that stands for a service account.
+/// The prefix of the name of a service account's profile.
 pub const SERVICE_ACCOUNT_PROFILE_PREFIX: &str = "ksa.";
 
-/// Before the names of labels and annotations that are Calico's own.
+/// The prefix of Calico's own labels and annotations.
 pub const OWN_PREFIX: &str = "projectcalico.org/";
-/// Before the name of a parameter, in an annotation of a FelixConfiguration.
+/// The prefix of a parameter's name in an annotation of a FelixConfiguration.
 pub const PARAMETER_PREFIX: &str = "config.projectcalico.org/";
 
-/// The label of flannel's nodes while one of them is worked on.
+/// The label of a flannel node while it is being migrated.
 pub const LABEL_MIGRATION_PROGRESS: &str = "projectcalico.org/node-flannel-migration-in-progress";
-/// The label that holds up the work on a node, for so many seconds or until it is removed.
+/// The label that pauses the migration of a node, for this many seconds or until it is removed.
 pub const LABEL_MIGRATION_PAUSE: &str = "projectcalico.org/flannel-migration-pause-seconds";
 
 /// The annotation in which an object of the Kubernetes datastore keeps its own metadata.
 pub const STORED_METADATA: &str = "projectcalico.org/metadata";
 /// The label of a block's affinity: its host, as a hash.
 pub const LABEL_HOSTNAME_HASH: &str = "projectcalico.org/hostname-hash";
-/// The label of a block's affinity: what kind of host it has.
+/// The label of a block's affinity: the kind of its host.
 pub const LABEL_AFFINITY_TYPE: &str = "projectcalico.org/affinity-type";
 /// The label of a block's affinity: 4 or 6.
 pub const LABEL_IP_VERSION: &str = "projectcalico.org/ip-version";
 
-/// The finalizer that keeps a tier for as long as it has policies.
+/// The finalizer that keeps a tier while it has policies.
 pub const TIER_FINALIZER: &str = "projectcalico.org/tier-controller";
-/// The finalizer that keeps a pool for as long as it has addresses in use.
+/// The finalizer that keeps a pool while it has addresses in use.
 pub const POOL_FINALIZER: &str = "projectcalico.org/ippool-finalizer";
 
 /// Annotations of Kubernetes' services.
 pub mod service {
-    /// The IPv4 pools that a load balancer wants its address from, as a JSON list.
+    /// The IPv4 pools requested for a load balancer's address, as a JSON list.
     pub const IPV4_POOLS: &str = "projectcalico.org/ipv4pools";
-    /// The IPv6 pools that a load balancer wants its address from, as a JSON list.
+    /// The IPv6 pools requested for a load balancer's address, as a JSON list.
     pub const IPV6_POOLS: &str = "projectcalico.org/ipv6pools";
-    /// The addresses that a load balancer wants, as a JSON list.
+    /// The addresses requested for a load balancer, as a JSON list.
     pub const LOAD_BALANCER_IPS: &str = "projectcalico.org/loadBalancerIPs";
     /// Whether the eBPF dataplane leaves the service to kube-proxy.
     pub const NAT_EXCLUDED: &str = "projectcalico.org/natExcludeService";
-    /// How the eBPF dataplane chooses endpoints: `maglev`, or as usual.
+    /// How the eBPF dataplane selects endpoints: `maglev`, or as usual.
     pub const TRAFFIC_STRATEGY: &str = "lb.projectcalico.org/external-traffic-strategy";
-    /// When the eBPF dataplane forgets UDP connections to endpoints that end.
+    /// When the eBPF dataplane removes UDP connections to endpoints that end.
     pub const UDP_CLEANUP: &str = "projectcalico.org/udpConntrackCleanup";
 }
 
@@ -163,11 +163,11 @@ pub mod node {
     pub const IPV4_ADDRESS: &str = "projectcalico.org/IPv4Address";
     /// Address and network for BGP and tunnels, of IPv6.
     pub const IPV6_ADDRESS: &str = "projectcalico.org/IPv6Address";
-    /// The IPIP device.
+    /// The address of the IPIP device.
     pub const IPV4_IPIP_TUNNEL_ADDR: &str = "projectcalico.org/IPv4IPIPTunnelAddr";
-    /// The VXLAN device.
+    /// The address of the VXLAN device.
     pub const IPV4_VXLAN_TUNNEL_ADDR: &str = "projectcalico.org/IPv4VXLANTunnelAddr";
-    /// The VXLAN device for IPv6.
+    /// The address of the VXLAN device for IPv6.
     pub const IPV6_VXLAN_TUNNEL_ADDR: &str = "projectcalico.org/IPv6VXLANTunnelAddr";
     /// The MAC address of the VXLAN device.
     pub const VXLAN_TUNNEL_MAC_ADDR: &str = "projectcalico.org/VXLANTunnelMACAddr";
@@ -177,9 +177,9 @@ pub mod node {
     pub const AS_NUMBER: &str = "projectcalico.org/ASNumber";
     /// The route reflector cluster.
     pub const ROUTE_REFLECTOR_CLUSTER_ID: &str = "projectcalico.org/RouteReflectorClusterID";
-    /// The WireGuard device.
+    /// The address of the WireGuard device.
     pub const IPV4_WIREGUARD_INTERFACE_ADDR: &str = "projectcalico.org/IPv4WireguardInterfaceAddr";
-    /// The WireGuard device for IPv6.
+    /// The address of the WireGuard device for IPv6.
     pub const IPV6_WIREGUARD_INTERFACE_ADDR: &str = "projectcalico.org/IPv6WireguardInterfaceAddr";
     /// The WireGuard public key.
     pub const WIREGUARD_PUBLIC_KEY: &str = "projectcalico.org/WireguardPublicKey";
@@ -191,6 +191,6 @@ pub mod node {
     pub const LABELS: &str = "projectcalico.org/labels";
     /// Calico's own annotations of the node, as JSON.
     pub const ANNOTATIONS: &str = "projectcalico.org/annotations";
-    /// Only in the Calico object: which of its labels are Kubernetes', as JSON.
+    /// Only in the Calico object: which of its labels come from Kubernetes, as JSON.
     pub const KUBE_LABELS: &str = "projectcalico.org/kube-labels";
 }

@@ -1,10 +1,10 @@
 //! JSON values as YAML text, byte for byte as Calico's tools print them.
 //!
-//! Those go through Go's YAML library: keys in its natural order (digits count as numbers), lists not indented below
-//! their key, text in the first style that can hold it (plain, single quotes, double quotes; a literal block where there
+//! Those use Go's YAML library: keys in its natural order (digits count as numbers), lists not indented below their
+//! key, text in the first style that can represent it (plain, single quotes, double quotes; a literal block if there
 //! are line breaks), lines folded at the first space after column 80.
 //!
-//! It only writes. Reading users' files is the work of [`crate::document`].
+//! Only writes; [`crate::document`] reads users' files.
 
 mod order;
 mod style;
@@ -47,7 +47,7 @@ pub fn go_float(value: f64) -> String {
     format!("{digits}e{sign}{:02}", power.abs())
 }
 
-/// Where a scalar stands: names may not be folded.
+/// The position of a scalar: names may not be folded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Name,
@@ -78,7 +78,7 @@ impl Writer {
                     self.end_line();
                     self.map(fields, indent + 2);
                 }
-                // The dash itself counts as indentation, so the list stands as far left as its name.
+                // The dash itself counts as indentation, so the list is as far left as its name.
                 Value::Array(items) if !items.is_empty() => {
                     self.end_line();
                     self.list(items, indent);
@@ -103,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// Writes what needs no lines of its own. `indent` is that of the collection around it.
+    /// Writes a value that needs no lines of its own. `indent` is that of the enclosing collection.
     fn scalar(&mut self, value: &Value, indent: usize, place: Place) {
         match value {
             Value::Null => self.put("null"),
@@ -134,7 +134,7 @@ impl Writer {
         }
     }
 
-    /// Writes text that may be cut at single spaces once a line is full.
+    /// Writes text that may be folded at single spaces once a line is full.
     fn folding(&mut self, text: &str, folded: Option<usize>, mut write: impl FnMut(&mut Self, char)) {
         let mut after_space = false;
         let mut characters = text.chars().enumerate().peekable();
@@ -210,7 +210,7 @@ impl Writer {
         self.push(letter);
     }
 
-    /// Writes a literal block: the header, then the lines as they are.
+    /// Writes a literal block: the header, then the lines unchanged.
     fn literal(&mut self, text: &str, indent: usize) {
         let hint = if text.starts_with([' ', '\n']) { "2" } else { "" };
         let chomp = match text.strip_suffix('\n') {
@@ -223,7 +223,7 @@ impl Writer {
         for line in lines.split('\n') {
             self.end_line();
             if line.is_empty() {
-                // An empty line carries no indentation, and must be there all the same.
+                // An empty line has no indentation, but must still be written.
                 self.out.push('\n');
             } else {
                 self.start_line(indent);
@@ -232,7 +232,8 @@ impl Writer {
         }
     }
 
-    /// Makes the current line end with `indent` columns of indentation, unless it holds only that (and dashes) already.
+    /// Ensures that the current line ends with `indent` columns of indentation, unless it contains only that (and
+    /// dashes) already.
     fn start_line(&mut self, indent: usize) {
         if self.column == indent && self.current_line_is_indentation() {
             return;

@@ -1,7 +1,8 @@
-//! The operations on objects of any kind, and the rules that hold for all of them.
+//! The operations on objects of any kind, and the rules that apply to all of them.
 //!
-//! A write goes: fill and look up what the kind needs (its hook), defaults, validation, what the kind still checks, store.
-//! On Kubernetes the API server fills the defaults of the schema; elsewhere that is done here, with the same schema.
+//! Steps of a write: fill in and look up what the kind needs (its hook), defaults, validation, further checks of the
+//! kind, store. On Kubernetes the API server fills in the defaults of the schema; elsewhere that is done here, with the
+//! same schema.
 
 use crate::Client;
 use crate::hooks::{KindHooks, hooks};
@@ -30,7 +31,7 @@ impl Client {
         Ok(stored)
     }
 
-    /// What [`Client::create_any`] would store, checked in the same way, and not stored.
+    /// Returns what [`Client::create_any`] would store, after the same checks, without storing it.
     ///
     /// # Errors
     /// As [`Client::create_any`].
@@ -50,7 +51,7 @@ impl Client {
         }
     }
 
-    /// What [`Client::update_any`] would store, checked in the same way, and not stored.
+    /// Returns what [`Client::update_any`] would store, after the same checks, without storing it.
     ///
     /// # Errors
     /// As [`Client::update_any`].
@@ -88,8 +89,8 @@ impl Client {
         Ok(stored)
     }
 
-    /// Replaces the status of an object that was read before. Where the store knows no such difference the whole object is
-    /// replaced, unchecked, as Calico does.
+    /// Replaces the status of an object that was read before. Where the store does not separate the status, the whole
+    /// object is replaced, unchecked, as Calico does.
     ///
     /// # Errors
     /// As [`Client::update_any`].
@@ -103,7 +104,7 @@ impl Client {
         readable(stored)
     }
 
-    /// Deletes an object and returns what it was.
+    /// Deletes an object and returns its last state.
     ///
     /// # Errors
     /// [`Error::DoesNotExist`], [`Error::UpdateConflict`], [`Error::NotSupported`] where the object is protected.
@@ -155,7 +156,8 @@ impl Client {
         Ok(ResourceList { items, revision: list.revision, invalid: list.invalid })
     }
 
-    /// The same in parts, all of one moment: whoever looks at each object only once need not hold all of them.
+    /// Reads all objects of a kind that `query` selects in parts, all of one revision: a caller that needs each object
+    /// only once need not hold all of them.
     ///
     /// # Errors
     /// Those of the store, before the first part or as the last item.
@@ -184,7 +186,7 @@ impl Client {
             .boxed())
     }
 
-    /// Follows the objects of a kind that `query` selects.
+    /// Watches the objects of a kind that `query` selects.
     ///
     /// # Errors
     /// When the watch cannot be started.
@@ -195,14 +197,14 @@ impl Client {
         Ok(events.map(|event| event.and_then(converted)).boxed())
     }
 
-    /// Checks a new object by itself, after its defaults were filled in.
+    /// Checks a new object on its own, after its defaults were filled in.
     pub(crate) fn check_new(&self, resource: &Resource) -> Result<()> {
         let mut errors = FieldErrors::new();
         check_create(resource.kind(), resource.metadata(), &mut errors);
         validate(resource, errors)
     }
 
-    /// Stores an object that was checked: gives it an identity if it has none.
+    /// Stores an object that was checked, assigning an identity if it has none.
     pub(crate) async fn store_new(&self, resource: &mut Resource) -> Result<Resource> {
         let metadata = resource.metadata_mut();
         if metadata.creation_timestamp.as_ref().is_none_or(Time::is_empty) {
@@ -244,7 +246,7 @@ impl Client {
         }
     }
 
-    /// What the typed client fills in, and, where no API server does it, what the schema fills in.
+    /// Fills in the typed client's defaults and, where no API server does it, those of the schema.
     pub(crate) fn with_defaults(&self, mut resource: Resource) -> Result<Resource> {
         resource.set_defaults();
         if self.backend().is_kubernetes() {
@@ -264,11 +266,11 @@ impl Client {
     }
 }
 
-/// An object as callers get it.
+/// Converts an entry to the object that callers get.
 fn readable(entry: KvPair) -> Result<Resource> {
     let key = entry.key.to_string();
     let model::Value::Resource(mut resource) = entry.value else {
-        return Err(Error::Parse { key, reason: "it does not hold a resource".into() });
+        return Err(Error::Parse { key, reason: "its value is not a resource".into() });
     };
     let metadata = resource.metadata_mut();
     metadata.self_link.clear();
@@ -288,7 +290,7 @@ fn converted(event: WatchEvent) -> Result<ResourceEvent<Resource>> {
     event.try_map(readable)
 }
 
-/// The moment as Kubernetes writes it: UTC, whole seconds.
+/// The current time as Kubernetes writes it: UTC, whole seconds.
 fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -298,7 +300,7 @@ fn storable(kind: Kind, operation: &'static str) -> Result<&'static dyn KindHook
     if kind.info().stored {
         return Ok(hooks(kind));
     }
-    let reason = "objects of this kind are made from other objects and are not stored".into();
+    let reason = "objects of this kind are derived from other objects and are not stored".into();
     Err(Error::NotSupported { operation, key: kind.to_string(), reason })
 }
 
@@ -313,7 +315,7 @@ fn list_options(kind: Kind, query: &ListQuery) -> Result<ListOptions> {
 
 fn validate(resource: &Resource, mut errors: FieldErrors) -> Result<()> {
     if let Err(more) = resource.validate() {
-        // A missing name is reported once, in the words of the general rule.
+        // A missing name is reported once, by the general rule.
         let name_is_missing = resource.name().is_empty();
         for error in more.as_slice() {
             if !(name_is_missing && error.path.as_str() == "metadata.name") {
@@ -353,14 +355,14 @@ fn check_update(kind: Kind, metadata: &ObjectMeta, errors: &mut FieldErrors) {
 fn check_namespace(kind: Kind, namespace: &str, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata.namespace");
     match (kind.is_namespaced(), namespace.is_empty()) {
-        (true, true) => errors.add(path, "", format!("must be set: a {kind} lives in a namespace")),
+        (true, true) => errors.add(path, "", format!("must be set: a {kind} belongs to a namespace")),
         (false, false) => errors.add(path, namespace, not_namespaced(kind)),
         _ => {}
     }
 }
 
 fn not_namespaced(kind: Kind) -> String {
-    format!("must not be set: a {kind} lives in no namespace")
+    format!("must not be set: a {kind} belongs to no namespace")
 }
 
 fn check_identity(kind: Kind, namespace: &str, name: &str) -> Result<()> {

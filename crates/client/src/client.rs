@@ -1,4 +1,4 @@
-//! The client itself: a backend and the rules on top of it.
+//! The client itself: a backend plus the client's rules.
 
 use crate::config::ClientConfig;
 use crate::open::{OpenError, Purpose, open_backend_for};
@@ -14,7 +14,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client on a backend that is already open.
+    /// Creates a client on an open backend.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend }
@@ -23,7 +23,7 @@ impl Client {
     /// Opens the datastore of this configuration for a component.
     ///
     /// # Errors
-    /// When it cannot be opened; the message says which and why.
+    /// When it cannot be opened; the message names the datastore and the reason.
     pub async fn open(config: &ClientConfig) -> Result<Self, OpenError> {
         Self::open_for(config, Purpose::Component).await
     }
@@ -31,12 +31,12 @@ impl Client {
     /// Opens the datastore of this configuration.
     ///
     /// # Errors
-    /// When it cannot be opened; the message says which and why.
+    /// When it cannot be opened; the message names the datastore and the reason.
     pub async fn open_for(config: &ClientConfig, purpose: Purpose) -> Result<Self, OpenError> {
         Ok(Self::new(open_backend_for(config, purpose).await?))
     }
 
-    /// The backend, for what is not a resource: IPAM's keys, status reports, feeds.
+    /// The backend, for data other than resources: IPAM's keys, status reports, feeds.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend

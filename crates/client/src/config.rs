@@ -1,11 +1,12 @@
-//! Where the datastore is and how to reach it: `/etc/calico/calicoctl.cfg`, or the environment, with Calico's names.
+//! Where the datastore is and how to reach it: from `/etc/calico/calicoctl.cfg`, or the environment, with Calico's
+//! names.
 //!
-//! One declared table ([`parameters::PARAMETERS`]) says which settings exist; the file reader, the environment reader and
-//! the reference page all walk it. Sources are injected ([`Environment`]), so nothing here touches the process by itself,
-//! and every mistake of a source is reported at once.
+//! One table ([`parameters::PARAMETERS`]) declares the settings; the file reader, the environment reader and the
+//! reference page all walk it. Sources are injected ([`Environment`]), so nothing here touches the process, and all
+//! mistakes of a source are reported at once.
 //!
-//! As in Calico, file and environment are never mixed: a file that is there is the whole configuration. What it refuses
-//! to do: guess. An unknown field is an error that names the nearest known one.
+//! As in Calico, file and environment are never mixed: an existing file is the whole configuration. Does not guess: an
+//! unknown field is an error that names the nearest known one.
 
 pub mod environment;
 mod file;
@@ -21,25 +22,25 @@ pub use settings::DatastoreType;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The file that is read unless another one is named.
+/// The file that is read unless another is named.
 pub const DEFAULT_CONFIG_PATH: &str = "/etc/calico/calicoctl.cfg";
 
 /// The kind of object that a configuration file holds.
 pub const CONFIG_KIND: &str = "CalicoAPIConfig";
 
-/// Felix's variable for the beginning of interface names, from which the interface of a pod's endpoint is computed.
+/// Felix's variable for the prefix of interface names, from which the interface of a pod's endpoint is computed.
 const INTERFACE_PREFIX: &str = "FELIX_INTERFACEPREFIX";
 
-/// Everything that is needed to open a datastore. Secrets are of a type that does not print.
+/// Everything needed to open a datastore. Secrets are of a type that cannot be printed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConfig {
-    /// Which kind of store.
+    /// The type of store.
     pub datastore_type: DatastoreType,
     /// How to reach etcd.
     pub etcd: EtcdSettings,
     /// How to reach the Kubernetes API.
     pub kubernetes: KubernetesSettings,
-    /// The data directory of the embedded store; empty when there is none.
+    /// The data directory of the embedded store; empty if there is none.
     pub embedded_path: String,
 }
 
@@ -73,7 +74,7 @@ pub struct EtcdSettings {
 pub struct KubernetesSettings {
     /// A kubeconfig file, or several separated by colons.
     pub kubeconfig: String,
-    /// Whether that is the one of the home directory, which no setting names.
+    /// Whether `kubeconfig` is the one in the home directory, which no setting names.
     pub is_default_kubeconfig: bool,
     /// The contents of a kubeconfig file; wins over `kubeconfig`.
     pub kubeconfig_inline: Secret,
@@ -91,7 +92,7 @@ pub struct KubernetesSettings {
     pub insecure_skip_tls_verify: bool,
     /// Accepted for compatibility; nodes are watched, not polled.
     pub disable_node_poll: bool,
-    /// Whether blocks and affinities are made from the nodes' pod ranges.
+    /// Whether blocks and affinities are derived from the nodes' pod ranges.
     pub use_pod_cidr: bool,
     /// Requests per second; 0 for the default.
     pub client_qps: f32,
@@ -99,15 +100,15 @@ pub struct KubernetesSettings {
     pub client_burst: i64,
     /// The context of the kubeconfig to use instead of its current one.
     pub current_context: String,
-    /// `projectcalico.org/v3` to use that group's custom resources; otherwise found by asking the API.
+    /// `projectcalico.org/v3` to use that group's custom resources; otherwise the API is queried.
     pub calico_api_group: String,
-    /// Whether Kubernetes says where its API is, as it does to every container.
+    /// Whether Kubernetes' variables give the address of its API, as in every container.
     pub is_pod: bool,
-    /// What names of host-side interfaces begin with; felix's own variable says so, whatever the source of the rest.
+    /// The prefix of host-side interface names; always from felix's own variable, whatever the source of the rest.
     pub interface_prefix: String,
 }
 
-/// What is wrong with a configuration. All mistakes of a source come at once.
+/// Why a configuration is invalid. All mistakes of a source are reported together.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A named file cannot be read.
@@ -115,23 +116,23 @@ pub enum ConfigError {
     Read {
         /// The path that was tried.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A source holds mistakes.
+    /// A source contains mistakes.
     #[error("{}", Mistakes(.0))]
     Mistakes(Vec<Mistake>),
 }
 
-/// One mistake and where it is.
+/// One mistake and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// Where: `file:line:column` or the name of a variable.
     pub place: String,
     /// What is wrong, in one sentence.
     pub message: String,
-    /// The line it is in, with a caret below the place; empty where there is no line.
+    /// The line that contains it, with a caret below the place; empty where there is no line.
     pub excerpt: String,
 }
 
@@ -159,10 +160,10 @@ impl fmt::Display for Mistakes<'_> {
     }
 }
 
-/// The settings as a source gives them, before the type of store is decided.
+/// The settings as given by a source, before the type of store is decided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Which kind of store, where the source says so.
+    /// The type of store, if the source names one.
     pub datastore_type: Option<DatastoreType>,
     /// How to reach etcd.
     pub etcd: EtcdSettings,
@@ -173,15 +174,16 @@ pub struct Settings {
 }
 
 impl ClientConfig {
-    /// The configuration of a program: the named file, which then must exist, or the default file, or the environment.
+    /// Loads a program's configuration: from the named file, which must then exist, or the default file, or the
+    /// environment.
     ///
     /// # Errors
-    /// When a named file cannot be read, or the chosen source holds mistakes.
+    /// When a named file cannot be read, or the chosen source contains mistakes.
     pub fn load(named_file: Option<&Path>, environment: &dyn Environment) -> Result<Self, ConfigError> {
         let path = named_file.unwrap_or(Path::new(DEFAULT_CONFIG_PATH));
         match environment.read_file(path) {
             Ok(text) => Self::from_text(&path.display().to_string(), &text, environment),
-            // Only a missing default file means "none": one that is there and cannot be read is worth an error.
+            // Only a missing default file means "none": one that exists and cannot be read is an error.
             Err(error) if path == Path::new(DEFAULT_CONFIG_PATH) && is_missing(&error) => {
                 tracing::debug!(%error, "no {DEFAULT_CONFIG_PATH}: reading the environment");
                 Self::from_environment(environment)
@@ -190,7 +192,7 @@ impl ClientConfig {
         }
     }
 
-    /// The configuration of the file or environment of this process.
+    /// Loads the configuration from the file or the environment of this process.
     ///
     /// # Errors
     /// As [`ClientConfig::load`].
@@ -198,8 +200,8 @@ impl ClientConfig {
         Self::load(named_file, &SystemEnvironment)
     }
 
-    /// The configuration that a YAML or JSON text holds. `origin` names it in messages; the environment is asked only for
-    /// the home directory, where a default kubeconfig may be.
+    /// Reads the configuration from a YAML or JSON text. `origin` names it in messages; the environment is only needed
+    /// to find the home directory, which may contain a default kubeconfig.
     ///
     /// # Errors
     /// All mistakes of the text.
@@ -209,7 +211,7 @@ impl ClientConfig {
             .map_err(ConfigError::Mistakes)
     }
 
-    /// Which datastore is meant and which setting says so, for messages; never a secret.
+    /// The configured datastore and the setting that selects it, for messages; never a secret.
     #[must_use]
     pub fn target(&self) -> String {
         let kubernetes = &self.kubernetes;
@@ -239,7 +241,7 @@ impl ClientConfig {
         }
     }
 
-    /// The configuration that the environment holds.
+    /// Reads the configuration from the environment.
     ///
     /// # Errors
     /// All mistakes of the variables.
@@ -297,7 +299,7 @@ impl Settings {
         Ok(config)
     }
 
-    /// Calico's rule, with our own store between its two answers.
+    /// Calico's rule, with our own store between its two choices.
     fn detected_type(&self) -> DatastoreType {
         if !self.etcd.endpoints.is_empty() {
             DatastoreType::EtcdV3

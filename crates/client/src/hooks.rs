@@ -1,4 +1,4 @@
-//! What single kinds need beyond defaults and validation: rules that look at other objects, and deletions in steps.
+//! Rules of single kinds beyond defaults and validation: rules that depend on other objects, and deletions in steps.
 //!
 //! One module per kind (or family) that has such rules; every other kind uses the defaults of [`KindHooks`].
 
@@ -17,40 +17,40 @@ use api::{Kind, Resource};
 use async_trait::async_trait;
 use datastore::Result;
 
-/// The extra rules of a kind. Each step sees the object after the step before.
+/// The extra rules of a kind. Each step sees the object after the previous step.
 #[async_trait]
 pub(crate) trait KindHooks: Send + Sync {
-    /// Before the defaults of a new object: refusals that come before everything else.
+    /// Runs before the defaults of a new object are set: refusals that precede everything else.
     async fn prepare_create(&self, _client: &Client, _resource: &mut Resource) -> Result<()> {
         Ok(())
     }
 
-    /// Before the defaults of a changed object.
+    /// Runs before the defaults of a changed object are set.
     async fn prepare_update(&self, _client: &Client, _resource: &mut Resource) -> Result<()> {
         Ok(())
     }
 
-    /// After validation of a new object: what depends on other objects.
+    /// Runs after validation of a new object: checks that depend on other objects.
     async fn check_create(&self, _client: &Client, _resource: &Resource) -> Result<()> {
         Ok(())
     }
 
-    /// After validation of a changed object.
+    /// Runs after validation of a changed object.
     async fn check_update(&self, _client: &Client, _resource: &Resource) -> Result<()> {
         Ok(())
     }
 
-    /// After a new or changed object is stored: what other places must know of it.
+    /// Runs after a new or changed object is stored: updates data derived from it.
     async fn after_write(&self, _client: &Client, _resource: &Resource) -> Result<()> {
         Ok(())
     }
 
-    /// After an object was read; false when it counts as gone.
+    /// Runs after an object was read; returns false if it counts as deleted.
     async fn after_read(&self, _client: &Client, _resource: &mut Resource) -> Result<bool> {
         Ok(true)
     }
 
-    /// Deletes the object, with everything that belongs to it.
+    /// Deletes the object and everything that belongs to it.
     async fn delete(
         &self,
         client: &Client,
@@ -68,7 +68,7 @@ struct Plain;
 
 impl KindHooks for Plain {}
 
-/// The extra rules of this kind.
+/// Returns the extra rules of this kind.
 pub(crate) fn hooks(kind: Kind) -> &'static dyn KindHooks {
     match kind {
         Kind::BGPPeer => &peer::Peer,

@@ -1,4 +1,4 @@
-//! Making a datastore ready for a cluster: the ClusterInformation and the tiers that must exist.
+//! Initialises a datastore for a cluster: the ClusterInformation and the built-in tiers.
 
 use crate::Client;
 use api::scalars::GoFloat;
@@ -9,14 +9,14 @@ use std::time::Duration;
 /// The name of the one ClusterInformation.
 const CLUSTER_INFORMATION: &str = api::words::GLOBAL_NAME;
 
-/// How long to wait when another node was faster.
+/// The pause before retrying when another node was faster.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Makes sure that the datastore is ready: what the store itself needs, the ClusterInformation, the built-in tiers.
-    /// May be called any number of times. An empty version or type says nothing and changes nothing.
+    /// Ensures that the datastore is initialised: what the store itself needs, the ClusterInformation, the built-in
+    /// tiers. May be called any number of times. An empty version or type changes nothing.
     ///
-    /// All steps are tried, so that a program with few rights gets as far as it can.
+    /// All steps are tried, so that a program with limited rights gets as far as it can.
     ///
     /// # Errors
     /// The first error of all steps.
@@ -25,7 +25,7 @@ impl Client {
             ("the store", self.backend().ensure_ready().await),
             ("ClusterInformation", self.ensure_cluster_information(calico_version, cluster_type).await),
         ];
-        // The default tier first, as it is the one that policies need.
+        // The default tier first, as policies need it.
         for tier in BUILT_IN_TIERS.iter().rev() {
             outcomes.push((tier.name, self.ensure_tier(tier).await));
         }
@@ -77,7 +77,7 @@ impl Client {
         };
         match self.resource::<TierSpec>().create(Object::new("", tier.name, spec)).await {
             Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
-            // A program that may only read still works with tiers that somebody else made.
+            // A program that may only read still works with tiers created by another.
             Err(Error::Unauthorized { reason }) => {
                 tracing::warn!(tier = tier.name, reason, "not allowed to create this tier");
                 Ok(())
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// The caller's words about the cluster, with the word for Kubernetes as the datastore at the end.
+/// The cluster type given by the caller, with the word for Kubernetes as the datastore appended.
 fn full_cluster_type(cluster_type: &str, is_kubernetes: bool) -> String {
     match (cluster_type.strip_suffix(',').unwrap_or(cluster_type), is_kubernetes) {
         (_, false) => cluster_type.to_owned(),
@@ -96,18 +96,18 @@ fn full_cluster_type(cluster_type: &str, is_kubernetes: bool) -> String {
     }
 }
 
-/// Brings a ClusterInformation up to date; true when anything changed. What others wrote stays.
+/// Updates a ClusterInformation; returns whether anything changed. Values of other writers are kept.
 fn merge(spec: &mut ClusterInformationSpec, calico_version: &str, cluster_type: &str) -> bool {
     let before = spec.clone();
-    // In a cluster with both Calico's nodes and ours, the last one to start would win, and Calico's calicoctl refuses any other
-    // version than its own: what is there stays. Whoever brings a whole cluster to a version writes it.
+    // In a cluster with both Calico's nodes and ours, the last node to start would win, and Calico's calicoctl refuses
+    // any version other than its own: an existing value is kept. Whoever upgrades a whole cluster writes it.
     if spec.calico_version.is_empty() {
         calico_version.clone_into(&mut spec.calico_version);
     }
     if spec.cluster_guid.is_empty() {
         spec.cluster_guid = uuid::Uuid::new_v4().simple().to_string();
     }
-    // An explicit false is a migration under way, and stays.
+    // An explicit false means that a migration is in progress, and is kept.
     spec.datastore_ready.get_or_insert(true);
     if spec.cluster_type.is_empty() {
         cluster_type.clone_into(&mut spec.cluster_type);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays() {
+    fn existing_values_are_kept() {
         let mut spec = ClusterInformationSpec::default();
         assert!(merge(&mut spec, "v3.32.1", "k8s"));
         assert_eq!(spec.cluster_guid.len(), 32);

@@ -1,13 +1,13 @@
-//! The typed client: what every component and `calicoctl` use to read and write Calico's resources.
+//! The typed client: every component and `calicoctl` use it to read and write Calico's resources.
 //!
 //! - [`config`]: where the datastore is, from a file or the environment, with Calico's names.
-//! - [`open_backend`]: the one place that opens a datastore.
+//! - [`open_backend`]: the only place that opens a datastore.
 //! - [`Client`]: create, update, delete, get, list and watch, typed ([`Client::resource`]) or of any kind
 //!   ([`Client::create_any`] and friends). Defaults, validation, names and the rules that need other objects (a policy's
 //!   tier exists, pools do not overlap) are applied here and nowhere else.
-//! - [`Client::ensure_initialized`]: makes a datastore ready for a cluster.
+//! - [`Client::ensure_initialized`]: initialises a datastore for a cluster.
 //!
-//! It holds no cache and starts no task. Following a whole datastore is the business of `follow`.
+//! It holds no cache and starts no task. The crate `follow` watches whole datastores.
 
 mod any;
 mod client;

@@ -1,9 +1,9 @@
-//! The one place that opens a datastore from configuration.
+//! The only place that opens a datastore from configuration.
 //!
 //! The embedded store is shared: within this process by a table of open stores, between processes by the socket of a
 //! `tortie datastore` that serves the same directory. Where one has served before, only commands open the files
-//! themselves when it is away: a component would keep it out. It refuses to take a store from whoever holds it, and to
-//! make one for a program that only reads.
+//! themselves while it is down: a component would lock it out. Does not take a store from another process, nor create
+//! one for a program that only reads.
 
 use crate::config::{ClientConfig, DEFAULT_CONFIG_PATH, DatastoreType, EtcdSettings, KubernetesSettings};
 use datastore::Backend;
@@ -17,31 +17,31 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// How often an embedded store that somebody holds is tried, and the pause between.
+/// The number of attempts to open an embedded store held by another process, and the pause between them.
 const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a datastore could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Nothing says where the datastore is, and this is not a pod, which would know its Kubernetes API.
+    /// No setting names the datastore, and this is not a pod, which could find its Kubernetes API.
     #[error(
-        "no datastore is configured. Name one by a variable, or in {DEFAULT_CONFIG_PATH}:\n  \
+        "no datastore is configured. Set one of these variables, or configure one in {DEFAULT_CONFIG_PATH}:\n  \
          KUBECONFIG=FILE                  the Kubernetes API; ~/.kube/config is found without it\n  \
          ETCD_ENDPOINTS=http://HOST:2379  etcd\n  \
          EMBEDDED_PATH=FOLDER             a folder on this machine"
     )]
     NotConfigured,
-    /// The settings are wrong, or the store cannot be reached.
+    /// The settings are invalid, or the store cannot be reached.
     #[error("cannot open the {datastore_type} datastore: {source}")]
     Backend {
-        /// Which kind of store.
+        /// The type of store.
         datastore_type: DatastoreType,
         /// What went wrong.
         #[source]
         source: datastore::Error,
     },
-    /// Another program has the embedded store open, and does not serve it.
+    /// Another program has the embedded store open, but does not serve it.
     #[error(
         "cannot open the embedded datastore in {}: process {pid} ({command}) has it open and does not serve it; wait for \
          it to end, or run `tortie datastore --data-dir {}` so that programs can share the store",
@@ -51,15 +51,15 @@ pub enum OpenError {
     InUse {
         /// The data directory.
         path: PathBuf,
-        /// The process that has it.
+        /// The id of the process that has it open.
         pid: String,
-        /// Its command line.
+        /// The command line of that process.
         command: String,
     },
     /// There is no embedded store, and the program only reads.
     #[error(
-        "no datastore in {}: check EMBEDDED_PATH (embeddedPath); the first resource that is created there, or \
-         `tortie datastore --data-dir {}`, makes one",
+        "no datastore in {}: check EMBEDDED_PATH (embeddedPath), or create one with `tortie datastore --data-dir {}` or \
+         by creating a first resource there",
         path.display(),
         path.display()
     )]
@@ -72,35 +72,35 @@ pub enum OpenError {
     Embedded(#[source] kvstore_engine::OpenError),
 }
 
-/// What a datastore is opened for. It makes a difference for the embedded one only.
+/// The purpose of opening a datastore. It only makes a difference for the embedded store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// By a component, for as long as it runs. A store that is not there is made; one that a server has served before is
-    /// used only through it, also when it is not running yet.
+    /// For a component, for as long as it runs. A missing store is created; one that a server has served before is only
+    /// used through the server, even while that is not running.
     Component,
-    /// By a command that only reads: nothing is made.
+    /// For a command that only reads: nothing is created.
     Read,
-    /// By a command that writes: a store that is not there is made.
+    /// For a command that writes: a missing store is created.
     Write,
 }
 
-/// Opens the datastore of this configuration for a component. etcd and Kubernetes are connected to when first used.
+/// Opens the datastore of this configuration for a component. etcd and Kubernetes are only connected to on first use.
 ///
 /// # Errors
-/// When the settings contradict themselves, or the embedded store cannot be opened.
+/// When the settings contradict each other, or the embedded store cannot be opened.
 pub fn open_backend(config: &ClientConfig) -> BoxFuture<'_, Result<Arc<dyn Backend>, OpenError>> {
     open_backend_for(config, Purpose::Component)
 }
 
-/// Opens the datastore of this configuration. etcd and Kubernetes are connected to when first used.
+/// Opens the datastore of this configuration. etcd and Kubernetes are only connected to on first use.
 ///
 /// # Errors
-/// When the settings contradict themselves, or the embedded store cannot be opened.
+/// When the settings contradict each other, or the embedded store cannot be opened.
 pub fn open_backend_for(
     config: &ClientConfig,
     purpose: Purpose,
 ) -> BoxFuture<'_, Result<Arc<dyn Backend>, OpenError>> {
-    // Boxed: an async function is compiled again into every crate that awaits it, and every component opens a datastore.
+    // Boxed: an async function is compiled again in every crate that awaits it, and every component opens a datastore.
     open_store(config, purpose).boxed()
 }
 
@@ -122,8 +122,8 @@ async fn open_store(config: &ClientConfig, purpose: Purpose) -> Result<Arc<dyn B
     })
 }
 
-/// The datastore of this configuration as the CNI plugin uses it: on Kubernetes, writing an endpoint tells the pod's
-/// addresses, and single objects can be read over the same connection.
+/// Opens the datastore for the CNI plugin: on Kubernetes, writing an endpoint records the pod's addresses, and single
+/// objects can be read over the same connection.
 ///
 /// # Errors
 /// As [`open_backend`].
@@ -180,15 +180,15 @@ fn kubernetes_config(settings: &KubernetesSettings) -> KubernetesConfig {
     }
 }
 
-/// A server's socket where one answers, otherwise the file itself. The holder of the file may be a server that has just
-/// started and not opened its socket yet, or a short command that is about to end, so both are tried for a while.
+/// Uses a server's socket if one answers, otherwise the file itself. The holder of the file may be a server that has
+/// just started and not opened its socket yet, or a short command about to end, so both are retried for a while.
 async fn open_embedded(dir: &Path, purpose: Purpose) -> Result<EtcdBackend, OpenError> {
     if purpose == Purpose::Component && kvstore_engine::served_path(dir).exists() {
         return through_socket(dir).await;
     }
     let mut attempt = 1;
     loop {
-        // A socket without a server is what a killed one leaves behind.
+        // A killed server leaves its socket behind.
         if UnixStream::connect(&kvstore_engine::socket_path(dir)).await.is_ok() {
             return through_socket(dir).await;
         }
@@ -206,7 +206,7 @@ async fn open_embedded(dir: &Path, purpose: Purpose) -> Result<EtcdBackend, Open
     }
 }
 
-/// The store behind the socket of this directory, whenever a server answers there.
+/// The store behind this directory's socket; connects whenever a server answers there.
 async fn through_socket(dir: &Path) -> Result<EtcdBackend, OpenError> {
     let socket = kvstore_engine::socket_path(dir);
     let config =
@@ -215,7 +215,7 @@ async fn through_socket(dir: &Path) -> Result<EtcdBackend, OpenError> {
     EtcdBackend::connect(&config).await.map_err(failed)
 }
 
-/// The stores that this process has open, so that two clients of one program share a file.
+/// The stores open in this process, so that two clients of one program share a file.
 static OPEN_STORES: Mutex<BTreeMap<PathBuf, Weak<kvstore_engine::Store>>> = Mutex::new(BTreeMap::new());
 
 async fn open_file(
@@ -223,11 +223,11 @@ async fn open_file(
     purpose: Purpose,
 ) -> Result<Arc<kvstore_engine::Store>, kvstore_engine::OpenError> {
     let (dir, wanted) = (dir.to_owned(), dir.to_owned());
-    // Opening reads the whole index, which is not work for a thread that serves others.
+    // Opening reads the whole index, which would block a thread that serves other tasks.
     let task = tokio::task::spawn_blocking(move || {
         let mut stores = OPEN_STORES.lock().unwrap_or_else(PoisonError::into_inner);
         stores.retain(|_, store| store.strong_count() > 0);
-        // A directory that does not exist yet has no canonical name, and cannot be open either.
+        // A directory that does not exist yet has no canonical path, and cannot be open either.
         if let Ok(path) = dir.canonicalize()
             && let Some(store) = stores.get(&path).and_then(Weak::upgrade)
         {
@@ -246,7 +246,7 @@ async fn open_file(
     match task.await.map_err(tokio::task::JoinError::try_into_panic) {
         Ok(outcome) => outcome,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The program ends, and nobody waits for this any more.
+        // The program is ending; nothing waits for this any more.
         Err(Err(cancelled)) => Err(kvstore_engine::OpenError::Io {
             action: "open",
             path: wanted,

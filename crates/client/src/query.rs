@@ -1,20 +1,20 @@
-//! What callers ask for and what they get: options, lists and watch events.
+//! Requests and results: options, lists and watch events.
 
 use api::Resource;
 use datastore::{InvalidEntry, Result};
 use follow::source::{Change, Part};
 use futures::stream::BoxStream;
 
-/// Which objects of a kind, and as of when.
+/// Selects objects of a kind, at some revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListQuery {
     /// Only this namespace.
     pub namespace: Option<String>,
     /// Only this name.
     pub name: Option<String>,
-    /// Whether `name` is only the beginning of the name.
+    /// Whether `name` is a prefix.
     pub name_is_prefix: bool,
-    /// For a list: as of this revision. For a watch: what happened after it.
+    /// For a list: the revision to read. For a watch: the revision after which changes are reported.
     pub revision: Option<String>,
 }
 
@@ -37,13 +37,13 @@ impl ListQuery {
         Self { name: Some(name.to_owned()), ..Self::default() }
     }
 
-    /// The objects whose name begins like this.
+    /// The objects whose name has this prefix.
     #[must_use]
     pub fn with_name_prefix(prefix: &str) -> Self {
         Self { name: Some(prefix.to_owned()), name_is_prefix: true, ..Self::default() }
     }
 
-    /// The same, as of (or after) this revision.
+    /// Sets the revision to read, or to watch from.
     #[must_use]
     pub fn at(mut self, revision: &str) -> Self {
         self.revision = Some(revision.to_owned());
@@ -54,14 +54,14 @@ impl ListQuery {
 /// Conditions on a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Delete only this version of the object.
+    /// Delete only this revision of the object.
     pub revision: Option<String>,
-    /// Delete only the object with this uid, not a later one of the same name.
+    /// Delete only the object with this uid, not a later one with the same name.
     pub uid: Option<String>,
 }
 
 impl DeleteOptions {
-    /// Delete only this version.
+    /// Restricts the deletion to this revision.
     #[must_use]
     pub fn at(revision: &str) -> Self {
         Self { revision: Some(revision.to_owned()), uid: None }
@@ -73,9 +73,9 @@ impl DeleteOptions {
 pub struct ResourceList<T> {
     /// The objects.
     pub items: Vec<T>,
-    /// The revision of the answer: a watch from here misses nothing.
+    /// The revision of the answer: a watch from this revision misses nothing.
     pub revision: String,
-    /// Objects that are there and cannot be read. Whoever enforces anything must not treat these as absent.
+    /// Objects that exist but cannot be read. Code that enforces anything must not treat them as absent.
     pub invalid: Vec<InvalidEntry>,
 }
 
@@ -89,26 +89,26 @@ impl Part for ResourceList<Resource> {
     }
 }
 
-/// One thing that happened to the objects of a watch.
+/// A change of the objects of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResourceEvent<T> {
     /// The object is new.
     Added(T),
     /// The object changed.
     Modified {
-        /// What it is now.
+        /// The new state.
         new: T,
     },
-    /// The object is gone; this is what it was.
+    /// The object was deleted; this is its last state.
     Deleted(T),
-    /// Nothing happened up to this revision.
+    /// No further events up to this revision.
     Bookmark(String),
-    /// Something happened to an object that cannot be read. The watch goes on.
+    /// An object that cannot be read changed. The watch continues.
     Invalid(InvalidEntry),
 }
 
 impl<T> ResourceEvent<T> {
-    /// The same event with its objects converted.
+    /// Converts the event's objects.
     pub(crate) fn try_map<U>(self, convert: impl FnOnce(T) -> Result<U>) -> Result<ResourceEvent<U>> {
         Ok(match self {
             Self::Added(object) => ResourceEvent::Added(convert(object)?),

@@ -1,4 +1,4 @@
-//! Typed access: the operations of [`any`](crate::any) with the type of one kind.
+//! Typed access: the operations of [`any`](crate::any) for the type of one kind.
 
 use crate::Client;
 use crate::query::{DeleteOptions, ListQuery, ResourceList, ResourceWatch};
@@ -8,16 +8,16 @@ use futures::StreamExt as _;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// How often [`Typed::update_with_retry`] tries before it gives up: enough for any honest competition, and an end to a
-/// dispute between two programs that undo each other's work.
+/// The number of attempts of [`Typed::update_with_retry`]: enough for any real contention, and an end to a dispute
+/// between two programs that undo each other's work.
 const MAX_ATTEMPTS: usize = 100;
 
 /// A spec whose objects can be [`Resource`]s; holds for every spec of the `api` crate.
 pub trait Storable: Spec {
-    /// The object as one of any kind.
+    /// Converts the object to one of any kind.
     fn wrap(object: Object<Self>) -> Resource;
 
-    /// The object as its own type; `None` when it is of another kind.
+    /// Converts the object to its own type; `None` if it is of another kind.
     fn unwrap(resource: Resource) -> Option<Object<Self>>;
 }
 
@@ -35,13 +35,13 @@ where
     }
 }
 
-/// The resources of one kind. Namespaces are empty for kinds that live in none.
+/// The resources of one kind. Namespaces are empty for kinds without namespaces.
 pub struct Typed<'a, S> {
     client: &'a Client,
     spec: PhantomData<fn() -> S>,
 }
 
-// Derived, these would ask for a spec that can be copied.
+// Written out, because a derived implementation would require a clonable spec.
 impl<S> Clone for Typed<'_, S> {
     fn clone(&self) -> Self {
         *self
@@ -85,7 +85,7 @@ impl<'a, S: Storable> Typed<'a, S> {
         unwrap(self.client.update_status_any(S::wrap(object)).await?)
     }
 
-    /// Deletes an object and returns what it was.
+    /// Deletes an object and returns its last state.
     ///
     /// # Errors
     /// [`Error::DoesNotExist`], [`Error::UpdateConflict`], [`Error::NotSupported`] where the object is protected.
@@ -111,7 +111,7 @@ impl<'a, S: Storable> Typed<'a, S> {
         Ok(ResourceList { items, revision: list.revision, invalid: list.invalid })
     }
 
-    /// Follows the objects that `query` selects.
+    /// Watches the objects that `query` selects.
     ///
     /// # Errors
     /// When the watch cannot be started.
@@ -120,8 +120,8 @@ impl<'a, S: Storable> Typed<'a, S> {
         Ok(events.map(|event| event.and_then(|event| event.try_map(unwrap))).boxed())
     }
 
-    /// Reads an object, lets `change` work on it, writes it back, and starts over when somebody else was faster.
-    /// `change` says whether there is anything to write.
+    /// Reads an object, applies `change`, writes it back, and starts over if another writer was faster. `change`
+    /// returns whether there is anything to write.
     ///
     /// # Errors
     /// Those of [`Typed::get`] and [`Typed::update`]; a conflict only after a hundred attempts.

@@ -1,9 +1,10 @@
-//! How much of a list is not the network: listing and decoding 10,000 NetworkPolicies against fetching the same bytes.
+//! The cost of a list besides the network: listing and decoding 10,000 NetworkPolicies compared with fetching the same
+//! bytes.
 //!
-//! Both go through the same transport to the same real etcd, in interleaved rounds; the figure is the ratio of the
-//! medians, and the goal is at most 2. With `TORTIE_BENCH_OUT=<folder>` the table is also written there. What decoding takes without a
-//! network, on one thread and on two, goes to the error output.
-//! It refuses to compare different data: both sides must see every policy.
+//! Both use the same transport to the same real etcd, in interleaved rounds; the figure is the ratio of the medians,
+//! and the goal is at most 2. With `TORTIE_BENCH_OUT=<folder>` the table is also written there. The time for decoding
+//! without a network, on one thread and on two, is written to standard error. Does not compare different data: both
+//! sides must see every policy.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -35,7 +36,7 @@ async fn measure(etcd: &Etcd) -> Result<()> {
     let (mut raw, mut listed) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (fetch, list) = (fetch(&*transport).await?, list(&backend).await?);
-        // The first round warms both sides up.
+        // The first round warms up both sides.
         if round > 0 {
             raw.push(fetch);
             listed.push(list);
@@ -65,7 +66,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Policies as a cluster has them: two rules in, one out, selectors, ports, labels. Returns how many bytes they have.
+/// Typical policies: two ingress rules, one egress rule, selectors, ports, labels. Returns their size in bytes.
 async fn fill(transport: &dyn Transport) -> Result<usize> {
     let mut total = 0;
     for start in (0..COUNT).step_by(100) {
@@ -102,7 +103,7 @@ async fn fill(transport: &dyn Transport) -> Result<usize> {
     Ok(total)
 }
 
-/// All the bytes, in one answer.
+/// Fetches all the bytes in one answer.
 async fn fetch(transport: &dyn Transport) -> Result<Duration> {
     let span = Span::prefix(ListOptions::resources(Kind::NetworkPolicy).prefix()?);
     let begin = Instant::now();
@@ -112,7 +113,7 @@ async fn fetch(transport: &dyn Transport) -> Result<Duration> {
     Ok(took)
 }
 
-/// Tells what decoding takes.
+/// Prints the time for decoding.
 async fn decoding(transport: &dyn Transport) -> Result<()> {
     let span = Span::prefix(ListOptions::resources(Kind::NetworkPolicy).prefix()?);
     let answer = transport.range(RangeRequest { span, revision: 0, limit: 0 }).await?;
@@ -146,7 +147,7 @@ async fn decoding(transport: &dyn Transport) -> Result<()> {
     Ok(())
 }
 
-/// All the policies.
+/// Lists all policies.
 async fn list(backend: &EtcdBackend) -> Result<Duration> {
     let begin = Instant::now();
     let listed = backend.list(&ListOptions::resources(Kind::NetworkPolicy), None).await?;

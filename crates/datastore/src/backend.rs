@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt as _};
 use model::{Key, KvPair, ListOptions};
 
-/// A place that keeps Calico's data. Revisions are opaque text, compared only for equality by callers.
+/// A store of Calico's data. Revisions are opaque text, which callers only compare for equality.
 #[async_trait]
 pub trait Backend: Send + Sync {
     /// Stores a new entry.
@@ -16,7 +16,7 @@ pub trait Backend: Send + Sync {
     async fn create(&self, entry: &KvPair) -> Result<KvPair>;
 
     /// Stores several new entries at once: all of them, or none (`None`), because one of the keys is taken or the store
-    /// cannot do so many in one step. No two entries may have the same key.
+    /// cannot do so in one step. No two entries may have the same key.
     ///
     /// # Errors
     /// Those of the store.
@@ -24,12 +24,12 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
-    /// Does several writes at once, each under its own condition: all of them or none. No two may have the same key.
-    /// Stores without transactions do nothing and say so; the caller then does the writes one by one, in an order that is
-    /// safe wherever it stops.
+    /// Performs several writes at once, each under its own condition: all of them or none. No two may have the same
+    /// key. Stores without transactions do nothing and return [`Batch::Unsupported`]; the caller then writes one by
+    /// one, in an order that is safe wherever it stops.
     ///
     /// # Errors
-    /// Those of the store; it is then not known whether the writes happened.
+    /// Those of the store; it is then unknown whether the writes happened.
     async fn write_all(&self, _writes: &[Write]) -> Result<Batch> {
         Ok(Batch::Unsupported)
     }
@@ -37,10 +37,10 @@ pub trait Backend: Send + Sync {
     /// Replaces an entry whose current revision is `entry.revision`.
     ///
     /// # Errors
-    /// [`Error::DoesNotExist`] when there is none; [`Error::UpdateConflict`] when it has another revision.
+    /// [`Error::DoesNotExist`] when the entry does not exist; [`Error::UpdateConflict`] when it has another revision.
     async fn update(&self, entry: &KvPair) -> Result<KvPair>;
 
-    /// Replaces only the status of an entry; an ordinary update where the store knows no such difference.
+    /// Replaces only the status of an entry; an ordinary update where the store does not separate the status.
     ///
     /// # Errors
     /// As [`Backend::update`].
@@ -48,13 +48,13 @@ pub trait Backend: Send + Sync {
         self.update(entry).await
     }
 
-    /// Stores an entry whatever is there.
+    /// Stores an entry whether or not it exists.
     ///
     /// # Errors
     /// Only those of the store itself.
     async fn apply(&self, entry: &KvPair) -> Result<KvPair>;
 
-    /// Deletes the entry of this key and returns what it held. With a revision, only if that is the current one.
+    /// Deletes the entry of this key and returns its last state. With a revision, only if that is the current one.
     ///
     /// # Errors
     /// [`Error::DoesNotExist`]; [`Error::UpdateConflict`] when it has another revision.
@@ -69,7 +69,7 @@ pub trait Backend: Send + Sync {
     /// Reads one entry, now or at a revision.
     ///
     /// # Errors
-    /// [`Error::DoesNotExist`] when there is none.
+    /// [`Error::DoesNotExist`] when the entry does not exist.
     async fn get(&self, key: &Key, revision: Option<&str>) -> Result<KvPair>;
 
     /// Reads all entries that `list` selects, now or at a revision.
@@ -78,19 +78,19 @@ pub trait Backend: Send + Sync {
     /// Those of the store. An entry that cannot be read does not fail the list: it is in [`KvList::invalid`].
     async fn list(&self, list: &ListOptions, revision: Option<&str>) -> Result<KvList>;
 
-    /// Reads all entries that `list` selects, in parts, all of one moment: whoever looks at each entry only once need
-    /// not hold all of them. Every part carries the revision of the whole.
+    /// Reads all entries that `list` selects, in parts, all of one revision: a caller that needs each entry only once
+    /// need not hold all of them. Every part carries the revision of the whole list.
     ///
     /// # Errors
-    /// Those of the store, before the first part or as the last item. [`Error::Expired`] when the moment of the first
-    /// part is gone: begin again.
+    /// Those of the store, before the first part or as the last item. [`Error::Expired`] when the revision of the first
+    /// part is gone: start again.
     async fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Result<ListParts> {
         let whole = self.list(list, revision).await?;
         Ok(futures::stream::once(std::future::ready(Ok(whole))).boxed())
     }
 
-    /// The same, for whoever decodes the parts: what comes of an entry is then made by the thread that decoded it, entry by
-    /// entry, and little is allocated by one thread and freed by another.
+    /// [`Backend::list_parts`] for callers that decode the parts: the thread that decodes an entry also processes it,
+    /// entry by entry, so that little is allocated by one thread and freed by another.
     ///
     /// # Errors
     /// As [`Backend::list_parts`].
@@ -99,8 +99,8 @@ pub trait Backend: Send + Sync {
         Ok(parts.map(|part| part.map(UndecodedPart::from)).boxed())
     }
 
-    /// The revision of the newest change of the whole store, asked of the store itself. Nothing where that costs as much as a
-    /// list.
+    /// The revision of the newest change of the whole store, read from the store itself. `None` where that costs as
+    /// much as a list.
     ///
     /// # Errors
     /// Those of the store.
@@ -108,40 +108,40 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
-    /// Follows the entries that `list` selects.
+    /// Watches the entries that `list` selects.
     ///
     /// # Errors
-    /// When the watch cannot be started; later troubles come as items of the stream.
+    /// When the watch cannot be started; later errors are items of the stream.
     async fn watch(&self, list: &ListOptions, options: WatchOptions) -> Result<Watch>;
 
-    /// Makes the store ready for Calico's data, where that takes anything (a Kubernetes backend needs its CRDs).
+    /// Prepares the store for Calico's data, where necessary (a Kubernetes backend needs its CRDs).
     ///
     /// # Errors
-    /// When the store cannot be used as it is; the message says what is missing.
+    /// When the store cannot be used as it is; the message names what is missing.
     async fn ensure_ready(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Installs what the store must have before it can take Calico's data, and waits for it: on Kubernetes the custom
-    /// resource definitions of this version. Other stores take anything. Only for tools that set up a store.
-    ///
+    /// Installs what the store needs before it can hold Calico's data, and waits for it: on Kubernetes the custom
+    /// resource definitions of this version. Other stores need nothing. Only for tools that set up a store.
     /// # Errors
-    /// Those of the store; the message says what is missing.
+    /// Those of the store; the message names what is missing.
     async fn install(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Moves a policy that a release before v3.32 stored as `default.NAME` to its own name. False when it is there
-    /// already.
+    /// Moves a policy that a release before v3.32 stored as `default.NAME` to its own name. Returns false when it
+    /// already exists there.
     ///
     /// # Errors
-    /// As [`Backend::update`]: `entry` is what a list found.
+    /// As [`Backend::update`]: `entry` was found by a list.
     async fn store_under_own_name(&self, _entry: &KvPair) -> Result<bool> {
         Ok(false)
     }
 
-    /// One round of forgetting old revisions, where the store keeps any: what was current at the last round becomes the
-    /// oldest that can be read. Rounds are a period apart; whoever has the turn compacts for all.
+    /// Runs one round of compacting old revisions, where the store keeps any: the revision that was current in the last
+    /// round becomes the oldest that can be read. Rounds are a period apart; the program whose turn it is compacts for
+    /// all.
     ///
     /// # Errors
     /// Those of the store.
@@ -155,33 +155,33 @@ pub trait Backend: Send + Sync {
     /// Those of the store.
     async fn clean(&self) -> Result<()>;
 
-    /// Whether this is the Kubernetes API (the client leaves defaulting by schema to it, and adds `kdd`).
+    /// Whether this is the Kubernetes API (which applies schema defaults itself, and adds `kdd`).
     fn is_kubernetes(&self) -> bool {
         false
     }
 }
 
-/// What a round of compaction leaves for the next one to know. The first round gets the default.
+/// The state carried from one round of compaction to the next. The first round gets the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
-    /// The revision that last wrote the key by which programs take turns; 0 when nobody has.
+    /// The revision that last wrote the key with which programs take turns; 0 if it does not exist.
     pub marker: i64,
     /// The revision of the store at that round.
     pub revision: i64,
-    /// To which revision this round compacted, if it was its turn.
+    /// The revision up to which this round compacted, if it was its turn.
     pub compacted: Option<i64>,
 }
 
-/// One of several writes that happen at once.
+/// One of several writes performed at once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// Store a new entry; its key must be free.
+    /// Store a new entry; its key must not exist.
     Create(KvPair),
-    /// Replace an entry that has this revision.
+    /// Replace the entry if it has this revision.
     Update(KvPair),
-    /// Delete an entry that has this revision.
+    /// Delete the entry if it has this revision.
     Delete(KvPair),
-    /// Write nothing, but only go on if the entry of this key has this revision, or (`None`) is not there.
+    /// Write nothing, but require that the entry of this key has this revision, or (`None`) does not exist.
     Unchanged {
         /// The key.
         key: Key,
@@ -191,7 +191,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// The key that this is about.
+    /// The key of the write.
     #[must_use]
     pub fn key(&self) -> &Key {
         match self {
@@ -201,56 +201,56 @@ impl Write {
     }
 }
 
-/// What became of several writes.
+/// The outcome of several writes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batch {
-    /// All were done. In their order: what is stored now; nothing for deletions and conditions.
+    /// All were performed. For each, the stored entry; `None` for deletions and conditions.
     Done(Vec<Option<KvPair>>),
-    /// None was done, because a condition did not hold. In their order: what is there.
+    /// None was performed, because a condition did not hold. For each, the existing entry.
     Conflict(Vec<Option<KvPair>>),
-    /// None was done: the store cannot do these at once.
+    /// None was performed: the store cannot do this at once.
     Unsupported,
 }
 
-/// What a list found.
+/// The result of a list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KvList {
     /// The entries, in key order.
     pub items: Vec<KvPair>,
-    /// The revision of the whole answer: a watch from here misses nothing.
+    /// The revision of the whole answer: a watch from this revision misses nothing.
     pub revision: String,
-    /// Entries that are there and cannot be read. Whoever enforces anything must not treat these as absent.
+    /// Entries that exist but cannot be read. Code that enforces anything must not treat these as absent.
     pub invalid: Vec<InvalidEntry>,
 }
 
 /// A list in parts. An `Err` item is the last one.
 pub type ListParts = BoxStream<'static, std::result::Result<KvList, Error>>;
 
-/// An entry that is there and cannot be read.
+/// An entry that exists but cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InvalidEntry {
     /// Its key: the etcd path, or `<plural>/<namespace>/<name>`.
     pub key: String,
-    /// Its key as a value, where the key itself could be read.
+    /// Its parsed key, if the key itself could be read.
     pub parsed_key: Option<Key>,
     /// What is wrong, with the JSON path where one is known.
     pub reason: String,
-    /// As much of it as can be read, for kinds whose absence would open something: see [`model::convert::salvage`].
-    /// Only for whoever enforces policy; nobody may show it or write it back.
+    /// As much of it as can be read, for kinds whose absence would permit something: see [`model::convert::salvage`].
+    /// Only for enforcing policy; it must not be shown or written back.
     pub salvaged: Option<Box<KvPair>>,
 }
 
 impl InvalidEntry {
-    /// Whether this may be any entry of the list. A path of etcd that is not a key of Calico's is not one.
+    /// Whether this could be any entry of the list. A path of etcd that is not one of Calico's keys could not.
     #[must_use]
     pub fn may_be_any(&self) -> bool {
         self.parsed_key.is_none() && !self.key.starts_with('/')
     }
 }
 
-/// The part of a revision that says which version of an entry this is: equal for equal versions, whether a list or a watch
-/// brought them. A list of profiles on Kubernetes spans two kinds of objects; an event's revision says how far both have
-/// come, so that a watch can go on from it, and only one half of it is about the profile.
+/// The part of a revision that identifies the version of an entry: equal for equal versions, whether from a list or a
+/// watch. A list of profiles on Kubernetes spans two kinds of objects; an event's revision gives the position in both,
+/// so that a watch can resume from it, and only one half of it belongs to the profile.
 #[must_use]
 pub fn own_revision<'a>(key: &Key, revision: &'a str) -> &'a str {
     use model::kubernetes::profile::{ProfileOwner, profile_owner, split_revision};
@@ -265,37 +265,37 @@ pub fn own_revision<'a>(key: &Key, revision: &'a str) -> &'a str {
     }
 }
 
-/// How to watch.
+/// The options of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchOptions {
-    /// Follow what happened after this revision. Without one (or with `"0"`): first everything that is there, as
-    /// [`WatchEvent::Added`], then what happens.
+    /// Report changes after this revision. Without one (or with `"0"`): first all existing entries, as
+    /// [`WatchEvent::Added`], then changes.
     pub revision: Option<String>,
-    /// Ask for bookmarks, where the store has them.
+    /// Whether to request bookmarks, where the store has them.
     pub bookmarks: bool,
-    /// Whether the key of a deleted entry is enough. What it held then need not be sent, and a [`WatchEvent::Deleted`] may
-    /// have the entry's identity alone.
+    /// Whether the key of a deleted entry is enough. Its last value then need not be sent, and a
+    /// [`WatchEvent::Deleted`] may contain the entry's identity alone.
     pub deleted_keys_only: bool,
 }
 
-/// One thing that happened.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
     /// The entry is new.
     Added(KvPair),
     /// The entry changed.
     Modified {
-        /// What it is now.
+        /// Its new state.
         new: KvPair,
     },
-    /// The entry is gone; this is what it held.
+    /// The entry was deleted; this is its last state.
     Deleted(KvPair),
-    /// Nothing selected by this watch happened up to this revision.
+    /// Nothing selected by this watch changed up to this revision.
     Bookmark(String),
-    /// Something happened to an entry that cannot be read. The watch goes on.
+    /// An entry that cannot be read changed. The watch continues.
     Invalid(InvalidEntry),
 }
 
-/// A running watch: dropping it ends it. An `Err` item is the last one; [`Error::is_expired`] says that the revision is
-/// gone and a list is due.
+/// A running watch: dropping it ends it. An `Err` item is the last one; with [`Error::is_expired`] the revision is gone
+/// and a new list is needed.
 pub type Watch = BoxStream<'static, std::result::Result<WatchEvent, Error>>;

@@ -1,4 +1,4 @@
-//! What can go wrong with a datastore, in Calico's classes and wording.
+//! The errors of a datastore, in Calico's classes and wording.
 
 use model::KvPair;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A result of a datastore operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// An error of a datastore operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store failed or could not be reached (Calico: `ErrorDatastoreError`).
@@ -14,28 +14,28 @@ pub enum Error {
     Datastore {
         /// What was attempted, on which object.
         context: String,
-        /// What the store or the network said.
+        /// The error of the store or the network.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
         /// Whether the same call may succeed later without any change.
         transient: bool,
-        /// How long the store asked us to wait.
+        /// How long the store asked to wait.
         retry_after: Option<Duration>,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("resource does not exist: {key}{}", because(.reason))]
     DoesNotExist {
         /// The key of the object that the call was about.
         key: String,
-        /// More, where there is more to say.
+        /// Details, if any.
         reason: String,
     },
-    /// There is such an object already.
+    /// The object exists already.
     #[error("resource already exists: {key}")]
     AlreadyExists {
         /// The key of the object that the call was about.
         key: String,
-        /// What is there, where the store told.
+        /// The existing object, if the store returned it.
         existing: Option<Box<KvPair>>,
     },
     /// The object has changed since it was read.
@@ -43,16 +43,16 @@ pub enum Error {
     UpdateConflict {
         /// The key of the object that the call was about.
         key: String,
-        /// What is there, where the store told.
+        /// The existing object, if the store returned it.
         existing: Option<Box<KvPair>>,
     },
     /// The store refuses our credentials, or this operation to them.
     #[error("connection is unauthorized: {reason}")]
     Unauthorized {
-        /// What it said.
+        /// The store's message.
         reason: String,
     },
-    /// The object is not acceptable.
+    /// The object is invalid.
     #[error(transparent)]
     Validation(#[from] api::FieldErrors),
     /// A name or namespace is missing.
@@ -66,9 +66,9 @@ pub enum Error {
     NotSupported {
         /// What was attempted.
         operation: &'static str,
-        /// On what.
+        /// The object it was attempted on.
         key: String,
-        /// Why, where there is a why.
+        /// The reason, if any.
         reason: String,
     },
     /// A stored entry cannot be read.
@@ -79,16 +79,16 @@ pub enum Error {
         /// What is wrong, with the JSON path where one is known.
         reason: String,
     },
-    /// The revision asked for is no longer (or not yet) there: list again.
+    /// The requested revision no longer exists, or does not exist yet: list again.
     #[error("revision is not available: {reason}")]
     Expired {
-        /// What the store said.
+        /// The store's message.
         reason: String,
     },
     /// The connection of a watch ended. List or watch again.
     #[error("watch closed: {reason}")]
     WatchClosed {
-        /// The program's end, and its last words.
+        /// The reason that the store gave, if any.
         reason: String,
     },
 }
@@ -106,7 +106,7 @@ impl Error {
         Self::Datastore { context: context.into(), source: source.into(), transient: true, retry_after: None }
     }
 
-    /// A failure of the store that will not pass by itself.
+    /// A permanent failure of the store.
     pub fn permanent(
         context: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -119,25 +119,25 @@ impl Error {
         }
     }
 
-    /// Whether there is no such object.
+    /// Whether the object does not exist.
     #[must_use]
     pub fn is_does_not_exist(&self) -> bool {
         matches!(self, Self::DoesNotExist { .. })
     }
 
-    /// Whether there is such an object already.
+    /// Whether the object exists already.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self, Self::AlreadyExists { .. })
     }
 
-    /// Whether somebody else changed the object first.
+    /// Whether another writer changed the object first.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::UpdateConflict { .. })
     }
 
-    /// Whether a list is due because the revision is gone.
+    /// Whether the revision is gone, so that a new list is needed.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         matches!(self, Self::Expired { .. })

@@ -1,11 +1,12 @@
-//! Calico's data in a store that speaks etcd's v3 API.
+//! Calico's data in a store that implements etcd's v3 API.
 //!
-//! One implementation of the semantics ([`EtcdBackend`]) over a small trait of what it needs ([`transport`]):
+//! One implementation of the semantics ([`EtcdBackend`]) over a small trait of the operations it needs ([`transport`]):
 //! - [`remote`]: a real etcd cluster, or `tortie datastore`, over gRPC;
 //! - [`embedded`]: the embedded engine in this process.
 //!
-//! Keys, values and their bytes are `model`'s business; here is what it means to create, update, delete, list and watch
-//! them. It refuses to retry a write or to resume a watch on its own: both end with an error that says what to do.
+//! `model` defines keys, values and their bytes; this module defines what it means to create, update, delete, list and
+//! watch them. Does not retry writes or resume watches on its own: both end with an error that tells the caller what to
+//! do.
 
 mod backend;
 mod compaction;

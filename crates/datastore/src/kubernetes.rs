@@ -8,7 +8,7 @@
 //! | profiles | namespaces and service accounts | [`profile`] |
 //!
 //! Revisions are the API server's resource versions. A read at a revision is "not older than": the API server keeps no
-//! history to read from. Status reports and endpoint states have no place here; writing them is refused.
+//! history to read from. Status reports and endpoint states cannot be stored here; writing them is refused.
 
 mod config;
 mod connecting;
@@ -55,7 +55,7 @@ pub struct KubernetesBackend {
     use_pod_cidr: bool,
 }
 
-/// Who looks after a key or list.
+/// The module responsible for a key or list.
 enum Keeper {
     Custom,
     Ipam,
@@ -64,10 +64,10 @@ enum Keeper {
 }
 
 impl KubernetesBackend {
-    /// Connects, and finds out which API group Calico's objects are in unless the configuration says so.
+    /// Connects, and determines the API group of Calico's objects unless it is configured.
     ///
     /// # Errors
-    /// When the configuration cannot be. A server that does not answer is not an error yet.
+    /// When the configuration is invalid. A server that does not answer is not an error yet.
     pub async fn connect(config: &KubernetesConfig) -> Result<Self> {
         let transport = Transport::new(config.client().await?);
         let group = match ApiGroup::configured(&config.calico_api_group) {
@@ -94,7 +94,7 @@ impl KubernetesBackend {
         })
     }
 
-    /// The same store as the CNI plugin sees it: creating or updating a workload endpoint writes the pod's address
+    /// The same store as seen by the CNI plugin: creating or updating a workload endpoint writes the pod's address
     /// annotations, and a list of one endpoint reads that one pod.
     #[must_use]
     pub fn for_cni(mut self) -> Self {
@@ -117,7 +117,7 @@ impl KubernetesBackend {
                 "with host-local address management there are no such objects",
             )),
             key if ipam::is_ipam(key) => Ok(Keeper::Ipam),
-            key => Err(not_supported(operation, key, "it has no place in Kubernetes")),
+            key => Err(not_supported(operation, key, "it cannot be stored in Kubernetes")),
         }
     }
 
@@ -130,11 +130,11 @@ impl KubernetesBackend {
                 "with host-local address management there are no such objects",
             )),
             list if ipam::kind_of(list).is_some() => Ok(Keeper::Ipam),
-            list => Err(not_supported(operation, list, "it has no place in Kubernetes")),
+            list => Err(not_supported(operation, list, "it cannot be stored in Kubernetes")),
         }
     }
 
-    /// The user's view of a claim is deleted as address management itself does it.
+    /// The user's view of a claim is deleted in the same way as by address management itself.
     async fn delete_claim(&self, entry: &KvPair) -> Result<KvPair> {
         let Value::Resource(Resource::BlockAffinity(claim)) = &entry.value else {
             return Err(not_supported("Delete", &entry.key, "the value is not a block affinity"));
@@ -163,7 +163,7 @@ fn is_claim(key: &Key) -> bool {
     key.as_resource().is_some_and(|key| key.kind == Kind::BlockAffinity)
 }
 
-const FROM_KUBERNETES: &str = "profiles are made from namespaces and service accounts";
+const FROM_KUBERNETES: &str = "profiles are derived from namespaces and service accounts";
 
 #[async_trait]
 impl Backend for KubernetesBackend {
@@ -233,7 +233,7 @@ impl Backend for KubernetesBackend {
 
     async fn get(&self, key: &Key, revision: Option<&str>) -> Result<KvPair> {
         match self.keeper_of(key, "Get")? {
-            // A custom resource is always read as it is now, which is not older than any revision.
+            // A custom resource is always read at its current revision, which is not older than any other.
             Keeper::Custom => self.custom.get(key).await,
             Keeper::Ipam => self.ipam.get(key).await,
             Keeper::Native => self.native.get(key, revision).await,
@@ -281,7 +281,7 @@ impl Backend for KubernetesBackend {
         self.custom.store_under_own_name(entry).await
     }
 
-    /// Removes Calico's custom resources, and what Calico wrote on nodes about BGP.
+    /// Removes Calico's custom resources, and Calico's BGP annotations on nodes.
     async fn clean(&self) -> Result<()> {
         for kind in Kind::ALL {
             self.custom.clear(*kind).await?;

@@ -1,14 +1,14 @@
-//! One way to store and watch Calico's data, and three places to keep it.
+//! One interface to store and watch Calico's data, and three stores.
 //!
 //! - [`Backend`]: create, update, apply, delete, get, list, watch, with compare-and-swap by revision.
-//! - [`parts`]: lists whose entries are decoded by whoever looks at them.
-//! - [`etcd`]: etcd's v3 API, spoken to a real etcd cluster, to `tortie datastore`, or to the embedded engine in this
+//! - [`parts`]: lists whose entries are decoded by their consumer.
+//! - [`etcd`]: etcd's v3 API, served by a real etcd cluster, by `tortie datastore`, or by the embedded engine in this
 //!   process; one implementation of the semantics over a small transport trait.
 //! - [`kubernetes`]: the Kubernetes API: custom resources, and Calico's view of Pods, Nodes, Namespaces and policies.
 //!
-//! The same conformance suite (`tests/conformance`) runs on all of them. Defaulting and validation are the client's
-//! business; caching and resynchronisation are `follow`'s. Nothing here retries silently: who calls decides. The one
-//! exception is a Kubernetes API that is busy and has not carried out what it was asked ([`kubernetes::repeating`]).
+//! The same conformance suite (`tests/conformance`) runs on all of them. Defaulting and validation belong to the
+//! client; caching and resynchronisation to `follow`. Nothing here retries silently: the caller decides. The one
+//! exception is a Kubernetes API that is busy and has not carried out a request ([`kubernetes::repeating`]).
 
 pub mod backend;
 pub mod error;

@@ -1,7 +1,8 @@
-//! Parts of a list that are decoded by whoever looks at them.
+//! Parts of a list that are decoded by their consumer.
 //!
-//! An entry is many small pieces of memory. Decoded by one thread and freed by another, each of them costs twice: so the
-//! thread that decodes an entry also makes what its reader wants of it, and frees the rest before it takes the next.
+//! An entry consists of many small allocations. If one thread allocates and another frees them, each costs twice as
+//! much: so the thread that decodes an entry also converts it for its reader, and frees the rest before it takes the
+//! next.
 
 use crate::backend::{InvalidEntry, KvList};
 use crate::error::{Error, Result};
@@ -9,18 +10,18 @@ use futures::stream::{BoxStream, StreamExt as _};
 use model::KvPair;
 use std::sync::OnceLock;
 
-/// So many entries are worth handing over to another thread.
+/// This many entries are worth passing to another thread.
 pub(crate) const CHUNK: usize = 250;
 
-/// An entry, decoded; or one that is there and cannot be read.
+/// A decoded entry; or one that exists but cannot be read.
 pub type DecodedEntry = std::result::Result<KvPair, InvalidEntry>;
 
-/// A list in parts that nobody has decoded yet. An `Err` item is the last one.
+/// A list in parts that are not decoded yet. An `Err` item is the last one.
 pub type UndecodedParts = BoxStream<'static, Result<UndecodedPart>>;
 
 type Decode = Box<dyn FnOnce(&mut dyn FnMut(DecodedEntry)) + Send>;
 
-/// A part of a list that nobody has decoded yet.
+/// A part of a list that is not decoded yet.
 pub struct UndecodedPart {
     revision: String,
     stored: usize,
@@ -28,7 +29,7 @@ pub struct UndecodedPart {
 }
 
 impl UndecodedPart {
-    /// A part of a list at this revision, with so many stored entries; `decode` hands over those that are selected.
+    /// Creates a part of a list at this revision, with `most` stored entries; `decode` passes on the selected ones.
     pub(crate) fn new(
         revision: String,
         stored: usize,
@@ -37,19 +38,19 @@ impl UndecodedPart {
         Self { revision, stored, decode: Box::new(decode) }
     }
 
-    /// The revision of the whole list; empty where the store has none.
+    /// The revision of the whole list; empty if the store has none.
     #[must_use]
     pub fn revision(&self) -> &str {
         &self.revision
     }
 
-    /// How many entries it may have.
+    /// The maximum number of its entries.
     #[must_use]
     pub fn most(&self) -> usize {
         self.stored
     }
 
-    /// Decodes one entry after the other.
+    /// Decodes the entries in turn.
     pub fn for_each(self, mut take: impl FnMut(DecodedEntry)) {
         (self.decode)(&mut take);
     }
@@ -67,7 +68,7 @@ impl UndecodedPart {
     }
 }
 
-/// Everything is decoded already.
+/// All entries are decoded already.
 impl From<KvList> for UndecodedPart {
     fn from(list: KvList) -> Self {
         let KvList { items, revision, invalid } = list;
@@ -77,10 +78,11 @@ impl From<KvList> for UndecodedPart {
     }
 }
 
-/// How many parts are looked at at once at most, however many processors there are: each of them is memory.
+/// Maximum number of parts processed at once, however many processors there are: each part takes memory.
 const MOST_AT_ONCE: usize = 8;
 
-/// Has parts looked at by other threads, one part for each processor. What they make of them comes in the order of the list. An `Err` item is the last one. Needs a Tokio runtime.
+/// Processes parts on other threads, one part per processor, and returns the results in the order of the list. An `Err`
+/// item is the last one. Needs a Tokio runtime.
 pub fn look_ahead<T: Send + 'static>(
     parts: UndecodedParts,
     look: impl Fn(UndecodedPart) -> T + Clone + Send + 'static,
@@ -99,18 +101,18 @@ pub fn look_ahead<T: Send + 'static>(
     looked.buffered(threads().min(MOST_AT_ONCE)).boxed()
 }
 
-/// After so many entries there is room for as many more.
+/// After this many entries there is room for as many more.
 pub(crate) const ROOM_FOR: usize = 32;
-/// Less than what the allocator would take from the kernel apart from everything else.
+/// Less than the size for which the allocator would make a separate mapping.
 const ROOM: usize = 120 << 10;
 
-/// Has the allocator get memory for the next entries at once. For threads other than the first the C library's gets one page at
-/// a time: a call of the kernel for each, which holds up the other threads' page faults.
+/// Makes the allocator reserve memory for the next entries at once. On threads other than the first, the C library's
+/// grows by one page at a time: a system call for each, which delays the other threads' page faults.
 pub(crate) fn make_room() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(ROOM)));
 }
 
-/// How many threads decode. Asked once: the answer takes several files.
+/// The number of decoding threads. Determined once: it requires reading several files.
 pub(crate) fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
     *THREADS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))

@@ -1,7 +1,7 @@
 //! Text that must not be printed: passwords, tokens, private keys.
 //!
-//! It refuses to be shown: `Debug` prints a placeholder, and there is no `Display` and no serialisation. Whoever needs
-//! the text asks for it by name ([`Secret::expose`]), which is easy to find in a review.
+//! `Debug` prints a placeholder, and there is no `Display` and no serialisation. Code that needs the text calls
+//! [`Secret::expose`], which is easy to find in a review.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps this text secret from now on.
+    /// Makes this text secret.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -22,7 +22,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether there is no text at all, which everywhere means "not given".
+    /// Whether the text is empty, which everywhere means "not given".
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,8 +1,8 @@
-//! What changed, one value per key: the last word counts, and the order in which it was said does not.
+//! Changes by key: the last value reported for a key counts, whatever the order of the reports.
 
 use std::collections::BTreeMap;
 
-/// Changes by key: a new value, or `None` for one that is taken back.
+/// Changes by key: a new value, or `None` for a withdrawn one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes<K, V>(BTreeMap<K, Option<V>>);
 
@@ -13,12 +13,12 @@ impl<K, V> Default for Changes<K, V> {
 }
 
 impl<K: Ord, V> Changes<K, V> {
-    /// Says what is wanted under `key`; `None` for nothing.
+    /// Records the desired value of `key`; `None` for no entry.
     pub fn set(&mut self, key: K, value: Option<V>) {
         self.0.insert(key, value);
     }
 
-    /// What was said about `key`; `None` when nothing was.
+    /// Returns the change recorded for `key`; `None` if none was recorded.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Option<&V>> {
         self.0.get(key).map(Option::as_ref)
@@ -50,7 +50,7 @@ mod tests {
     use super::Changes;
 
     #[test]
-    fn the_last_word_counts() {
+    fn the_last_report_counts() {
         let mut changes = Changes::default();
         assert!(changes.is_empty());
         changes.set("b", Some(1));

@@ -1,12 +1,11 @@
-//! Desired and actual state as two maps, and what has to be done to make the second like the first.
+//! Desired and actual state as two maps, and the operations that would make the second equal to the first.
 //!
-//! A driver tells a [`Delta`] what should be there and what it saw or wrote; the tracker answers with the pending
-//! operations, in key order. Every call costs the logarithm of the size, and asking for the pending operations costs as
-//! much as there are of them, however many entries agree already. An entry that is both desired and there is stored
-//! once.
+//! A driver reports to a [`Delta`] what should exist and what it read or wrote; the tracker returns the pending
+//! operations, in key order. Every call is logarithmic in the size; listing the pending operations costs as much as
+//! there are of them, however many entries already agree. An entry that is both desired and present is stored once.
 //!
-//! It does no IO, knows nothing of what the entries mean, and never marks an operation as done by itself: the driver
-//! reports what it wrote with [`Delta::set_actual`], [`Delta::remove_actual`] or [`Delta::accept`].
+//! Does no IO, attaches no meaning to entries, and never marks an operation as done by itself: the driver reports what
+//! it wrote with [`Delta::set_actual`], [`Delta::remove_actual`] or [`Delta::accept`].
 
 mod changes;
 mod retry;
@@ -19,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is known about one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry<V> {
-    /// Desired and there, with the same value.
+    /// Desired and present, with the same value.
     Both(V),
     /// Desired only.
     Desired(V),
-    /// There only.
+    /// Present only.
     Actual(V),
-    /// Desired with the first value, there with the second.
+    /// Desired with the first value, present with the second.
     Different(V, V),
 }
 
@@ -59,18 +58,18 @@ impl<V: Eq> Entry<V> {
     }
 }
 
-/// One operation that would bring an entry to its desired state.
+/// An operation that would bring one entry to its desired state.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Operation<'a, K, V> {
-    /// Nothing is there under this key.
+    /// Nothing exists under this key.
     Create(&'a K, &'a V),
-    /// Something else is there: the desired and the actual value.
+    /// Another value exists: the desired and the actual value.
     Replace(&'a K, &'a V, &'a V),
-    /// Something is there that should not be.
+    /// A value exists that should not.
     Remove(&'a K, &'a V),
 }
 
-/// Two maps, the desired and the actual one, and the difference between them.
+/// A desired and an actual map, and the difference between them.
 #[derive(Clone, Debug)]
 pub struct Delta<K, V> {
     entries: BTreeMap<K, Entry<V>>,
@@ -79,7 +78,7 @@ pub struct Delta<K, V> {
     actual_count: usize,
 }
 
-/// Two sets, the desired and the actual one, and the difference between them.
+/// A desired and an actual set, and the difference between them.
 pub type SetDelta<K> = Delta<K, ()>;
 
 impl<K, V> Default for Delta<K, V> {
@@ -89,19 +88,19 @@ impl<K, V> Default for Delta<K, V> {
 }
 
 impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
-    /// Two empty maps.
+    /// Creates two empty maps.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says what should be there under `key`.
+    /// Records that `key` should have this value.
     pub fn set_desired(&mut self, key: K, value: V) {
         let actual = self.entries.remove(&key).and_then(|entry| self.take(entry).1);
         self.put(key, Some(value), actual);
     }
 
-    /// Says that nothing should be there under `key`; true when something was desired.
+    /// Records that `key` should not exist; returns true if a value was desired.
     pub fn remove_desired(&mut self, key: &K) -> bool {
         let Some(entry) = self.entries.remove(key) else { return false };
         let (desired, actual) = self.take(entry);
@@ -109,13 +108,13 @@ impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
         desired.is_some()
     }
 
-    /// Says what is there under `key`.
+    /// Records that `key` has this value.
     pub fn set_actual(&mut self, key: K, value: V) {
         let desired = self.entries.remove(&key).and_then(|entry| self.take(entry).0);
         self.put(key, desired, Some(value));
     }
 
-    /// Says that nothing is there under `key`.
+    /// Records that `key` does not exist.
     pub fn remove_actual(&mut self, key: &K) {
         if let Some(entry) = self.entries.remove(key) {
             let (desired, _) = self.take(entry);
@@ -123,7 +122,7 @@ impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
         }
     }
 
-    /// Says that the pending operation on `key` was carried out.
+    /// Records that the pending operation on `key` was carried out.
     pub fn accept(&mut self, key: &K) {
         match self.desired(key).cloned() {
             Some(value) => self.set_actual(key.clone(), value),
@@ -131,14 +130,14 @@ impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
         }
     }
 
-    /// Says that every pending operation was carried out.
+    /// Records that every pending operation was carried out.
     pub fn accept_all(&mut self) {
         for key in std::mem::take(&mut self.pending) {
             self.accept(&key);
         }
     }
 
-    /// Replaces the whole actual state by what was read.
+    /// Replaces the whole actual state with what was read.
     pub fn replace_actual(&mut self, read: impl IntoIterator<Item = (K, V)>) {
         let mut read: BTreeMap<K, V> = read.into_iter().collect();
         for (key, entry) in std::mem::take(&mut self.entries) {
@@ -164,24 +163,24 @@ impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
         }
     }
 
-    /// What should be there under `key`.
+    /// The desired value of `key`.
     #[must_use]
     pub fn desired(&self, key: &K) -> Option<&V> {
         self.entries.get(key).and_then(Entry::desired)
     }
 
-    /// What is there under `key`, as far as it was reported.
+    /// The actual value of `key`, as far as it was reported.
     #[must_use]
     pub fn actual(&self, key: &K) -> Option<&V> {
         self.entries.get(key).and_then(Entry::actual)
     }
 
-    /// Everything that should be there, in key order.
+    /// All desired entries, in key order.
     pub fn all_desired(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().filter_map(|(key, entry)| Some((key, entry.desired()?)))
     }
 
-    /// Everything that is there, in key order.
+    /// All actual entries, in key order.
     pub fn all_actual(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().filter_map(|(key, entry)| Some((key, entry.actual()?)))
     }
@@ -208,19 +207,19 @@ impl<K: Ord + Clone, V: Eq + Clone> Delta<K, V> {
         self.pending.is_empty()
     }
 
-    /// How many entries are desired.
+    /// The number of desired entries.
     #[must_use]
     pub fn desired_count(&self) -> usize {
         self.desired_count
     }
 
-    /// How many entries are there.
+    /// The number of actual entries.
     #[must_use]
     pub fn actual_count(&self) -> usize {
         self.actual_count
     }
 
-    /// Splits an entry that was taken out of the map, and keeps the counts true.
+    /// Splits an entry removed from the map, and updates the counts.
     fn take(&mut self, entry: Entry<V>) -> (Option<V>, Option<V>) {
         let parts = match entry {
             Entry::Both(value) => (Some(value.clone()), Some(value)),
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_taken_back_leaves_nothing_to_do() {
+    fn a_reverted_change_leaves_nothing_pending() {
         let mut set = SetDelta::new();
         set.set_desired(7, ());
         set.accept_all();
@@ -320,7 +319,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was reported in whatever order: the tracker is two plain maps and their difference.
+        /// Whatever is reported in whatever order, the tracker behaves like two plain maps and their difference.
         #[test]
         fn like_two_plain_maps(steps in prop::collection::vec(step(), 0..40)) {
             let mut delta = Delta::new();

@@ -1,12 +1,12 @@
-//! When to retry what failed: after growing pauses. Time is an argument.
+//! When to retry failed operations: after growing pauses. Time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// The first and the longest pause before what was refused is tried again.
+/// The first and the longest pause before refused operations are retried.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
-/// When what was refused is tried again. Reading the kernel again, which happens for many reasons, does not put it off.
+/// When refused operations are retried. Rereading the kernel, which happens for many reasons, does not postpone it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retry {
     due: Option<Instant>,
@@ -23,7 +23,7 @@ impl Retry {
         due
     }
 
-    /// Takes note of whether anything is closed.
+    /// Records whether anything is closed.
     pub fn note(&mut self, is_closed: bool, now: Instant) {
         if !is_closed {
             *self = Self::default();
@@ -33,7 +33,7 @@ impl Retry {
         }
     }
 
-    /// When it is time; `None` when nothing has to be tried again.
+    /// The time of the next retry; `None` if nothing has to be retried.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
@@ -46,7 +46,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_is_closed_is_tried_again_ever_more_seldom() {
+    fn failures_are_retried_at_growing_intervals() {
         let begin = Instant::now();
         let seconds = |count| Duration::from_secs(count);
         let mut retry = Retry::default();
@@ -54,7 +54,7 @@ mod tests {
         retry.note(true, begin);
         assert_eq!(retry.due(), Some(begin + seconds(1)));
         retry.note(true, begin + seconds(1));
-        assert_eq!(retry.due(), Some(begin + seconds(1)), "a round in between does not put it off");
+        assert_eq!(retry.due(), Some(begin + seconds(1)), "a round in between does not postpone it");
         assert!(retry.is_due(begin + seconds(1)) && !retry.is_due(begin + seconds(1)));
         retry.note(true, begin + seconds(1));
         assert_eq!(retry.due(), Some(begin + seconds(3)));

@@ -14,7 +14,7 @@ use tonic::{Request, Status};
 /// A connection whose requests carry the token, if there is one.
 pub type Service = InterceptedService<Channel, Token>;
 
-/// The services of one connection. Answers may be of any size: a list is as long as the cluster is large.
+/// The services of one connection. Responses may be of any size: a list is as long as the cluster is large.
 #[derive(Clone)]
 pub struct Client {
     /// Reads, writes, transactions, compaction.
@@ -30,7 +30,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Asks through this connection, as nobody.
+    /// Creates a client of this connection that is not logged in.
     #[must_use]
     pub fn new(channel: Channel) -> Self {
         let token = Token::default();
@@ -51,8 +51,8 @@ impl Client {
         self.token.0.logins.load(Ordering::Acquire)
     }
 
-    /// Logs in, so that all further requests of this client and its copies are this user's. `seen` is the number of logins
-    /// before the request that was refused: when another one has logged in since, its token is used.
+    /// Logs in, so that all further requests of this client and its clones are this user's. `seen` is the number of
+    /// logins before the refused request: if another task has logged in since, its token is used.
     ///
     /// # Errors
     /// When the server refuses, or cannot be reached.
@@ -73,7 +73,7 @@ impl Client {
     }
 }
 
-/// What proves to the server who asks. Shared by all services of a client.
+/// The token that identifies the user to the server. Shared by all services of a client.
 #[derive(Clone, Default)]
 pub struct Token(Arc<Held>);
 
@@ -81,7 +81,7 @@ pub struct Token(Arc<Held>);
 struct Held {
     value: RwLock<Option<AsciiMetadataValue>>,
     logins: AtomicU64,
-    /// Held while logging in: requests that are refused together log in once.
+    /// Held while logging in, so that concurrent refused requests log in only once.
     turn: tokio::sync::Mutex<()>,
 }
 

@@ -1,8 +1,8 @@
 //! etcd's v3 API: its messages and services, and a client of one connection.
 //!
 //! Everything is generated from `proto/` at build time, in Rust, without an installed protocol compiler. Server
-//! (`kvstore`) and client (`datastore`) share the types, so the code is generated and built once. It refuses to know
-//! what keys mean, to choose between members, and to connect again: that is the business of its users.
+//! (`kvstore`) and client (`datastore`) share the types, so the code is generated and built once. The crate does not
+//! interpret keys, choose between members or reconnect: its users do.
 
 mod client;
 
@@ -33,11 +33,11 @@ pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
 }
 
-/// The protocol files, compiled, for those who map messages at run time.
+/// The compiled protocol files, for mapping messages at run time.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 impl etcdserverpb::WatchResponse {
-    /// The events, decoded. Their keys and values share the message's memory.
+    /// Decodes the events. Their keys and values share the message's memory.
     ///
     /// # Errors
     /// When one of them is not an event.

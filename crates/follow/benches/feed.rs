@@ -1,8 +1,8 @@
-//! What a feed costs beside reading the store: 100,000 workload endpoints from an embedded store to the sink.
+//! The cost of a feed besides reading the store: 100,000 workload endpoints from an embedded store to the sink.
 //!
-//! The floor is the same list, fetched and decoded in the same parts, and thrown away. The second figure is what stays
-//! in memory for one endpoint, beside the length of the key itself. With `TORTIE_BENCH_OUT=<folder>` the table is also
-//! written there. It refuses to compare different data: both sides must see every endpoint.
+//! The floor is the same list, fetched and decoded in the same parts, and discarded. The second figure is the memory
+//! kept per endpoint, besides the key itself. With `TORTIE_BENCH_OUT=<folder>` the table is also written there. Does
+//! not compare different data: both sides must see every endpoint.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -56,7 +56,7 @@ async fn measure() -> Result<()> {
     let (mut floor, mut ours) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (list, feed) = (list(&*backend).await?, feed(&backend).await?);
-        // The first round warms both sides up.
+        // The first round warms up both sides.
         if round > 0 {
             floor.push(list.as_secs_f64());
             ours.push(feed.as_secs_f64());
@@ -115,7 +115,7 @@ async fn feed(backend: &Arc<dyn Backend>) -> Result<Duration> {
     Ok(took)
 }
 
-/// The bytes that a machine keeps for an endpoint, and the length of its key.
+/// The bytes kept per endpoint, and the length of its key.
 async fn kept_per_endpoint(backend: &dyn Backend) -> Result<(f64, f64)> {
     let mut cache = Cache::new(Entries::<FeedEntry>::new(Box::new(Converted)), CacheOptions::default());
     cache.handle(Event::Timer, Duration::ZERO);

@@ -1,14 +1,14 @@
-//! Many kinds, one feed: one status out of all, and updates grouped into larger deliveries.
+//! Combines many kinds into one feed: one status for all, and updates grouped into larger deliveries.
 //!
-//! Nothing overtakes anything: what was collected is delivered before a status that follows it.
+//! Order is preserved: collected updates are delivered before a status that follows them.
 
 use crate::FeedEvent;
 use model::feed::Status;
 
-/// How many updates one delivery has at most.
+/// Maximum number of updates per delivery.
 pub const LARGEST_DELIVERY: usize = 1000;
 
-/// Collects what the kinds have to say.
+/// Collects the results of the kinds.
 #[derive(Debug)]
 pub struct Aggregate<E> {
     statuses: Vec<Status>,
@@ -17,7 +17,7 @@ pub struct Aggregate<E> {
 }
 
 impl<E> Aggregate<E> {
-    /// For so many kinds. The first delivery is that the feed waits.
+    /// Creates an aggregate of this many kinds. The first delivery is the waiting status.
     #[must_use]
     pub fn new(kinds: usize) -> (Self, FeedEvent<E>) {
         let status = Status::WaitForDatastore;
@@ -25,7 +25,7 @@ impl<E> Aggregate<E> {
         (aggregate, FeedEvent::Status(status))
     }
 
-    /// Takes over entries of a kind; returns full deliveries.
+    /// Adds entries of a kind; returns full deliveries.
     pub fn entries(&mut self, updates: Vec<E>) -> Vec<FeedEvent<E>> {
         let mut full = Vec::new();
         for update in updates {
@@ -40,7 +40,7 @@ impl<E> Aggregate<E> {
         full
     }
 
-    /// Takes over the status of a kind.
+    /// Records the status of a kind.
     pub fn status(&mut self, kind: usize, status: Status) -> Vec<FeedEvent<E>> {
         if let Some(known) = self.statuses.get_mut(kind) {
             *known = status;
@@ -60,12 +60,12 @@ impl<E> Aggregate<E> {
         self.flush().into_iter().chain([FeedEvent::Status(status)]).collect()
     }
 
-    /// Takes over the news that the store has been away for too long.
+    /// Records that the store has been unreachable for too long.
     pub fn away(&mut self, message: String) -> Vec<FeedEvent<E>> {
         self.flush().into_iter().chain([FeedEvent::Away(message)]).collect()
     }
 
-    /// What was collected: nothing more is waiting.
+    /// Returns the collected updates; nothing is pending afterwards.
     pub fn flush(&mut self) -> Option<FeedEvent<E>> {
         (!self.pending.is_empty()).then(|| FeedEvent::Entries(std::mem::take(&mut self.pending)))
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_of_nothing_is_in_sync_only_when_somebody_says_so() {
+    fn an_empty_feed_is_in_sync_only_when_its_kind_reports_it() {
         let (mut aggregate, first) = Aggregate::<FeedEntry>::new(0);
         assert_eq!(first, FeedEvent::Status(Status::WaitForDatastore));
         assert_eq!(aggregate.flush(), None);

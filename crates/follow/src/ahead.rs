@@ -1,9 +1,9 @@
-//! The first list of a kind, looked at ahead: the thread that decodes an entry also converts it and makes what the feed's
-//! reader wants of it, and frees the rest. What is left for the one machine of the kind is to note the key.
-//!
+//! Ahead-of-time conversion of a kind's first list: the thread that decodes an entry also converts it to the form that
+//! the feed's reader wants, and frees the rest. The kind's state machine then only has to record the key.
 //! Only for processors that keep nothing from one entry to the next, and only until a list is complete or something could not
-//! be read: later lists mostly bring what is known already, and of that nothing need be made. A Kubernetes API hands out its
-//! pages decoded, and there it stays as it is, too.
+//! Only for processors without state between entries, and only until a list is complete or an entry could not be read:
+//! later lists mostly contain known entries, which need no conversion. A Kubernetes API delivers its pages already
+//! decoded, so there nothing is converted ahead.
 
 use crate::cache::Failure;
 use crate::keys;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum FeedPart<E> {
     /// Entries as they are stored.
     Stored(KvList),
-    /// What came of them.
+    /// The results of converting them ahead.
     Looked(Looked<E>),
 }
 
@@ -48,21 +48,21 @@ impl<E> Part for FeedPart<E> {
     }
 }
 
-/// What came of the entries of a part.
+/// The results of converting a part's entries ahead.
 #[derive(Debug)]
 pub struct Looked<E> {
     revision: String,
     entries: usize,
-    /// The keys of the outputs, one after the other.
+    /// The keys of the outputs, concatenated.
     keys: Vec<u8>,
     outputs: Vec<LookedOutput<E>>,
     /// What could not be read, and why.
     pub(crate) faults: Vec<(String, String)>,
-    /// What could not be decoded.
+    /// Entries that could not be decoded.
     pub(crate) invalid: Vec<InvalidEntry>,
 }
 
-/// One output of a processor, in the reader's form.
+/// One output of a processor, in the form that the reader wants.
 #[derive(Debug)]
 pub(crate) struct LookedOutput<E> {
     pub(crate) entry: E,
@@ -114,7 +114,7 @@ impl<E: From<FeedEntry>> Looked<E> {
 }
 
 impl<E> Looked<E> {
-    /// Hands over the outputs, each with its key.
+    /// Passes the outputs to `take`, each with its key.
     pub(crate) fn take_outputs(&mut self, mut take: impl FnMut(&[u8], LookedOutput<E>)) {
         let mut start = 0;
         for output in self.outputs.drain(..) {
@@ -125,18 +125,18 @@ impl<E> Looked<E> {
     }
 }
 
-/// The entries of a list, for a feed.
+/// The entries of a list, as the source of a feed.
 pub struct Followed<E> {
     stored: Stored,
-    /// How entries are converted, if that may be done by any thread.
+    /// The conversion of entries, if any thread may do it.
     pure: Option<Pure>,
-    /// Whether there is nothing to be gained by that any more.
+    /// Set once converting ahead no longer pays.
     is_known: Arc<AtomicBool>,
     form: PhantomData<fn() -> E>,
 }
 
 impl<E> Followed<E> {
-    /// Looks ahead while it is not `is_known`.
+    /// Converts ahead until `is_known` is set.
     #[must_use]
     pub fn new(stored: Stored, pure: Option<Pure>, is_known: Arc<AtomicBool>) -> Self {
         Self { stored, pure, is_known, form: PhantomData }
@@ -193,7 +193,7 @@ mod tests {
         InvalidEntry { key: key.to_owned(), parsed_key, reason: "broken".to_owned(), salvaged: None }
     }
 
-    /// Objects of any kind that processors take, faulty ones and some that are not for this feed among them.
+    /// Objects of every kind that processors take, including faulty ones and some that this feed does not carry.
     fn lists() -> Vec<KvList> {
         let set = |name: &str, net: &str| {
             pair(Kind::GlobalNetworkSet, json!({"metadata": {"name": name}, "spec": {"nets": [net]}}), "4")
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_to_the_same() {
+    fn converting_ahead_gives_the_same_result() {
         let processors: [fn() -> Box<dyn Processor>; 3] =
             [|| Box::new(Converted), || Box::new(Raw), || Box::new(Stored)];
         for make in processors {
@@ -234,7 +234,7 @@ mod tests {
             let now = Duration::from_secs(1);
             assert_eq!(stored.handle(Event::Timer, now), looked.handle(Event::Timer, now));
             let mut told = 0;
-            // The same list twice: the second time there is nothing new in it.
+            // The same list twice: the second time it contains nothing new.
             for list in lists().into_iter().chain(lists()) {
                 let ahead = FeedPart::Looked(Looked::of(list.clone().into(), pure));
                 assert_eq!((ahead.entries(), ahead.revision()), (list.entries(), list.revision()));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_ahead_once_a_list_is_complete_or_has_something_unreadable() {
+    fn nothing_is_converted_ahead_after_a_complete_list_or_an_unreadable_entry() {
         let entries = || Entries::<FeedEntry>::new(Box::new(Converted));
         let begin = |entries: Entries| {
             let mut cache = Cache::new(entries, CacheOptions::default());

@@ -13,11 +13,11 @@
 //!        Watching ───────────── ended ────┘
 //! ```
 //!
-//! Whoever drives it hands in what happened ([`Event`]) and the time, and does what comes out ([`Action`]). What it
-//! keeps about the data is one revision per key; values go through.
+//! Its driver passes in events ([`Event`]) and the time, and carries out the returned [`Action`]s. It keeps one
+//! revision per key; values pass through.
 //!
-//! It never deletes on a guess: an entry is gone when the store said so, or when a complete list did not have it. An
-//! error, however often it comes, deletes nothing.
+//! It never deletes on a guess: an entry is gone only when the store reported so, or when a complete list did not
+//! contain it. Errors, however often they occur, delete nothing.
 
 mod entries;
 #[cfg(test)]
@@ -28,40 +28,40 @@ pub use entries::{Entries, News, Note};
 use model::feed::Status;
 use std::time::Duration;
 
-/// The least time between two attempts to list or watch.
+/// Minimum time between two attempts to list or watch.
 pub const MIN_RESYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// How long to wait after a list that failed.
+/// The pause after a failed list.
 pub const LIST_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// How often to list where watching is not possible.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// How long to wait for a kind that the store does not know, unless a follower asks for less.
+/// The pause before looking again for a kind that the store does not know, unless a follower requests a shorter one.
 pub const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30 * 60);
-/// The longest pause between attempts that the store refuses: a permission that is missing may be given at any time.
+/// The longest pause between attempts that the store refuses: a missing permission may be granted at any time.
 pub const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// How long the store may be away before the feed says so.
+/// How long the store may be unreachable before the feed reports it.
 pub const WATCH_RETRY_TIMEOUT: Duration = Duration::from_secs(600);
-/// How many errors in a row, without any progress, lead to a new list.
+/// How many consecutive errors, without any progress, lead to a new list.
 pub const MAX_ERRORS_PER_REVISION: u32 = 5;
-/// The longest pause that a store can ask for.
+/// The longest pause that a store can request.
 const LONGEST_REQUESTED_PAUSE: Duration = Duration::from_secs(60);
-/// Where everything begins: whatever the store has.
+/// Initially: whatever the store has.
 const START_REVISION: &str = "0";
 
-/// A moment, counted from any fixed moment before.
+/// A point in time, as the duration since an arbitrary fixed point.
 pub type Time = Duration;
 
-/// How a call to the store failed.
+/// The kinds of failure of a call to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureClass {
-    /// The revision is gone, or not there yet.
+    /// The revision is compacted, or does not exist yet.
     Expired,
-    /// There is no such kind.
+    /// The kind does not exist.
     DoesNotExist,
-    /// The store cannot do this for this kind.
+    /// The store does not support this for this kind.
     NotSupported,
-    /// The store does not let us: a permission is missing.
+    /// The store refuses: a permission is missing.
     Refused,
-    /// The store cannot be reached, or asks to be left alone for a while.
+    /// The store is unreachable, or requests a pause.
     Unreachable,
     /// Anything else.
     Other,
@@ -70,9 +70,9 @@ pub enum FailureClass {
 /// A call to the store that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whether asking again can help.
+    /// The class, which determines whether a retry can help.
     pub class: FailureClass,
-    /// In words.
+    /// A description.
     pub message: String,
     /// How long the store asked to wait.
     pub retry_after: Option<Duration>,
@@ -96,33 +96,33 @@ impl From<datastore::Error> for Failure {
     }
 }
 
-/// Something that happened: `P` is a part of a list, `C` a change that the watch reports.
+/// An event: `P` is a part of a list, `C` a change reported by the watch.
 #[derive(Debug)]
 pub enum Event<P, C> {
-    /// The time that was asked for has come. Also the very first event.
+    /// The requested time has come. Also the very first event.
     Timer,
-    /// A part of the list that is under way.
+    /// A part of the current list.
     ListPart(P),
     /// The list is complete; a watch from this revision misses nothing.
     ListDone {
-        /// The revision; empty where the store has none.
+        /// The revision; empty if the store has none.
         revision: String,
     },
     /// The list failed, before or between its parts.
     ListFailed(Failure),
-    /// The watch runs.
+    /// The watch is running.
     WatchStarted,
     /// The watch could not be started.
     WatchRefused(Failure),
-    /// Something happened in the store.
+    /// The watch reported a change.
     Watched(C),
-    /// The watch is over.
+    /// The watch ended.
     WatchEnded(Failure),
-    /// The feed is to end.
+    /// The feed shall end.
     Stop,
 }
 
-/// Something to do. A new list, watch or timer replaces whatever was under way.
+/// Something to do. A new list, watch or timer replaces the current one.
 #[derive(Debug, PartialEq)]
 pub enum Action<N> {
     /// List, at or after this revision.
@@ -135,42 +135,42 @@ pub enum Action<N> {
         /// The revision.
         revision: String,
     },
-    /// Come back with [`Event::Timer`] at this time.
+    /// Send [`Event::Timer`] at this time.
     SetTimer(Time),
-    /// Hand these on.
+    /// Pass these on.
     News(N),
     /// This kind's part of the feed's status has changed.
     Status(Status),
-    /// The store has been away for too long.
+    /// The store has been unreachable for too long.
     SyncFailed(String),
 }
 
-/// What is known about one kind, kept by the rules of those who follow it. [`Entries`] keeps a revision per key and hands
+/// The known entries of one kind, kept according to their users' rules. [`Entries`] keeps a revision per key and passes
 /// values on; a snapshot keeps the values.
 pub trait Contents {
     /// A part of a list of the kind.
     type Part: Part;
-    /// A change that the watch of the kind reports.
+    /// A change reported by the watch of the kind.
     type Change: Change;
-    /// What there is to hand on.
+    /// The type of news to pass on.
     type News;
 
-    /// A list begins. One that was broken off before is forgotten.
+    /// A list begins. An earlier incomplete one is discarded.
     fn begin(&mut self);
 
     /// A part of the list.
     fn part(&mut self, part: Self::Part);
 
-    /// The list is complete: what it did not have is gone.
+    /// The list is complete: entries not in it are gone.
     fn finish(&mut self);
 
-    /// Something happened in the store.
+    /// The watch reported a change.
     fn change(&mut self, change: Self::Change);
 
-    /// Everything is gone, as far as those who follow are concerned.
+    /// Everything is to be reported as gone.
     fn clear(&mut self);
 
-    /// What is new since the last time.
+    /// Returns the news since the last call.
     fn take_news(&mut self) -> Option<Self::News>;
 
     /// Whether nothing is known.
@@ -182,33 +182,33 @@ pub trait Contents {
     }
 }
 
-/// Where the machine stands.
+/// The state of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits for its timer.
+    /// Waits for the timer.
     Waiting,
-    /// A list is under way; `begun` once the first part of it has come.
+    /// A list is being read; `begun` once its first part has arrived.
     Listing { begun: bool, items: usize },
     /// A watch is being started.
     StartingWatch,
-    /// A watch runs.
+    /// A watch is running.
     Watching,
-    /// It is over.
+    /// The machine has ended.
     Stopped,
 }
 
 /// How a kind is followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Whether everything is reported as deleted when the store has been away for too long.
+    /// Whether everything is reported as deleted when the store has been unreachable for too long.
     pub deletes_on_failure: bool,
-    /// Whether the kind may be unknown to the store for good: an empty list without a revision then means that it is. Where
-    /// listing it is refused, the others do not wait for it either.
+    /// Whether the store may permanently lack the kind, as indicated by an empty list without a revision. If listing
+    /// the kind is refused, other kinds do not wait for it either.
     pub optional: bool,
-    /// Whether the feed must not go on without the kind: a store that does not know it is not in sync. Without this,
-    /// the kind counts as empty.
+    /// Whether the feed needs the kind: a store that does not know it is not in sync. Without this, the kind counts as
+    /// empty.
     pub required: bool,
-    /// How long to wait before a kind that the store does not know is looked for again; none for [`MISSING_KIND_INTERVAL`].
+    /// The pause before looking again for a kind that the store does not know; `None` for [`MISSING_KIND_INTERVAL`].
     pub missing_pause: Option<Duration>,
 }
 
@@ -218,7 +218,7 @@ impl CacheOptions {
     }
 }
 
-/// The machine for one kind.
+/// The state machine of one kind.
 pub struct Cache<C> {
     options: CacheOptions,
     contents: C,
@@ -237,7 +237,7 @@ pub struct Cache<C> {
 }
 
 impl<C: Contents> Cache<C> {
-    /// A machine that has not begun: hand in [`Event::Timer`].
+    /// Creates a machine, which begins with [`Event::Timer`].
     #[must_use]
     pub fn new(contents: C, options: CacheOptions) -> Self {
         Self {
@@ -258,20 +258,20 @@ impl<C: Contents> Cache<C> {
         }
     }
 
-    /// What is known.
+    /// The known entries.
     #[must_use]
     pub fn contents(&self) -> &C {
         &self.contents
     }
 
-    /// Whether a watch runs: what is known is what the store holds, but for events under way.
+    /// Whether a watch is running: then the contents equal the store's, except for events in flight.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         self.phase == Phase::Watching
     }
 
-    /// Takes in what happened at this time, and says what to do. An event that does not belong to what is under way is
-    /// too late, and nothing comes of it.
+    /// Processes an event at this time, and returns what to do. An event that does not belong to the current operation
+    /// is late and ignored.
     pub fn handle(&mut self, event: Event<C::Part, C::Change>, now: Time) -> Vec<Action<C::News>> {
         let mut actions = Vec::new();
         match (self.phase, event) {
@@ -317,7 +317,7 @@ impl<C: Contents> Cache<C> {
         actions
     }
 
-    /// Lists or watches, whatever is due.
+    /// Lists or watches, whichever is due.
     fn iterate(&mut self, now: Time, actions: &mut Vec<Action<C::News>>) {
         self.blocked_until = now + MIN_RESYNC_INTERVAL;
         self.full_resync |= self.revision == START_REVISION || self.contents.owes_deletes();
@@ -325,7 +325,7 @@ impl<C: Contents> Cache<C> {
             return self.start_watch(actions);
         }
         let was_polling = std::mem::take(&mut self.polling);
-        // A kind that is polled, or not there at all, stays in sync while it is listed again.
+        // A kind that is polled, or that does not exist, stays in sync while it is listed again.
         if self.installed && !was_polling {
             let status = if self.connected { Status::ResyncInProgress } else { Status::WaitForDatastore };
             self.set_status(status, actions);
@@ -347,7 +347,7 @@ impl<C: Contents> Cache<C> {
         self.contents.begin();
     }
 
-    /// No entry is ever told while the status says that there is no datastore.
+    /// Ensures that no entry is reported while the status is still waiting for the datastore.
     fn leave_waiting(&mut self, actions: &mut Vec<Action<C::News>>) {
         if self.status == Status::WaitForDatastore {
             self.set_status(Status::ResyncInProgress, actions);
@@ -363,7 +363,7 @@ impl<C: Contents> Cache<C> {
             if items == 0 && self.options.optional {
                 return self.not_installed(now, self.options.missing_pause(), actions);
             }
-            // There is nothing to watch from: list again and again.
+            // There is no revision to watch from: list repeatedly.
             self.contents.finish();
             self.deliver(actions);
             self.set_status(Status::InSync, actions);
@@ -381,8 +381,8 @@ impl<C: Contents> Cache<C> {
         self.start_watch(actions);
     }
 
-    /// The store does not know the kind, or an optional kind is not ours to read: that is a state to stay in for long. What
-    /// was told before stays told.
+    /// The store does not know the kind, or we may not read an optional kind: a state that can last. What was reported
+    /// before stays.
     fn not_installed(&mut self, now: Time, pause: Duration, actions: &mut Vec<Action<C::News>>) {
         self.leave_waiting(actions);
         self.set_status(Status::InSync, actions);
@@ -392,7 +392,7 @@ impl<C: Contents> Cache<C> {
         self.wait(now + pause, actions);
     }
 
-    /// The store does not know a kind that is needed: nothing is in sync without it, and nothing is taken away.
+    /// The store does not know a required kind: nothing is in sync without it, and nothing is deleted.
     fn wait_for_kind(&mut self, reason: &str, now: Time, actions: &mut Vec<Action<C::News>>) {
         self.connected = false;
         self.polling = false;
@@ -453,7 +453,7 @@ impl<C: Contents> Cache<C> {
                 return self.wait(now + POLL_INTERVAL, actions);
             }
             FailureClass::Refused => {
-                // What may be listed and not watched is listed again and again.
+                // A kind that may be listed but not watched is listed repeatedly.
                 self.polling = true;
                 self.full_resync = true;
                 let pause = refused_pause(POLL_INTERVAL, &mut self.refused_watches);
@@ -533,7 +533,7 @@ impl<C: Contents> Cache<C> {
     }
 }
 
-/// The pause after one more refusal in a row: it doubles.
+/// The pause after another consecutive refusal: it doubles.
 fn refused_pause(first: Duration, refusals: &mut u32) -> Duration {
     let pause = first.saturating_mul(2_u32.saturating_pow(*refusals)).min(LONGEST_REFUSED_PAUSE);
     *refusals = refusals.saturating_add(1);

@@ -1,4 +1,4 @@
-//! Carries out what the machine of one kind asks for: lists, watches, pauses.
+//! Carries out the actions of one kind's state machine: lists, watches, pauses.
 
 use crate::cache::{Action, Cache, Contents, Event, Failure, FailureClass};
 use crate::source::{Items, Part as _, Source};
@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use tokio::time::Instant;
 
-/// How many events that are there already are looked at before their results are handed on.
+/// How many available events are processed before their results are passed on.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// What is under way for one kind.
+/// The current operation of one kind.
 enum Work<S: Source> {
     Timer(Instant),
     List { revision: String },
@@ -20,20 +20,20 @@ enum Work<S: Source> {
     Watch(Items<S::Change>),
 }
 
-/// What a machine has to say to those who follow.
+/// What a machine reports to its followers.
 #[derive(Debug)]
 pub enum Told<N> {
-    /// What is new.
+    /// New entries.
     News(N),
-    /// How far the kind is.
+    /// The status of the kind.
     Status(Status),
-    /// The store has been away for too long.
+    /// The store has been unreachable for too long.
     Away(String),
 }
 
-/// A machine and what it waits for: call [`Driver::next`] and hand its events to [`Driver::handle`], again and again.
+/// A machine and its pending operation: call [`Driver::next`] and pass its events to [`Driver::handle`] in a loop.
 pub struct Driver<S: Source, C> {
-    /// What is followed.
+    /// The source to follow.
     pub source: S,
     /// The machine.
     pub cache: Cache<C>,
@@ -42,19 +42,19 @@ pub struct Driver<S: Source, C> {
 }
 
 impl<S: Source, C: Contents<Part = S::Part, Change = S::Change>> Driver<S, C> {
-    /// A machine that has not begun.
+    /// Creates a driver for a machine that has not begun.
     #[must_use]
     pub fn new(source: S, cache: Cache<C>) -> Self {
         let begin = Instant::now();
         Self { source, cache, begin, work: Work::Timer(begin) }
     }
 
-    /// Whether a list was asked for and has not begun.
+    /// Whether a list was requested and has not begun.
     pub(crate) fn is_about_to_list(&self) -> bool {
         matches!(self.work, Work::List { .. })
     }
 
-    /// Hands an event to the machine.
+    /// Passes an event to the machine.
     pub fn handle(&mut self, event: Event<S::Part, S::Change>) -> Vec<Told<C::News>> {
         let mut told = Vec::new();
         for action in self.cache.handle(event, self.begin.elapsed()) {
@@ -70,7 +70,7 @@ impl<S: Source, C: Contents<Part = S::Part, Change = S::Change>> Driver<S, C> {
         told
     }
 
-    /// Waits for what is under way. May be dropped at any time: what is under way stays.
+    /// Waits for the current operation. Cancel-safe: the operation continues.
     pub async fn next(&mut self) -> Vec<Event<S::Part, S::Change>> {
         match &mut self.work {
             Work::Timer(until) => {
@@ -85,7 +85,8 @@ impl<S: Source, C: Contents<Part = S::Part, Change = S::Change>> Driver<S, C> {
                 Err(failure) => vec![Event::ListFailed(failure)],
             },
             Work::Parts { parts, revision } => {
-                // A long list is work without a pause; whoever reads the rest of it from the wire has a turn in between.
+                // A long list would otherwise never yield; the task that reads the rest of it from the network gets a
+                // turn in between.
                 tokio::task::yield_now().await;
                 match parts.next().await {
                     Some(Ok(part)) => {
@@ -108,7 +109,7 @@ impl<S: Source, C: Contents<Part = S::Part, Change = S::Change>> Driver<S, C> {
     }
 }
 
-/// The next event of a watch, and those that are there already.
+/// The next event of a watch, and any further ones available at once.
 async fn watched<P, C>(watch: &mut Items<C>, source: &impl fmt::Display) -> Vec<Event<P, C>> {
     let mut ready = VecDeque::from([watch.next().await]);
     let mut events = Vec::new();

@@ -1,20 +1,21 @@
 //! The receiving end of a feed.
 //!
-//! Events are made by the task that follows, or only when they are taken. Entries are many small allocations: made by one
-//! thread and freed by another, both wait for the allocator's lock most of the time, and each costs twice as much.
+//! Events are created by the following task, or only when they are received. Entries consist of many small allocations:
+//! when one thread creates and another frees them, both mostly wait for the allocator's lock, and each costs twice as
+//! much.
 
 use crate::FeedEvent;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-/// What makes an event, in the thread that takes it.
+/// Creates an event in the receiving thread.
 pub type Make = Box<dyn FnOnce() -> FeedEvent + Send>;
 
-/// The events of a feed, one after the other.
+/// The events of a feed, in order.
 pub enum Events {
-    /// Events that are there.
+    /// Finished events.
     Made(mpsc::Receiver<FeedEvent>),
-    /// Events that are made when they are taken.
+    /// Events that are created when they are received.
     ToMake(mpsc::Receiver<Make>),
 }
 
@@ -25,7 +26,7 @@ impl From<mpsc::Receiver<FeedEvent>> for Events {
 }
 
 impl Events {
-    /// The next event; none when the feed has ended.
+    /// The next event; `None` when the feed has ended.
     pub async fn recv(&mut self) -> Option<FeedEvent> {
         match self {
             Self::Made(events) => events.recv().await,
@@ -33,7 +34,7 @@ impl Events {
         }
     }
 
-    /// The next event, for a thread that may wait.
+    /// The next event, for a thread that may block.
     pub fn blocking_recv(&mut self) -> Option<FeedEvent> {
         match self {
             Self::Made(events) => events.blocking_recv(),
@@ -41,7 +42,7 @@ impl Events {
         }
     }
 
-    /// An event that is there already.
+    /// The next event, if one is available at once.
     ///
     /// # Errors
     /// When there is none, now or ever again.

@@ -1,4 +1,4 @@
-//! Which kinds each component follows, and in which shapes.
+//! The kinds that each component follows, and in which form.
 
 use crate::cache::CacheOptions;
 use crate::processor::host_endpoint::HostEndpoints;
@@ -13,20 +13,20 @@ use model::ListOptions;
 pub struct FollowedKind {
     /// What to list and watch.
     pub list: ListOptions,
-    /// What to make of it.
+    /// How to convert it.
     pub processor: Box<dyn Processor>,
     /// How to follow it.
     pub options: CacheOptions,
 }
 
 impl FollowedKind {
-    /// A kind whose entries are converted.
+    /// Creates a kind whose entries are converted.
     #[must_use]
     pub fn new(list: ListOptions, processor: impl Processor + 'static) -> Self {
         let optional = matches!(
             list,
-            // Other projects' kinds, which most clusters do not have, and staged policies, which enforce nothing. The roles
-            // of older releases do not allow reading them.
+            // Other projects' kinds, which most clusters do not have, and staged policies, which enforce nothing. The
+            // roles of older releases do not permit reading them.
             ListOptions::Resource {
                 kind: Kind::KubernetesClusterNetworkPolicy
                     | Kind::LiveMigration
@@ -49,20 +49,20 @@ impl FollowedKind {
     }
 }
 
-/// What Felix's feed depends on.
+/// What the kinds of Felix's feed depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FelixOptions {
     /// Whether the store is the Kubernetes API: then Kubernetes' own policies and services are followed, too.
     pub kubernetes: bool,
-    /// Whether Kubernetes gives out the addresses: then there are no blocks, and nodes stand for them.
+    /// Whether Kubernetes allocates the addresses: then there are no blocks, and nodes take their place.
     pub use_pod_cidr: bool,
     /// Whether this is the active Felix of its node: others only need configuration.
     pub leader: bool,
 }
 
-/// Kinds without which Felix would enforce less than was asked for, and take what is programmed away: a store that does
-/// not know one of them, because its definitions are not there yet, is waited for. Calico takes them for empty. Every
-/// release since v3.26 has them and lets its nodes read them; that is why tiers are not among them.
+/// Kinds without which Felix would enforce less than configured, and remove what is programmed: the feed waits for a
+/// store that does not know one of them, because its definitions are not installed yet. Calico treats them as empty.
+/// Every release since v3.26 has them and lets its nodes read them; that is why tiers are not among them.
 const REQUIRED: [Kind; 11] = [
     Kind::ClusterInformation,
     Kind::FelixConfiguration,
@@ -77,7 +77,7 @@ const REQUIRED: [Kind; 11] = [
     Kind::IPPool,
 ];
 
-/// What Felix follows.
+/// The kinds that Felix follows.
 #[must_use]
 pub fn felix(options: FelixOptions) -> Vec<FollowedKind> {
     let mut kinds = felix_kinds(options);
@@ -129,19 +129,19 @@ fn felix_kinds(options: FelixOptions) -> Vec<FollowedKind> {
     kinds
 }
 
-/// What BGP's feed depends on.
+/// What the kinds of BGP's feed depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BgpOptions {
-    /// Only claims of this node; of all nodes if none is named.
+    /// Follow only the claims of this node; of all nodes if `None`.
     pub node: Option<String>,
-    /// Whether Kubernetes gives out the addresses: then there are no claims.
+    /// Whether Kubernetes allocates the addresses: then there are no claims.
     pub use_pod_cidr: bool,
-    /// Whether addresses of services are announced: then the services of Kubernetes and their endpoints are followed, too.
-    /// Calico's own feed of this name, which Typha serves, has neither.
+    /// Whether addresses of services are announced: then the services of Kubernetes and their endpoints are followed,
+    /// too. Calico's own feed of this name, which Typha serves, has neither.
     pub services: bool,
 }
 
-/// What confd and BGP follow.
+/// The kinds that confd and BGP follow.
 #[must_use]
 pub fn bgp(options: &BgpOptions) -> Vec<FollowedKind> {
     let mut kinds = vec![FollowedKind::new(ListOptions::resources(Kind::IPPool), Pools::default())];
@@ -157,7 +157,7 @@ pub fn bgp(options: &BgpOptions) -> Vec<FollowedKind> {
     kinds
 }
 
-/// What the addresses of a node's tunnels depend on: pools, and the node of this name, or all.
+/// The kinds that the addresses of a node's tunnels depend on: pools, and the named node or all nodes.
 #[must_use]
 pub fn tunnel_addresses(node: Option<&str>) -> Vec<FollowedKind> {
     let node = ListOptions::Resource {
@@ -172,7 +172,7 @@ pub fn tunnel_addresses(node: Option<&str>) -> Vec<FollowedKind> {
     ]
 }
 
-/// The questions about the state of nodes.
+/// The requests for the state of nodes.
 #[must_use]
 pub fn node_status() -> Vec<FollowedKind> {
     vec![FollowedKind::raw(Kind::CalicoNodeStatus)]

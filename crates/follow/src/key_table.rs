@@ -1,8 +1,8 @@
-//! Which keys have been reported, as small as that can be kept: for each key a number that stands for its value, and nothing of
-//! the value. Every node follows a quarter of a million endpoints, so an entry is a short run of bytes in one common buffer,
-//! found by its hash, and not a text of its own in a map.
+//! The set of reported keys, stored compactly: for each key a number that identifies its value, but nothing of the
+//! value itself. Every node follows a quarter of a million endpoints, so an entry is a short run of bytes in one shared
+//! buffer, found by its hash, instead of a string of its own in a map.
 //!
-//! Order is that of insertion, so that the same history gives the same output. It refuses to know what a key means.
+//! Iteration is in insertion order, so that the same history gives the same output. It does not interpret keys.
 
 use hashbrown::HashTable;
 use std::hash::{BuildHasher as _, RandomState};
@@ -16,23 +16,23 @@ const LIVE: u8 = 1;
 const DEGRADED: u8 = 2;
 const SEEN: u8 = 4;
 
-/// Buffers below this size are not worth tidying.
+/// Smaller buffers are not worth compacting.
 const SMALL: usize = 64 * 1024;
 
-/// Where an entry stands; good until the table is changed by an insertion or removal.
+/// The position of an entry; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug)]
 pub struct Place(usize);
 
-/// The hash of a key; good until the table is changed.
+/// The hash of a key; valid until the table is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHash(u64);
 
 /// What is known about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// What differs whenever the value does: its revision or its fingerprint.
+    /// Differs whenever the value does: the revision or the fingerprint.
     pub stamp: u64,
-    /// Whether what was reported was only a substitute for something unreadable.
+    /// Whether only a substitute for something unreadable was reported.
     pub degraded: bool,
 }
 
@@ -42,12 +42,12 @@ pub struct KeyTable {
     buffer: Vec<u8>,
     table: HashTable<usize>,
     hasher: RandomState,
-    /// How many bytes belong to entries that are gone.
+    /// Bytes that belong to removed entries.
     garbage: usize,
 }
 
 impl KeyTable {
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
@@ -59,19 +59,19 @@ impl KeyTable {
         self.table.is_empty()
     }
 
-    /// How many bytes the entries take.
+    /// Bytes of memory used by the entries.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.buffer.capacity() + self.table.allocation_size()
     }
 
-    /// A stamp for a value without a revision. Another table gives another one.
+    /// A stamp for a value without a revision. Differs between tables.
     #[must_use]
     pub fn fingerprint(&self, value: &[u8]) -> u64 {
         self.hasher.hash_one(value)
     }
 
-    /// Looks for a key. The hash is for [`Self::insert`].
+    /// Looks up a key. The hash is for [`Self::insert`].
     #[must_use]
     pub fn find(&self, key: &[u8]) -> (KeyHash, Option<Place>) {
         let hash = self.hasher.hash_one(key);
@@ -79,7 +79,7 @@ impl KeyTable {
         (KeyHash(hash), found.map(|offset| Place(*offset)))
     }
 
-    /// What was noted about an entry.
+    /// What was recorded about an entry.
     #[must_use]
     pub fn known(&self, Place(offset): Place) -> Known {
         let mut stamp = [0; 8];
@@ -87,13 +87,13 @@ impl KeyTable {
         Known { stamp: u64::from_le_bytes(stamp), degraded: self.buffer[offset] & DEGRADED != 0 }
     }
 
-    /// Notes that an entry is there, with what is now known.
+    /// Marks an entry as seen and records what is now known.
     pub fn set(&mut self, Place(offset): Place, known: Known) {
         self.buffer[offset] = flags(known.degraded);
         self.buffer[offset + 1..offset + 9].copy_from_slice(&known.stamp.to_le_bytes());
     }
 
-    /// Notes that an entry is there.
+    /// Marks an entry as seen.
     pub fn touch(&mut self, Place(offset): Place) {
         self.buffer[offset] |= SEEN;
     }
@@ -129,7 +129,7 @@ impl KeyTable {
         self.garbage += size_at(&self.buffer, offset);
     }
 
-    /// Forgets which entries were seen: a new list begins.
+    /// Clears all seen marks: a new list begins.
     pub fn begin(&mut self) {
         let mut offset = 0;
         while offset < self.buffer.len() {
@@ -138,8 +138,8 @@ impl KeyTable {
         }
     }
 
-    /// Removes the entries that were not seen since [`Self::begin`], or all of them, and returns what `read` makes of their
-    /// keys.
+    /// Removes the entries that were not seen since [`Self::begin`], or all of them, and returns the results of `read`
+    /// for their keys.
     pub fn take<T>(&mut self, all: bool, mut read: impl FnMut(&[u8]) -> Option<T>) -> Vec<T> {
         let mut gone = Vec::new();
         let mut offset = 0;
@@ -155,7 +155,7 @@ impl KeyTable {
         gone
     }
 
-    /// Closes the gaps once they are the larger part.
+    /// Compacts the buffer once the gaps are the larger part.
     fn tidy(&mut self) {
         if self.table.is_empty() {
             self.buffer = Vec::new();

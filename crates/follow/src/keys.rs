@@ -1,5 +1,5 @@
-//! Keys of a feed as short runs of bytes, both ways, and revisions as numbers: what a [`KeyTable`](crate::KeyTable) keeps.
-//! Only for this process: nothing is stored or sent like this.
+//! Encodes keys of a feed as short byte strings, and decodes them; turns revisions into numbers, for
+//! [`KeyTable`](crate::KeyTable). Only for this process: nothing is stored or sent in this form.
 
 use api::Kind;
 use ipnet::IpNet;
@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 #[cfg(test)]
 mod tests;
 
-/// Writes a key. Two keys are equal exactly when their bytes are.
+/// Encodes a key. Two keys are equal exactly when their bytes are.
 pub(crate) fn encode(key: FeedKeyRef<'_>, out: &mut Vec<u8>) {
     use FeedKeyRef as Key;
     let mut put = |tag: u8, kind: Option<Kind>, texts: &[&str]| {
@@ -54,7 +54,7 @@ pub(crate) fn encode(key: FeedKeyRef<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads what [`encode`] wrote.
+/// Decodes what [`encode`] wrote.
 pub(crate) fn decode(mut bytes: &[u8]) -> Option<FeedKey> {
     let input = &mut bytes;
     Some(match byte(input)? {
@@ -142,8 +142,8 @@ fn net(input: &mut &[u8]) -> Option<IpNet> {
     text(input)?.parse().ok()
 }
 
-/// A revision as a number: two revisions of one key that differ have different stamps. Stores count; where a revision
-/// is not a number, its hash stands for it.
+/// A revision as a number: two different revisions of one key have different stamps. Most stores count; a revision that
+/// is not a number is represented by its hash.
 pub(crate) fn stamp(revision: &str) -> u64 {
     const HASHED: u64 = 1 << 63;
     match revision.parse::<u64>() {

@@ -1,9 +1,9 @@
-//! From stored entries to entries of a feed. Pure: the same history of entries gives the same outputs.
+//! Converts stored entries to entries of a feed. Pure: the same history of entries gives the same outputs.
 //!
 //! Most kinds are converted one by one ([`Converted`]) or passed on ([`Raw`]). State is kept only where the feed's key
 //! does not follow from the stored one: [`host_endpoint`], [`pool`], [`node`], [`settings`].
 //!
-//! Nothing here knows what the feed has already reported: an output that comes a second time is swallowed by the cache.
+//! Nothing here knows what the feed has already reported: the cache drops repeated outputs.
 
 use crate::keys::stamp;
 use api::{Kind, Resource};
@@ -20,21 +20,21 @@ pub mod settings;
 #[cfg(test)]
 mod tests;
 
-/// What a feed has to say about one of its keys.
+/// What a feed should report about one of its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    /// The entry as it is now.
+    /// The current entry.
     pub entry: FeedEntry,
-    /// Whether all of it could be read. If not, what was reported last stays in force, and this is a substitute that is reported
-    /// only where nothing readable ever was.
+    /// Whether all of it could be read. If not, the last reported version stays in force, and this is a substitute that
+    /// is reported only if there never was a readable one.
     pub is_readable: bool,
-    /// The store's version of the object that this comes from, as a number.
+    /// The store's version of the source object, as a number.
     pub revision: u64,
-    /// Reported even if the revision is the last one reported: it may be another object's.
+    /// Whether to report it even if its revision is the last one reported: that may be another object's.
     pub replaces: bool,
 }
 
-/// What came out of one or several stored entries.
+/// The results of one or several stored entries.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outputs {
     /// The outputs, to be applied in this order.
@@ -48,7 +48,7 @@ impl Outputs {
         self.entries.push(Output { entry, is_readable: true, revision: stamp(revision), replaces: false });
     }
 
-    /// An entry that could not be read.
+    /// Adds an entry that could not be read.
     fn push_unreadable(&mut self, entry: FeedEntry, revision: &str) {
         self.push(entry, revision);
         if let Some(output) = self.entries.last_mut() {
@@ -56,7 +56,7 @@ impl Outputs {
         }
     }
 
-    /// An entry, or a substitute where parts of it could not be read.
+    /// Adds an entry, or a substitute if parts of it could not be read.
     fn push_converted(&mut self, entry: FeedEntry, faults: Faults, revision: &str) {
         if faults.is_empty() {
             self.push(entry, revision);
@@ -67,40 +67,40 @@ impl Outputs {
     }
 }
 
-/// Turns stored entries of one kind into entries of a feed.
+/// Converts stored entries of one kind to entries of a feed.
 pub trait Processor: Send {
-    /// An entry is there, with this value and revision.
+    /// Processes an entry with this value and revision.
     fn process(&mut self, key: &Key, value: Value, revision: &str, outputs: &mut Outputs);
 
-    /// An entry is gone.
+    /// Processes the removal of an entry.
     fn remove(&mut self, key: &Key, outputs: &mut Outputs) {
         for key in self.keys(key) {
             outputs.push(key.gone(), "");
         }
     }
 
-    /// The keys under which the feed may have told about a stored entry.
+    /// The keys under which the feed may have reported a stored entry.
     fn keys(&self, key: &Key) -> Vec<FeedKey>;
 
-    /// A list begins: everything that is there will be processed again, or kept.
+    /// A list begins: everything that exists will be processed again, or kept.
     fn begin(&mut self) {}
 
-    /// An entry is there that cannot be read at all.
+    /// Processes an entry that exists but cannot be read at all.
     fn keep(&mut self, _key: &Key) {}
 
-    /// The list is complete: what was neither processed nor kept is gone.
+    /// The list is complete: entries that were neither processed nor kept are gone.
     fn finish(&mut self, _outputs: &mut Outputs) {}
 
-    /// [`Self::process`] as a function, where nothing is kept from one entry to the next: any thread may call it, in any order.
+    /// [`Self::process`] as a function, if there is no state between entries: any thread may call it, in any order.
     fn pure(&self) -> Option<Pure> {
         None
     }
 }
 
-/// Turns one stored entry into entries of a feed.
+/// Converts one stored entry to entries of a feed.
 pub type Pure = fn(&Key, Value, &str, &mut Outputs);
 
-/// Passes on whole resources, with their revision in their metadata, and blocks and claims as they are stored.
+/// Passes on whole resources, with the revision in their metadata, and blocks and claims as stored.
 #[derive(Debug, Default)]
 pub struct Stored;
 
@@ -128,7 +128,7 @@ impl Processor for Stored {
     }
 }
 
-/// Passes on the kinds that feeds carry whole. What of them cannot be read is missing; the rest is current.
+/// Passes on the kinds that feeds carry whole. Unreadable parts are missing; the rest is current.
 #[derive(Debug, Default)]
 pub struct Raw;
 
@@ -204,7 +204,7 @@ fn namespaced(key: &ResourceKey) -> NamespacedName {
     NamespacedName { namespace: key.namespace.clone(), name: key.name.clone() }
 }
 
-/// Converts the kinds whose key in the feed follows from the stored key alone.
+/// Converts kinds whose key in the feed follows from the stored key alone.
 #[derive(Debug, Default)]
 pub struct Converted;
 
@@ -238,8 +238,8 @@ impl Processor for Converted {
     }
 }
 
-/// The entry in the feed, without a value for an object that the feed leaves out; none for a resource that is not of the
-/// kind of its key. The namespace is the key's: that is the one that the store's access rules were about.
+/// The entry in the feed, without a value for an object that the feed leaves out; `None` for a resource that is not of
+/// the kind of its key. The namespace is taken from the key: the store's access rules apply to that one.
 fn convert(
     feed_key: FeedKey,
     key: &ResourceKey,
@@ -293,7 +293,7 @@ fn policy_key(ResourceKey { kind, namespace, name }: &ResourceKey) -> PolicyKey 
     PolicyKey { kind: *kind, namespace: namespace.clone(), name: name.clone() }
 }
 
-/// The key in the feed of a kind that is converted one by one.
+/// The feed's key for a kind that is converted one by one.
 fn feed_key(key: &ResourceKey) -> Option<FeedKey> {
     let ResourceKey { kind, namespace, name } = key;
     if name.is_empty() || (kind.is_namespaced() && namespace.is_empty()) {
@@ -313,7 +313,7 @@ fn profile_keys(name: &str) -> [FeedKey; 2] {
     [FeedKey::ProfileRules(name.to_owned()), FeedKey::Profile(name.to_owned())]
 }
 
-/// A profile is two things: its rules, and itself with the labels that it hands down.
+/// A profile becomes two entries: its rules, and itself with the labels that it passes on.
 fn profile_outputs(key: &ResourceKey, profile: api::Profile, revision: &str, outputs: &mut Outputs) {
     let mut faults = Faults::new();
     let rules = convert::policy::profile_rules(profile.spec.clone(), &mut faults);

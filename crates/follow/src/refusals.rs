@@ -1,4 +1,4 @@
-//! Which kinds of a feed the store does not let us follow. For logs (each once), health and status.
+//! The kinds of a feed that the store does not let us follow. For logs (each once), health and status.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) enum Step {
     /// The list.
     List,
-    /// The watch; the kind is listed again and again instead.
+    /// The watch; the kind is listed repeatedly instead.
     Watch,
 }
 
-/// A permission that is missing.
+/// A missing permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What was refused, in words.
+    /// A description of what was refused.
     pub message: String,
-    /// Whether the feed waits for it. Where it does not, the kind counts as empty or is listed now and then.
+    /// Whether the feed waits for it. If not, the kind counts as empty or is listed now and then.
     pub holds_back: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// What is refused now.
+    /// The current refusals.
     #[must_use]
     pub fn list(&self) -> Vec<Refusal> {
         self.by_kind.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -46,7 +46,7 @@ impl Refusals {
     pub(crate) fn clear(&self, kind: &str, step: Step) {
         let mut by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
         if by_kind.remove(&(kind.to_owned(), step)).is_some() {
-            tracing::info!(kind, "the missing permission was given");
+            tracing::info!(kind, "the missing permission was granted");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Tasks and channels around the state machines: one task for each kind, one that delivers.
+//! Tasks and channels around the state machines: one task per kind, and one that delivers.
 //!
-//! Every queue is bounded. A slow receiver slows down the lists and watches behind it; nothing piles up here.
+//! Every queue is bounded. A slow receiver slows down the lists and watches behind it; nothing accumulates here.
 
 use crate::FeedEvent;
 use crate::aggregate::Aggregate;
@@ -20,12 +20,12 @@ use tokio::task::JoinHandle;
 
 /// How many events may wait for the receiver.
 const WAITING_EVENTS: usize = 16;
-/// How many results of the kinds may wait for delivery. Each is one event's, or one part of a list's.
+/// How many results of the kinds may wait for delivery. Each is that of one event or of one part of a list.
 const WAITING_RESULTS: usize = 64;
-/// How many entries of one part of a list are handed on at once.
+/// How many entries of one part of a list are passed on at once.
 const ENTRIES_AT_ONCE: usize = 1000;
 
-/// A feed that is being followed. Dropping it ends it at once; [`Follower::stop`] ends it in order.
+/// A running feed. Dropping it ends it at once; [`Follower::stop`] ends it in order.
 pub struct Follower {
     stop: watch::Sender<bool>,
     kinds: Vec<JoinHandle<()>>,
@@ -35,19 +35,19 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Which kinds the store does not let us follow.
+    /// The kinds that the store does not let us follow.
     #[must_use]
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// What cannot be read.
+    /// The objects that cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> &Unreadable {
         &self.unreadable
     }
 
-    /// Ends the feed: everything that was reported is reported as gone.
+    /// Ends the feed: everything that was reported is reported as deleted.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         for kind in self.kinds.drain(..) {
@@ -68,14 +68,14 @@ impl Drop for Follower {
     }
 }
 
-/// Follows these kinds; the events come one after the other. Needs a Tokio runtime with time.
+/// Follows these kinds and returns the channel of their events. Needs a Tokio runtime with time.
 #[must_use]
 pub fn follow(backend: &Arc<dyn Backend>, kinds: Vec<FollowedKind>) -> (Follower, mpsc::Receiver<FeedEvent>) {
     follow_as(backend, kinds)
 }
 
-/// The same for a reader that wants something else of each entry. It is made where the entry is: when a large list is read, by
-/// several threads at once.
+/// Follows these kinds for a reader that wants entries in another form. They are converted where they are created: by
+/// several threads at once while a large list is read.
 #[must_use]
 pub fn follow_as<E: From<FeedEntry> + Send + 'static>(
     backend: &Arc<dyn Backend>,
@@ -112,7 +112,7 @@ pub fn follow_as<E: From<FeedEntry> + Send + 'static>(
     (follower, events)
 }
 
-/// Makes one feed of all kinds. Ends when all kinds have, or when the receiver is gone.
+/// Combines all kinds into one feed. Ends when all kinds have ended, or when the receiver is gone.
 async fn deliver<E>(
     mut results: mpsc::Receiver<(usize, FeedEvent<E>)>,
     kinds: usize,
@@ -154,9 +154,9 @@ struct KindFollower<E: From<FeedEntry> + Send + 'static> {
     number: usize,
     driver: Driver<Followed<E>, Entries<E>>,
     is_optional: bool,
-    /// Whether any kind of the feed has been listed: then our credentials are good.
+    /// Whether any kind of the feed has been listed: then our credentials are valid.
     has_listed: Arc<AtomicBool>,
-    /// Whether that was so when the list under way began.
+    /// The value of `has_listed` when the current list began.
     knows_credentials: bool,
     results: mpsc::Sender<(usize, FeedEvent<E>)>,
     unreadable: Unreadable,
@@ -168,7 +168,7 @@ impl<E: From<FeedEntry> + Send + 'static> KindFollower<E> {
         loop {
             let events = tokio::select! {
                 biased;
-                // The sender is only gone together with everything else.
+                // The sender is dropped only together with everything else.
                 _ = stopped.wait_for(|stopped| *stopped) => break,
                 events = self.driver.next() => events,
             };
@@ -179,7 +179,7 @@ impl<E: From<FeedEntry> + Send + 'static> KindFollower<E> {
         let _ = self.take(vec![Event::Stop]).await;
     }
 
-    /// Hands events to the machine, and on what comes of them. `None` when the receiver is gone.
+    /// Passes events to the machine, and the results on. `None` when the receiver is gone.
     async fn take(&mut self, events: Vec<StoredEvent<E>>) -> Option<()> {
         let mut entries = Vec::new();
         for event in events {
@@ -215,8 +215,8 @@ impl<E: From<FeedEntry> + Send + 'static> KindFollower<E> {
         self.send_entries(&mut entries).await
     }
 
-    /// A refusal says something about a kind only when our credentials are known to be good. Before that, an optional kind
-    /// must not count as absent: what it has to say would be missing as soon as the others are there.
+    /// A refusal is only meaningful for a kind when our credentials are known to be valid. Before that, an optional
+    /// kind must not count as absent: its entries would be missing once the others are in sync.
     fn judged(&self, event: StoredEvent<E>) -> StoredEvent<E> {
         match event {
             Event::ListFailed(failure)
@@ -228,7 +228,7 @@ impl<E: From<FeedEntry> + Send + 'static> KindFollower<E> {
         }
     }
 
-    /// Keeps the record of what is refused.
+    /// Records what is refused.
     fn note(&self, event: &StoredEvent<E>) {
         if matches!(event, Event::Timer | Event::Watched(_) | Event::ListPart(_)) {
             return;

@@ -1,9 +1,8 @@
-//! What a store holds of one list, current while it is in step: for code that asks now and then, and must not read stale
-//! data. Out of step (before the first list, while the watch is broken) it has nothing to say, and its user reads for
-//! itself.
+//! The entries of one list, current while in step with the store: for code that needs them occasionally, and must not
+//! read stale data. When out of step (before the first list, while the watch is broken) it returns nothing, and its
+//! user reads from the store.
 //!
-//! Unlike a feed it keeps whole entries, and reports unreadable ones as such: what to do without them is the user's
-//! decision.
+//! Unlike a feed it keeps whole entries, and reports unreadable ones as such: its user decides what to do without them.
 
 use crate::cache::{Cache, CacheOptions, Contents};
 use crate::driver::{Driver, Told};
@@ -61,7 +60,7 @@ impl Held {
     }
 }
 
-/// What a user makes of the entries, kept until they change. Dropping it ends it.
+/// A value computed from the entries, kept until they change. Dropping it ends it.
 pub struct Snapshot<T> {
     state: Shared<T>,
     changes: watch::Receiver<()>,
@@ -70,12 +69,12 @@ pub struct Snapshot<T> {
 
 struct State<T> {
     held: Held,
-    /// While a list is being read.
+    /// The entries of the list being read.
     listing: Option<Held>,
     /// Whether there ever was a complete list.
     is_listed: bool,
     is_in_step: bool,
-    /// Made of the entries when it is asked for, not at each change.
+    /// Computed from the entries on demand, not at each change.
     made: Option<T>,
     make: fn(&Held) -> T,
 }
@@ -123,20 +122,20 @@ impl<T: Clone + Send + 'static> Snapshot<T> {
         Self { state, changes, task }
     }
 
-    /// What was made of the entries; none while out of step.
+    /// The value computed from the entries; `None` while out of step.
     #[must_use]
     pub fn get(&self) -> Option<T> {
         let mut state = self.state.lock();
         if state.is_in_step { state.make() } else { None }
     }
 
-    /// What was made of the entries as they were last known, in step or not; none before the first complete list.
+    /// The value computed from the last known entries, in step or not; `None` before the first complete list.
     #[must_use]
     pub fn last_known(&self) -> Option<T> {
         self.state.lock().make()
     }
 
-    /// Enters what the user wrote itself; the watch brings it again. Nothing while out of step.
+    /// Enters the user's own write, which the watch will report, too. Does nothing while out of step.
     pub fn change(&self, change: impl FnOnce(&mut Held)) {
         let mut state = self.state.lock();
         if state.is_in_step {
@@ -145,7 +144,7 @@ impl<T: Clone + Send + 'static> Snapshot<T> {
         }
     }
 
-    /// Waits for a change, of entries or of being in step, since this was last asked.
+    /// Waits for a change, of entries or of being in step, since the last call.
     pub async fn changed(&mut self) {
         // The task ends only with the snapshot.
         if self.changes.changed().await.is_err() {
@@ -222,7 +221,7 @@ impl<T> Contents for Shared<T> {
         state.made = None;
     }
 
-    /// Entries changed since they were last asked for.
+    /// Returns whether entries changed since the last call.
     fn take_news(&mut self) -> Option<()> {
         self.lock().made.is_none().then_some(())
     }
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_the_place_of_what_was_held_only_when_it_is_complete() {
+    fn a_list_replaces_the_contents_only_when_it_is_complete() {
         let mut contents = shared();
         contents.change(WatchEvent::Added(entry("a")));
         contents.begin();
@@ -298,7 +297,7 @@ mod tests {
             ..KvList::default()
         });
         assert_eq!(names(&contents.lock().held), (vec!["a".to_owned()], 0));
-        // Broken off, and begun again.
+        // Interrupted, and begun again.
         contents.begin();
         contents.part(KvList { items: vec![entry("d")], ..KvList::default() });
         contents.finish();

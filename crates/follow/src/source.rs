@@ -1,6 +1,7 @@
-//! What can be followed: a list in parts, and a watch from its revision.
+//! Sources to follow: a list in parts, and a watch from its revision.
 //!
-//! [`Stored`] is Calico's data in a [`Backend`]. Others bring their own decoding; the machine and its policy are the same.
+//! [`Stored`] is Calico's data in a [`Backend`]. Other sources decode for themselves; the machine and its policy are
+//! the same.
 
 use crate::cache::Failure;
 use datastore::{Backend, KvList, UndecodedParts, WatchEvent, WatchOptions};
@@ -10,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many entries of a list are looked at before what comes of them is handed on.
+/// How many entries of a list are processed before the results are passed on.
 const PIECE: usize = 1000;
 
 /// A list in parts, or the changes of a watch. An `Err` item is the last one.
@@ -20,7 +21,7 @@ pub type Items<T> = BoxStream<'static, Result<T, Failure>>;
 pub trait Source: fmt::Display + Send + Sync {
     /// A part of a list.
     type Part: Part;
-    /// Something that the watch reports.
+    /// A change reported by the watch.
     type Change: Change;
 
     /// Lists at or after this revision; `0` for whatever the store has.
@@ -32,16 +33,16 @@ pub trait Source: fmt::Display + Send + Sync {
 
 /// A part of a list.
 pub trait Part {
-    /// The number of entries, unreadable ones too.
+    /// The number of entries, including unreadable ones.
     fn entries(&self) -> usize;
 
-    /// The revision of the whole list; empty where the store has none.
+    /// The revision of the whole list; empty if the store has none.
     fn revision(&self) -> &str;
 }
 
-/// Something that a watch reports.
+/// A change reported by a watch.
 pub trait Change {
-    /// The revision that the watch has come to; none where the change does not say.
+    /// The revision that the watch has reached; `None` if the change does not contain it.
     fn revision(&self) -> Option<&str>;
 }
 
@@ -69,44 +70,45 @@ impl Change for WatchEvent {
 pub struct Stored {
     backend: Arc<dyn Backend>,
     list: ListOptions,
-    /// Whether lists are read from the store itself, and not from whatever a server has in its memory.
+    /// Whether lists are read from the store itself, instead of from a server's cache.
     reads_newest: bool,
-    /// Whether the last list was refused, and the one entry read instead. Its revision may be too old to watch from.
+    /// Whether the last list was refused, and the single entry read instead. Its revision may be too old to watch from.
     is_read_alone: AtomicBool,
 }
 
 impl Stored {
-    /// The entries of a list.
+    /// Follows the entries of a list.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, list: ListOptions) -> Self {
         Self { backend, list, reads_newest: false, is_read_alone: AtomicBool::new(false) }
     }
 
-    /// The same, read from the store itself each time.
+    /// Follows the entries of a list, read from the store itself each time.
     #[must_use]
     pub fn newest(backend: Arc<dyn Backend>, list: ListOptions) -> Self {
         Self { reads_newest: true, ..Self::new(backend, list) }
     }
 
-    /// Reads the one entry that the list names. Old roles let us read and watch an object, and not list its kind.
+    /// Reads the one entry that the list names. Old roles permit reading and watching an object, but not listing its
+    /// kind.
     async fn read(&self, refusal: datastore::Error) -> Result<Items<KvList>, datastore::Error> {
         let Some(key) = self.list.exact_key() else { return Err(refusal) };
         self.is_read_alone.store(true, Ordering::Relaxed);
         let part = match self.backend.get(&key, None).await {
             Ok(entry) => KvList { revision: entry.revision.clone(), items: vec![entry], invalid: Vec::new() },
-            // Nothing to watch from: the machine looks again after a while.
+            // There is no revision to watch from: the machine retries after a while.
             Err(datastore::Error::DoesNotExist { .. }) => KvList::default(),
             Err(_) => return Err(refusal),
         };
         Ok(stream::iter([Ok(part)]).boxed())
     }
 
-    /// What is listed.
+    /// The list that is followed.
     pub(crate) fn options(&self) -> &ListOptions {
         &self.list
     }
 
-    /// Lists for whoever decodes. None where the store decodes itself, or does not let us list.
+    /// Lists without decoding. `None` if the store decodes itself, or does not permit the list.
     pub(crate) async fn undecoded(&self, revision: &str) -> Result<Option<UndecodedParts>, Failure> {
         if self.backend.is_kubernetes() {
             return Ok(None);
@@ -137,7 +139,7 @@ impl Stored {
     }
 }
 
-/// A part in pieces, so that those who follow begin with the first entries while the others are looked at here.
+/// Splits a part into pieces, so that followers start with the first entries while the others are processed here.
 fn pieces(part: Result<KvList, Failure>) -> impl Iterator<Item = Result<KvList, Failure>> + Send {
     let (mut rest, failure) = match part {
         Ok(part) => (Some((part.revision, part.items.into_iter(), part.invalid)), None),
@@ -171,7 +173,7 @@ impl Source for Stored {
     }
 
     async fn watch(&self, revision: &str) -> Result<Items<WatchEvent>, Failure> {
-        // Without a revision a watch begins with what is there.
+        // Without a revision a watch begins with the existing entries.
         let revision = (!self.is_read_alone.load(Ordering::Relaxed)).then(|| revision.to_owned());
         let options = WatchOptions { revision, bookmarks: true, deleted_keys_only: true };
         let list = self.list.clone();
@@ -198,7 +200,7 @@ mod tests {
     use model::{Key, KvPair, V1Key, Value};
 
     #[test]
-    fn a_part_comes_in_pieces_and_loses_nothing() {
+    fn a_part_is_split_into_pieces_without_loss() {
         for (count, expected) in
             [(0, vec![0]), (1, vec![1]), (PIECE, vec![PIECE]), (2 * PIECE + 1, vec![PIECE, PIECE, 1])]
         {

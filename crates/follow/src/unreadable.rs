@@ -1,11 +1,11 @@
-//! What cannot be read: which objects, and why. For logs (each once), health and metrics.
+//! The objects that cannot be read, and why. For logs (each once), health and metrics.
 
 use crate::cache::Note;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The objects of a feed that cannot be read, shared with whoever reports on it. Cheap to clone.
+/// The unreadable objects of a feed, shared with the code that reports them. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Unreadable {
     inner: Arc<Inner>,
@@ -18,31 +18,31 @@ struct Inner {
 }
 
 impl Unreadable {
-    /// None yet.
+    /// Creates an empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The objects that cannot be read now: name, and what is wrong where.
+    /// The objects that currently cannot be read: the name, and what is wrong where.
     #[must_use]
     pub fn objects(&self) -> BTreeMap<String, String> {
         self.inner.objects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many objects cannot be read now.
+    /// The number of objects that currently cannot be read.
     #[must_use]
     pub fn count(&self) -> usize {
         self.inner.objects.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// How often an object could not be read, ever: a counter that only grows.
+    /// How many times an object became unreadable: a counter that only grows.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.inner.total.load(Ordering::Relaxed)
     }
 
-    /// Takes over news, and logs them.
+    /// Records news, and logs them.
     pub(crate) fn take(&self, notes: Vec<Note>) {
         let mut objects = self.inner.objects.lock().unwrap_or_else(PoisonError::into_inner);
         for Note { key, reason } in notes {

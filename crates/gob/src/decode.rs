@@ -1,17 +1,17 @@
-//! One message out of its segments.
+//! Decodes one message from its segments.
 //!
-//! A message usually is one segment. Where an interface holds a type that the stream has not defined, Go ends the segment
-//! after the definition and goes on in the next one. A message that turns out to be incomplete is therefore read again
-//! from its beginning when more has arrived; definitions that it brought are not taken over a second time.
+//! A message is usually one segment. If an interface contains a type that the stream has not defined, Go ends the
+//! segment after the definition and continues in the next one. A message that turns out to be incomplete is therefore
+//! decoded again from its beginning when more has arrived; its definitions are not recorded a second time.
 
 use crate::Error;
 use crate::number::{split_uint, unzigzag};
 use crate::types::{Field, MOST_FIELDS, Shape, Type, TypeId, Types};
 use bytes::Bytes;
 
-/// How many segments one message may have.
+/// Maximum number of segments in a message.
 const MOST_PIECES: usize = 32;
-/// How deep values may be nested.
+/// Maximum nesting of values.
 const DEEPEST: u32 = 32;
 
 /// Collects the segments of one message.
@@ -23,11 +23,11 @@ pub struct Message {
 }
 
 impl Message {
-    /// Takes a segment. Calls `read` with the type of the message when it may be complete; `None` when more segments must
-    /// come, or when the segment was a definition of its own.
+    /// Adds a segment. Calls `read` with the type of the message when it may be complete; returns `None` when more
+    /// segments must follow, or when the segment was a definition of its own.
     ///
     /// # Errors
-    /// When the stream is broken, or when the message is longer than `limit`.
+    /// When the stream is malformed, or the message is longer than `limit`.
     pub fn take<T>(
         &mut self,
         segment: Bytes,
@@ -66,15 +66,15 @@ pub struct Reader<'a> {
     types: &'a mut Types,
     current: &'a [u8],
     pieces: &'a [Bytes],
-    /// How many definitions of this message were taken over when it was read before.
+    /// How many definitions of this message were recorded by earlier attempts.
     known: usize,
-    /// How many definitions of this message have been passed now.
+    /// How many definitions of this message have been passed in this attempt.
     passed: usize,
     depth: u32,
 }
 
 impl<'a> Reader<'a> {
-    /// The types that the stream has defined so far.
+    /// The types defined so far in the stream.
     #[must_use]
     pub fn types(&self) -> &Types {
         self.types
@@ -106,28 +106,28 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// An unsigned number.
+    /// Reads an unsigned number.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it is incomplete.
     pub fn uint(&mut self) -> Result<u64, Error> {
         let (number, rest) = split_uint(self.current)?.ok_or(Error::Short)?;
         self.current = rest;
         Ok(number)
     }
 
-    /// A signed number.
+    /// Reads a signed number.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it is incomplete.
     pub fn int(&mut self) -> Result<i64, Error> {
         self.uint().map(unzigzag)
     }
 
-    /// A count, and that many bytes.
+    /// Reads a length, and that many bytes.
     ///
     /// # Errors
-    /// When they are not all there.
+    /// When they are incomplete.
     pub fn bytes(&mut self) -> Result<&'a [u8], Error> {
         let count = self.count()?;
         let (bytes, rest) = self.current.split_at_checked(count).ok_or(Error::Short)?;
@@ -135,21 +135,21 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A text.
+    /// Reads a text.
     ///
     /// # Errors
-    /// When it is not all there, or not UTF-8.
+    /// When it is incomplete, or not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, Error> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Error::NotText)
     }
 
-    /// A count of things that take at least one byte each: never more than what is left.
+    /// Reads a count of things that take at least one byte each: it is never more than what is left.
     fn count(&mut self) -> Result<usize, Error> {
         let count = usize::try_from(self.uint()?).map_err(|_| Error::Short)?;
         if count > self.current.len() { Err(Error::Short) } else { Ok(count) }
     }
 
-    /// Calls `each` with every field of a struct that is there. `each` reads the field, or hands it to [`Self::skip`].
+    /// Calls `each` with every field present in a struct. `each` reads the field, or passes it to [`Self::skip`].
     ///
     /// # Errors
     /// When the type is not a struct, or a field is not one of its fields, or `each` fails.
@@ -207,11 +207,11 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// What an interface holds: `each` gets the registered name and the type, and must read the whole value. Nothing for
-    /// an interface that is nil.
+    /// Reads the contents of an interface: `each` gets the registered name and the type, and must read the whole value.
+    /// Returns `None` for a nil interface.
     ///
     /// # Errors
-    /// When the value is broken, or `each` fails or reads less.
+    /// When the value is malformed, or `each` fails or does not read all of it.
     pub fn interface<T>(
         &mut self,
         each: impl FnOnce(&mut Self, &'a str, TypeId) -> Result<T, Error>,
@@ -233,8 +233,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Definitions until a type comes. Between them the message may go on in another segment; where it does not, Go
-    /// writes a count in front of what follows.
+    /// Reads definitions until a type follows. Between them the message may continue in another segment; if it does
+    /// not, Go writes a length before the rest.
     fn interface_type(&mut self) -> Result<TypeId, Error> {
         loop {
             if self.current.is_empty() {
@@ -251,10 +251,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The zero that stands in front of a whole value which is not a struct.
+    /// Reads the zero that precedes a whole value other than a struct.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it is missing.
     pub fn not_a_struct(&mut self) -> Result<(), Error> {
         match self.uint()? {
             0 => Ok(()),
@@ -262,10 +262,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over a value of any type.
+    /// Skips a value of any type.
     ///
     /// # Errors
-    /// When it is not all there.
+    /// When it is incomplete.
     pub fn skip(&mut self, id: TypeId) -> Result<(), Error> {
         match id {
             TypeId::BOOL | TypeId::INT | TypeId::UINT | TypeId::FLOAT => self.uint().map(drop),
@@ -315,7 +315,7 @@ impl<'a> Reader<'a> {
         if self.passed <= self.known { Ok(()) } else { self.types.define(id, definition) }
     }
 
-    /// Go's `wireType`: one of its fields is there and says what the type is.
+    /// Reads Go's `wireType`: the one field that is present determines the kind of type.
     fn definition(&mut self, id: TypeId) -> Result<Type, Error> {
         let mut found = None;
         self.raw_struct(|reader, kind| {
@@ -344,7 +344,7 @@ impl<'a> Reader<'a> {
         found.ok_or(Error::BadDefinition(id.0))
     }
 
-    /// Go's `CommonType`: the name, and the number once more.
+    /// Reads Go's `CommonType`: the name, and the number again.
     fn common(&mut self, name: &mut String) -> Result<(), Error> {
         self.raw_struct(|reader, part| match part {
             0 => reader.text().map(|text| text.clone_into(name)),
@@ -408,7 +408,7 @@ mod tests {
 
     /// The bytes of an ACK that Calico's client sent, the first and the second time.
     #[test]
-    fn a_message_that_is_cut_in_the_middle() {
+    fn a_message_split_in_the_middle() {
         let mut types = types();
         let mut out = Vec::new();
         let mut stream = Stream::new(&types);
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(read_all(&many), Err(Error::TooMany("types")));
     }
 
-    /// A field may be one byte on the wire, and takes dozens in memory for as long as the stream lives.
+    /// A field may be one byte on the wire, but takes dozens in memory for as long as the stream lives.
     #[test]
     fn definitions_without_end_are_refused() {
         let structure = |count: usize, name: &str| Type::structure("", &vec![(name, TypeId::BOOL); count]);
@@ -472,8 +472,8 @@ mod tests {
         );
     }
 
-    /// The fields of a definition are counted before they are read: here it would be refused for its number otherwise, when
-    /// all of them are there.
+    /// The fields of a definition are counted before they are read: this one would otherwise only be refused for its
+    /// number, after all of them have been read.
     #[test]
     fn too_many_fields_are_refused_before_they_are_kept() {
         let mut out = Vec::new();
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(read_all(&out), Err(Error::TooMany("fields")));
     }
 
-    /// Found by fuzzing: the lowest number has no positive one.
+    /// Found by fuzzing: the lowest number has no positive counterpart.
     #[test]
     fn a_definition_of_the_lowest_number_is_refused() {
         let mut out = Vec::new();
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(read_all(&held), Err(Error::BadDefinition(i64::MIN)));
     }
 
-    /// A message that is cut by this many definitions.
+    /// A message that is split by this many definitions.
     fn in_pieces(count: i64) -> Vec<u8> {
         let mut out = Vec::new();
         types().get(ENVELOPE).unwrap().put_definition_segment(ENVELOPE, &mut out);
@@ -518,9 +518,9 @@ mod tests {
         assert_eq!(read_all(&in_pieces(100)), Err(Error::TooMany("pieces of one message")));
     }
 
-    /// Pieces that are short enough one by one are kept until the last one has come.
+    /// Pieces that are short enough individually are kept until the last one has arrived.
     #[test]
-    fn pieces_are_as_long_as_all_of_them() {
+    fn the_limit_applies_to_all_pieces_together() {
         const LIMIT: usize = 200;
         let (mut segments, mut message, mut types) = (Segments::new(LIMIT), Message::default(), Types::new());
         segments.push(&in_pieces(20));
@@ -536,8 +536,8 @@ mod tests {
         assert!(matches!(last, Err(Error::TooLarge { limit: LIMIT, .. })), "{last:?}");
     }
 
-    /// CVE-2022-30635 and CVE-2024-34156 of Go's decoder: values nested without end used up the stack. Both ways to read a
-    /// value are tried, as a tree and skipped.
+    /// CVE-2022-30635 and CVE-2024-34156 of Go's decoder: endlessly nested values used up the stack. Both ways to read
+    /// a value are tested, as a tree and skipped.
     #[test]
     fn values_nested_without_end_are_refused() {
         let mut out = Vec::new();
@@ -561,9 +561,9 @@ mod tests {
         assert_eq!(last, Err(Error::TooMany("levels")));
     }
 
-    /// The class of CVEs in which a length is believed before its bytes have come.
+    /// The class of CVEs in which a length is trusted before its bytes have arrived.
     #[test]
-    fn a_count_beyond_what_is_there_is_refused() {
+    fn a_count_beyond_the_remaining_bytes_is_refused() {
         let mut out = Vec::new();
         Type::slice("", TypeId::UINT).put_definition_segment(TypeId(64), &mut out);
         let mut value = Vec::new();

@@ -1,23 +1,23 @@
-//! The bytes that Go writes. A message is one registered struct inside another struct's interface field, with the
+//! Writes the same bytes as Go. A message is one registered struct inside another struct's interface field, with the
 //! definitions that the stream has not had yet.
 
 use crate::number::{put_bytes, put_int, put_uint};
 use crate::types::{TypeId, Types};
 use std::collections::BTreeSet;
 
-/// Writes one struct: fields that are zero are left out, the others are preceded by the distance from the last one.
+/// Writes one struct: zero fields are omitted, the others are preceded by the distance from the previous one.
 pub struct StructWriter<'a> {
     out: &'a mut Vec<u8>,
     last: Option<u64>,
 }
 
 impl<'a> StructWriter<'a> {
-    /// A struct at the end of `out`.
+    /// Starts a struct at the end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out, last: None }
     }
 
-    /// Begins a field. Fields come in order.
+    /// Starts a field. Fields must be written in order.
     pub fn field(&mut self, index: u64) -> &mut Vec<u8> {
         let distance = match self.last {
             None => index + 1,
@@ -28,44 +28,44 @@ impl<'a> StructWriter<'a> {
         self.out
     }
 
-    /// A text; empty is zero.
+    /// Writes a text; an empty one is zero.
     pub fn text(&mut self, index: u64, text: &str) {
         self.bytes(index, text.as_bytes());
     }
 
-    /// Bytes; none are zero.
+    /// Writes bytes; an empty slice is zero.
     pub fn bytes(&mut self, index: u64, bytes: &[u8]) {
         if !bytes.is_empty() {
             put_bytes(self.field(index), bytes);
         }
     }
 
-    /// A signed number.
+    /// Writes a signed number.
     pub fn int(&mut self, index: u64, number: i64) {
         if number != 0 {
             put_int(self.field(index), number);
         }
     }
 
-    /// An unsigned number.
+    /// Writes an unsigned number.
     pub fn uint(&mut self, index: u64, number: u64) {
         if number != 0 {
             put_uint(self.field(index), number);
         }
     }
 
-    /// A truth value.
+    /// Writes a boolean.
     pub fn bool(&mut self, index: u64, value: bool) {
         self.uint(index, u64::from(value));
     }
 
-    /// The end of the struct.
+    /// Ends the struct.
     pub fn end(self) {
         self.out.push(0);
     }
 }
 
-/// One direction of a connection as Go writes it: which definitions the other side has.
+/// One direction of a connection as Go writes it: tracks which definitions the other side has.
 #[derive(Clone, Debug)]
 pub struct Stream<'t> {
     types: &'t Types,
@@ -73,16 +73,16 @@ pub struct Stream<'t> {
 }
 
 impl<'t> Stream<'t> {
-    /// A stream of these types; none of them has been sent.
+    /// Creates a stream of these types; none of them has been sent.
     #[must_use]
     pub fn new(types: &'t Types) -> Self {
         Self { types, sent: BTreeSet::new() }
     }
 
-    /// Appends a message: `envelope` is a struct whose first field is an interface that holds a `kind`, registered as
-    /// `name`, with this value.
+    /// Appends a message: `envelope` is a struct whose first field is an interface that contains a `kind`, registered
+    /// as `name`, with this value.
     ///
-    /// Go cuts a message in the middle where its type is new: the beginning of the envelope stands in the segment of the
+    /// Go splits a message in the middle where its type is new: the beginning of the envelope is in the segment of the
     /// first definition, and the rest follows after the last.
     pub fn message(&mut self, envelope: TypeId, name: &str, kind: TypeId, value: &[u8], out: &mut Vec<u8>) {
         for definition in self.missing(envelope) {
@@ -103,7 +103,7 @@ impl<'t> Stream<'t> {
         put_bytes(out, &segment);
     }
 
-    /// The definitions that a type needs and the other side has not: itself, then its parts.
+    /// The definitions that a type requires and the other side does not have: itself, then its parts.
     fn missing(&mut self, id: TypeId) -> Vec<Vec<u8>> {
         let Some(definition) = self.types.get(id) else { return Vec::new() };
         if !self.sent.insert(id) {

@@ -1,21 +1,21 @@
-//! Go's `gob` format, as far as Typha's wire uses it.
+//! Go's `gob` format, as far as Typha's protocol uses it.
 //!
 //! ```text
 //! bytes ──► Segments ──► Message (one or more segments) ──► Reader ──► the caller's types, or Value
 //!                                        Types (definitions of this stream) ▲
 //! ```
 //!
-//! - [`number`]: the integers that everything else is made of.
+//! - [`number`]: the integers that everything else is built from.
 //! - [`segments`]: the counted pieces of a stream, as bytes arrive.
 //! - [`types`]: type definitions, which belong to one direction of one connection.
-//! - [`decode`]: one message out of its segments. Fields are matched by name, and those that nobody asks for are skipped.
+//! - [`decode`]: one message from its segments. Fields are matched by name, and unrequested ones are skipped.
 //! - [`encode`]: the bytes that Go writes for the same values, definitions included.
 //! - [`value`]: any value as a tree, for tools and tests.
 //!
-//! Whatever arrives, memory grows only with bytes that are there: a count is compared with what is left before
-//! anything is made for it. Nesting, the number of types and the pieces of a message have limits.
+//! Whatever arrives, memory only grows with bytes received: a count is compared with the remaining bytes before
+//! anything is allocated for it. Nesting, the number of types and the pieces of a message are limited.
 //!
-//! It refuses maps, arrays and floats in the encoder, recursive types, and everything else that Typha never sends.
+//! Does not support maps, arrays and floats in the encoder, recursive types, or anything else that Typha never sends.
 
 pub mod decode;
 pub mod encode;
@@ -30,7 +30,7 @@ pub use segments::Segments;
 pub use types::{Field, Shape, Type, TypeId, Types};
 pub use value::Value;
 
-/// What is wrong with a stream. The stream cannot be read any further.
+/// Why a stream is invalid. The stream cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A segment ends in the middle of a value.
@@ -42,9 +42,9 @@ pub enum Error {
     /// A segment, or a message of several, that is larger than the caller allows.
     #[error("a message of {size} bytes is longer than the {limit} that are allowed")]
     TooLarge {
-        /// What it says about its size.
+        /// The size that it claims.
         size: u64,
-        /// What is allowed.
+        /// The size that is allowed.
         limit: usize,
     },
     /// Bytes after the end of a value.
@@ -56,10 +56,10 @@ pub enum Error {
     /// A definition with a number that is taken.
     #[error("type {0} is defined twice")]
     DuplicateType(i64),
-    /// A definition with a number that belongs to the format, or that says nothing.
+    /// A definition with a number reserved by the format, or without a type.
     #[error("type {0} cannot be defined like this")]
     BadDefinition(i64),
-    /// A field that the type of the struct does not have.
+    /// A field that the struct's type does not have.
     #[error("a struct has no field {0}")]
     NoSuchField(u64),
     /// A field with another type than the reader needs.
@@ -70,13 +70,13 @@ pub enum Error {
         /// What the stream has.
         found: i64,
     },
-    /// More types, pieces or levels than anything honest has.
+    /// More types, pieces or levels than any legitimate stream has.
     #[error("too many {0}")]
     TooMany(&'static str),
     /// Text that is not UTF-8.
     #[error("text is not UTF-8")]
     NotText,
-    /// The rest of the message has not arrived. [`Message`] handles this; nobody else sees it.
-    #[error("the message goes on in a segment that has not arrived")]
+    /// The rest of the message has not arrived. [`Message`] handles this; callers never see it.
+    #[error("the message continues in a segment that has not arrived")]
     NeedSegment,
 }

@@ -1,8 +1,9 @@
-//! Integers: below 128 one byte, otherwise a byte that counts downwards from 256 and then that many bytes, largest first.
+//! Integers: one byte below 128, otherwise a byte that gives the length, counting down from 256, then that many bytes,
+//! big-endian.
 
 use crate::Error;
 
-/// The first number of `input`, and what follows it. `None` when the number is not complete.
+/// Splits the first number off `input`. `None` when the number is incomplete.
 ///
 /// # Errors
 /// When the number has more than eight bytes.
@@ -40,7 +41,7 @@ pub fn put_int(out: &mut Vec<u8>, number: i64) {
     put_uint(out, zigzag(number));
 }
 
-/// Appends a count and that many bytes.
+/// Appends a length and the bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_uint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -51,7 +52,7 @@ fn zigzag(number: i64) -> u64 {
     if number < 0 { !shifted } else { shifted }
 }
 
-/// The signed number that an unsigned one stands for.
+/// Decodes a signed number from its unsigned form.
 #[must_use]
 pub fn unzigzag(number: u64) -> i64 {
     let half = (number >> 1).cast_signed();
@@ -81,7 +82,7 @@ mod tests {
         }
         assert_eq!(split_uint(&[0xf7, 1]), Err(Error::WideInteger(9)));
         assert_eq!(split_uint(&[0x80]), Err(Error::WideInteger(128)));
-        // Go writes the shortest form, and reads any.
+        // Go writes the shortest form, but reads any.
         assert_eq!(split_uint(&[0xfe, 0, 5, 9]), Ok(Some((5, &[9][..]))));
     }
 

@@ -3,7 +3,7 @@
 use crate::{Error, number};
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Cuts a stream into segments. Nothing is reserved for a segment that has not arrived.
+/// Splits a stream into segments. Nothing is reserved for a segment that has not arrived.
 #[derive(Debug)]
 pub struct Segments {
     buffer: BytesMut,
@@ -11,13 +11,13 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// No segment may be longer than `limit`.
+    /// Creates a splitter that refuses segments longer than `limit`.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { buffer: BytesMut::new(), limit }
     }
 
-    /// Bytes that have arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -27,16 +27,16 @@ impl Segments {
         &mut self.buffer
     }
 
-    /// How many bytes wait for the rest of their segment.
+    /// The number of bytes that wait for the rest of their segment.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.buffer.len()
     }
 
-    /// The next complete segment.
+    /// Returns the next complete segment.
     ///
     /// # Errors
-    /// When its length is not a number, nothing at all, or beyond the limit.
+    /// When its length is not a number, zero, or beyond the limit.
     pub fn take(&mut self) -> Result<Option<Bytes>, Error> {
         let Some((size, rest)) = number::split_uint(&self.buffer)? else { return Ok(None) };
         let length = match usize::try_from(size) {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_are_not_believed() {
+    fn invalid_lengths_are_refused() {
         for (bytes, error) in [
             (vec![0], Error::Short),
             (vec![0xfe, 1, 45], Error::TooLarge { size: 301, limit: 300 }),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_segment_is_not_reserved_before_it_comes() {
+    fn a_long_segment_is_not_reserved_before_it_arrives() {
         let mut segments = Segments::new(1 << 30);
         let mut head = Vec::new();
         number::put_uint(&mut head, 1 << 30);

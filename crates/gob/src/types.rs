@@ -1,4 +1,4 @@
-//! Type definitions. Each direction of a connection has its own, and a number is defined once.
+//! Type definitions. Each direction of a connection has its own, and a number is defined only once.
 
 use crate::number::{put_bytes, put_int, put_uint};
 use crate::{Error, StructWriter};
@@ -32,20 +32,20 @@ impl TypeId {
 /// A field of a struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name, by which both sides find it.
+    /// The name, by which both sides match it.
     pub name: String,
     /// Its type.
     pub id: TypeId,
 }
 
-/// What a type is made of.
+/// The structure of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Fields in order.
     Struct(Vec<Field>),
-    /// Any number of one type.
+    /// Any number of elements of one type.
     Slice(TypeId),
-    /// So many of one type.
+    /// A fixed number of elements of one type.
     Array(TypeId, i64),
     /// Keys and values.
     Map(TypeId, TypeId),
@@ -60,9 +60,9 @@ pub enum Shape {
 /// A type that a stream defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type {
-    /// The name, which means nothing to the other side.
+    /// The name, which is irrelevant to the other side.
     pub name: String,
-    /// What it is made of.
+    /// Its structure.
     pub shape: Shape,
 }
 
@@ -74,13 +74,13 @@ impl Type {
         Self { name: name.to_owned(), shape: Shape::Struct(fields.collect()) }
     }
 
-    /// Any number of `element`.
+    /// A slice of `element`.
     #[must_use]
     pub fn slice(name: &str, element: TypeId) -> Self {
         Self { name: name.to_owned(), shape: Shape::Slice(element) }
     }
 
-    /// The types that this one is made of, in the order in which Go defines them.
+    /// The types that this one consists of, in the order in which Go defines them.
     pub fn parts(&self) -> impl Iterator<Item = TypeId> + '_ {
         let (fields, others): (&[Field], [Option<TypeId>; 2]) = match &self.shape {
             Shape::Struct(fields) => (fields, [None, None]),
@@ -143,12 +143,12 @@ impl Type {
     }
 }
 
-/// How many types one stream may define. Typha's streams have about a dozen.
+/// Maximum number of types in a stream. Typha's streams have about a dozen.
 const MOST_TYPES: usize = 256;
-/// How many fields all of them may have together. Definitions are kept for as long as the stream lives, and a field takes far
-/// more memory than the byte that it may be on the wire.
+/// Maximum number of fields in all of them together. Definitions are kept for as long as the stream lives, and a field
+/// takes far more memory than the byte that it may be on the wire.
 pub(crate) const MOST_FIELDS: usize = 4096;
-/// How many bytes all names may have together.
+/// Maximum length of all names together, in bytes.
 const MOST_NAME_BYTES: usize = 64 << 10;
 
 /// The types of one stream.
@@ -160,16 +160,16 @@ pub struct Types {
 }
 
 impl Types {
-    /// Nothing is defined yet.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes over a definition.
+    /// Records a definition.
     ///
     /// # Errors
-    /// When the number is taken, or belongs to the format, or there are too many.
+    /// When the number is taken or reserved by the format, or there are too many definitions.
     pub fn define(&mut self, id: TypeId, definition: Type) -> Result<(), Error> {
         if id < TypeId::FIRST {
             return Err(Error::BadDefinition(id.0));
@@ -226,7 +226,7 @@ impl Types {
         }
     }
 
-    /// Everything that is defined, by number.
+    /// All definitions, by number.
     pub fn iter(&self) -> impl Iterator<Item = (TypeId, &Type)> {
         self.types.iter().map(|(id, one)| (*id, one))
     }

@@ -1,4 +1,4 @@
-//! Any value as a tree. Slow and plain: tools and tests compare the typed paths with it. Arrays and maps are refused.
+//! Any value as a tree. Slow and simple: tools and tests compare the typed paths with it. Arrays and maps are refused.
 
 use crate::number::{put_bytes, put_int, put_uint};
 use crate::types::{Shape, Type, TypeId, Types};
@@ -11,15 +11,15 @@ pub enum Value {
     Uint(u64),
     /// A signed number.
     Int(i64),
-    /// Two halves.
+    /// The real and the imaginary part.
     Complex(u64, u64),
-    /// Bytes, text, or what a type encodes itself.
+    /// Bytes, text, or the output of a type's own encoding.
     Bytes(Vec<u8>),
-    /// A struct: the fields that are there, by index.
+    /// A struct: the fields that are present, by index.
     Struct(Vec<(u64, Self)>),
     /// A slice.
     List(Vec<Self>),
-    /// An interface that holds nothing.
+    /// A nil interface.
     Nil,
     /// An interface: the registered name, the type, and the value.
     Interface(String, TypeId, Box<Self>),
@@ -29,7 +29,7 @@ impl Value {
     /// Reads a value of this type.
     ///
     /// # Errors
-    /// When it is broken.
+    /// When it is malformed.
     pub fn read(reader: &mut Reader<'_>, id: TypeId) -> Result<Self, Error> {
         Ok(match id {
             TypeId::BOOL | TypeId::UINT | TypeId::FLOAT => Self::Uint(reader.uint()?),
@@ -77,10 +77,10 @@ impl Value {
         })
     }
 
-    /// Reads a whole value: a message, or what an interface holds.
+    /// Reads a whole value: a message, or the contents of an interface.
     ///
     /// # Errors
-    /// When it is broken.
+    /// When it is malformed.
     pub fn read_whole(reader: &mut Reader<'_>, id: TypeId) -> Result<Self, Error> {
         if !matches!(reader.types().get(id), Some(Type { shape: Shape::Struct(_), .. })) {
             reader.not_a_struct()?;

@@ -1,6 +1,6 @@
-//! The commit that is being put together: changes are in the index at once, under revisions that readers do not see yet, and in
-//! the frame that will go to the file. If the file refuses, everything is taken back. It does no I/O except to read what a request
-//! asks for.
+//! The commit under construction: changes are in the index at once, under revisions that readers do not see yet, and in
+//! the frame to be written to the file. If the write fails, all changes are rolled back. Does no I/O except to read
+//! what a request needs.
 
 use std::{sync::Arc, time::Instant};
 
@@ -21,7 +21,7 @@ use super::{
     },
 };
 
-/// How to take a change back.
+/// How to undo a change.
 enum Undo {
     Key { key: Bytes, create_revision: i64, version: i64 },
     Attach { key: Bytes, before: i64 },
@@ -38,9 +38,9 @@ pub(super) struct Batch {
     pub(super) frame: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     undo: Vec<Undo>,
-    /// The newest revision, this commit's included.
+    /// The newest revision, including this commit's.
     pub(super) revision: i64,
-    /// Changes of the operation at work, which will be revision `revision + 1`.
+    /// Changes of the current operation, which will be revision `revision + 1`.
     changes: u32,
 }
 
@@ -50,12 +50,12 @@ impl Batch {
         Self { shared, slot, base, frame, entries: Vec::new(), undo: Vec::new(), revision, changes: 0 }
     }
 
-    /// Whether there is anything to write.
+    /// Whether there is nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.frame.len() == FRAME_HEADER
     }
 
-    /// Readies the batch for the next commit, at `base` of the file in `slot`.
+    /// Prepares the batch for the next commit, at `base` of the file in `slot`.
     pub(super) fn reset(&mut self, slot: usize, base: u64) {
         (self.slot, self.base) = (slot, base);
         self.frame.truncate(FRAME_HEADER);
@@ -66,13 +66,13 @@ impl Batch {
         self.undo.clear();
     }
 
-    /// Takes everything back; `revision` is the one before the batch.
+    /// Rolls back all changes; `revision` is the one before the batch.
     pub(super) fn roll_back(&mut self, revision: i64) {
         self.roll_back_to(0, FRAME_HEADER, 0);
         self.revision = revision;
     }
 
-    /// Carries out one operation: all of it or, on error, nothing.
+    /// Carries out one operation: all of it or, on error, none of it.
     pub(super) fn apply(&mut self, op: &Op) -> Result<OpResponse, Error> {
         let mark = (self.undo.len(), self.frame.len(), self.entries.len());
         self.changes = 0;
@@ -152,7 +152,7 @@ impl Batch {
                 Op::Put(request) => OpResponse::Put(self.put(request)?),
                 Op::DeleteRange(request) => OpResponse::DeleteRange(self.delete(request)?),
                 Op::Txn(request) => {
-                    // `path` was built from these very operations, so there is one for each transaction.
+                    // `path` was built from these operations, so it has one entry per transaction.
                     let Some(path) = inner.next() else { continue };
                     let responses = self.txn(request, path)?;
                     evaluate::inner_response(path, responses)
@@ -162,7 +162,7 @@ impl Batch {
         Ok(responses)
     }
 
-    /// The state as the operation at work sees it, its own changes included.
+    /// The state as the current operation sees it, including its own changes.
     fn view(&self) -> View<'_> {
         View {
             index: &self.shared.index,
@@ -236,7 +236,7 @@ impl Batch {
         Ok(DeleteRangeResponse { revision, deleted: i64::try_from(keys.len()).unwrap_or(i64::MAX), prev_kvs })
     }
 
-    /// Deletes one key, which exists.
+    /// Deletes one existing key.
     fn delete_key(&mut self, key: &Bytes) {
         let revision = self.revision + 1;
         let place = self.place();
@@ -280,7 +280,7 @@ impl Batch {
     }
 }
 
-/// Whether the quota lets `op` in, with `live` bytes of data.
+/// Whether the quota permits `op`, with `live` bytes of data.
 pub(super) fn within_quota(op: &Op, live: u64, quota: u64) -> bool {
     quota == 0 || !check::puts(op) || live + check::op_size(op) as u64 <= quota
 }

@@ -1,5 +1,5 @@
-//! Checks that need no state: empty keys, contradicting options, too many or overlapping operations, size. Both the server and
-//! in-process callers go through them. Order and texts are etcd's.
+//! Stateless checks: empty keys, contradicting options, too many or overlapping operations, size. They apply to the
+//! server and to in-process callers alike. Order and texts are etcd's.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::{
     types::{DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest},
 };
 
-/// What a message costs besides its keys and values.
+/// The assumed size of a message besides its keys and values.
 const OVERHEAD: usize = 32;
 
 pub(super) fn range(request: &RangeRequest) -> Result<(), Error> {
@@ -42,12 +42,12 @@ pub(super) fn txn(request: &TxnRequest, max_ops: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses what is larger than `max` bytes.
+/// Refuses operations larger than `max` bytes.
 pub(super) fn size(op: &Op, max: usize) -> Result<(), Error> {
     if op_size(op) > max { Err(Error::RequestTooLarge) } else { Ok(()) }
 }
 
-/// About how many bytes an operation has as a message.
+/// The approximate size of an operation as a message, in bytes.
 pub(super) fn op_size(op: &Op) -> usize {
     match op {
         Op::Range(request) => request.key.len() + request.range_end.len() + OVERHEAD,
@@ -67,7 +67,7 @@ pub(super) fn op_size(op: &Op) -> usize {
     }
 }
 
-/// Whether an operation can write, whichever way its conditions go.
+/// Whether an operation can write, whatever its conditions evaluate to.
 pub(super) fn writes(op: &Op) -> bool {
     match op {
         Op::Range(_) => false,
@@ -76,7 +76,7 @@ pub(super) fn writes(op: &Op) -> bool {
     }
 }
 
-/// Whether an operation can put, that is, need space.
+/// Whether an operation can put and thus need space.
 pub(super) fn puts(op: &Op) -> bool {
     match op {
         Op::Range(_) | Op::DeleteRange(_) => false,
@@ -119,8 +119,8 @@ impl<'a> Touched<'a> {
     }
 }
 
-/// No key may be put twice, or put and deleted, in one transaction; the two branches of a nested one exclude each
-/// other and may repeat each other's keys.
+/// Checks that no key is put twice, or put and deleted, in one transaction; the two branches of a nested one exclude
+/// each other and may repeat each other's keys.
 fn overlaps(ops: &[Op]) -> Result<Touched<'_>, Error> {
     let mut touched = Touched::default();
     for op in ops {

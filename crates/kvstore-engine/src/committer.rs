@@ -1,5 +1,5 @@
-//! The one writer: a thread that takes requests, puts as many as are waiting into one commit, syncs it once, and only then makes it
-//! visible and answers. It never waits for a reader or a watch.
+//! The only writer: a thread that takes requests, puts all that are waiting into one commit, syncs it once, and only
+//! then makes it visible and answers. It never waits for a reader or a watch.
 
 use std::{
     sync::{
@@ -26,20 +26,20 @@ use super::{
     types::{LeaseGrant, Op, OpResponse},
 };
 
-/// A commit takes no more requests once it has this many bytes.
+/// A commit accepts no more requests once it has this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Nor more requests than this.
+/// Maximum number of requests in a commit.
 const BATCH_REQUESTS: usize = 4096;
-/// Between two looks at the leases, at least.
+/// Minimum time between two checks of the leases.
 const LEASE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long leases stay when there is no space to write down that they have ended.
+/// How long expired leases stay when there is no space to record their end.
 const FULL_PAUSE: Duration = Duration::from_secs(5);
 
-/// Where an answer goes.
+/// The channel for an answer.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What the committer is asked to do.
+/// A request to the committer.
 pub(super) enum Command {
     Op(Op, Reply<OpResponse>),
     Compact {
@@ -60,14 +60,14 @@ pub(super) enum Command {
         active: bool,
         reply: Reply<()>,
     },
-    /// From the janitor: a consistent starting point for a rewrite.
+    /// From the janitor: create a consistent starting point for a rewrite.
     RewriteStart(Sender<Start>),
     /// From the janitor: copy the rest and switch.
     RewriteFinish(Box<Finish>),
     Stop,
 }
 
-/// Called when the fate of a commit is known.
+/// Called when the outcome of a commit is known.
 type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 pub(super) struct Committer {
@@ -81,9 +81,9 @@ pub(super) struct Committer {
     janitor: Sender<Job>,
     batch: Batch,
     done: Vec<Done>,
-    /// Compactions of this commit, to be carried out once it is durable.
+    /// Compactions in this commit, to be carried out once it is durable.
     compactions: Vec<(i64, Option<Reply<i64>>)>,
-    /// Since the last commit did not fit on the disk: when leases are looked at again.
+    /// Set when the last commit did not fit on the disk: when leases are checked again.
     full_until: Option<Instant>,
 }
 
@@ -112,13 +112,13 @@ impl Committer {
         }
     }
 
-    /// Works until told to stop, then leaves a cleanly marked file.
+    /// Works until asked to stop, then leaves a cleanly marked file.
     pub(super) fn run(mut self) {
         loop {
-            // Without leases nothing happens until somebody asks: no timer, no work. With leases, sleep until the first
-            // one ends; a longer life only makes that too early, and a new lease comes as a command.
+            // Without leases nothing happens until a command arrives: no timer, no work. With leases, sleep until the
+            // first one ends; a renewal only makes that too early, and a new lease arrives as a command.
             let next = lock(&self.shared.leases).next_expiry();
-            // A broken store ends no leases, and a full disk is not asked all the time.
+            // A broken store ends no leases, and a full disk is not retried continuously.
             let next = next
                 .filter(|_| self.shared.broken.get().is_none())
                 .map(|at| self.full_until.map_or(at, |until| at.max(until)));
@@ -150,7 +150,7 @@ impl Committer {
         }
     }
 
-    /// Takes in what is waiting; returns a command that must stand between two commits.
+    /// Collects the waiting commands; returns one that must run between two commits.
     fn gather(&mut self, first: Command) -> Option<Command> {
         let mut next = Some(first);
         let mut taken = 0;
@@ -206,7 +206,7 @@ impl Committer {
                 let result = broken.map(|()| self.set_alarm(active));
                 self.answer(reply, result);
             }
-            // `gather` keeps these for between the commits.
+            // `gather` defers these until between two commits.
             Command::RewriteStart(_) | Command::RewriteFinish(_) | Command::Stop => {}
         }
     }
@@ -249,15 +249,15 @@ impl Committer {
         }
         let expired = lock(&self.shared.leases).expired(Instant::now());
         for id in expired {
-            // It was there a moment ago, and only this thread removes leases.
+            // It existed a moment ago, and only this thread removes leases.
             let _ = self.batch.revoke(id);
         }
     }
 
-    /// An answer is given only when the commit it may have looked at is durable.
+    /// Answers only once the commit that the answer may depend on is durable.
     fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, Error>) {
         self.done.push(Box::new(move |fate| {
-            // Nobody waiting any more is fine.
+            // The client may have stopped waiting.
             let _ = reply.send(fate.and(result));
         }));
     }
@@ -319,8 +319,8 @@ impl Committer {
         }
     }
 
-    /// Wakes the watches. The revision becomes readable under their lock, so that a reader who has seen it and then asks how far a
-    /// watch is never hears of an earlier one.
+    /// Wakes the watches. The revision becomes readable under their lock, so that a reader who has seen it and then
+    /// asks for a watch's progress never gets an earlier one.
     fn dispatch(&mut self) {
         let mut hub = lock(&self.shared.hub);
         self.shared.durable.store(self.revision, Ordering::Release);
@@ -350,7 +350,7 @@ impl Committer {
             leases: lock(&self.shared.leases).iter().collect(),
             alarm: self.shared.alarm.load(Ordering::Relaxed),
         };
-        // A janitor that went away does not rewrite.
+        // If the janitor is gone, there is no rewrite.
         let _ = reply.send(start);
     }
 
@@ -364,7 +364,7 @@ impl Committer {
         let result = result.map(|()| {
             let rewrite::Copy { log, moved, .. } = *copy;
             if let Err(error) = super::load::sync_dir(&self.shared.dir) {
-                // Which of the two files a crash would leave is unknown now.
+                // It is now unknown which of the two files a crash would leave.
                 self.shared.break_with("syncing the directory failed", &error);
             }
             self.slot = 1 - self.slot;

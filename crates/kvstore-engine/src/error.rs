@@ -1,5 +1,5 @@
-//! What can go wrong in the store. The texts of [`Error`] that etcd clients can see are etcd's own, letter for
-//! letter, because clients compare them. This module never decides what to do about an error.
+//! The store's errors. The texts of [`Error`] that etcd clients can see are etcd's own, letter for letter, because
+//! clients compare them. This module never decides how to handle an error.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -33,7 +33,7 @@ pub enum Error {
     /// A transaction with more operations than `max_txn_ops`.
     #[error("etcdserver: too many operations in txn request")]
     TooManyOps,
-    /// A sort order or target that does not exist.
+    /// An unknown sort order or target.
     #[error("etcdserver: invalid sort option")]
     InvalidSortOption,
     /// The request is larger than `max_request_bytes`.
@@ -42,21 +42,21 @@ pub enum Error {
     /// A lease that does not exist or has expired.
     #[error("etcdserver: requested lease not found")]
     LeaseNotFound,
-    /// A lease of this id exists already.
+    /// A lease with this id exists already.
     #[error("etcdserver: lease already exists")]
     LeaseExists,
     /// A time to live above etcd's limit of 9,000,000,000 seconds.
     #[error("etcdserver: too large lease TTL")]
     LeaseTtlTooLarge,
-    /// The quota is used up, or the disk is full. Reads go on; writes work again when there is space.
+    /// The quota is used up, or the disk is full. Reads still work; writes work again when there is space.
     #[error("etcdserver: mvcc: database space exceeded")]
     NoSpace,
     /// The store is closing.
     #[error("etcdserver: server stopped")]
     Stopped,
-    /// A write to the file failed in a way that leaves its end unknown. The store answers reads only; opening it
-    /// again finds out what reached the disk.
-    #[error("the store's file could not be written and is read-only until it is opened again: {0}")]
+    /// A write to the file failed in a way that leaves its end unknown. The store only serves reads; reopening it
+    /// determines what reached the disk.
+    #[error("the store's file could not be written and is read-only until it is reopened: {0}")]
     Broken(Arc<str>),
     /// Bytes read back from the file fail their checksum, or cannot be read at all.
     #[error("the store's file could not be read: {0}")]
@@ -71,9 +71,9 @@ pub enum OpenError {
     InUse {
         /// The store's directory.
         dir: PathBuf,
-        /// The process that holds it, as it named itself.
+        /// The id of the process that holds it, as recorded in the lock file.
         pid: String,
-        /// Its command line.
+        /// The command line of that process.
         command: String,
     },
     /// The file fails its checks at a place where acknowledged data must be.
@@ -81,12 +81,12 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where the check failed, counted from the beginning of the file.
+        /// The offset in the file at which the check failed.
         offset: u64,
         /// What is wrong.
         reason: String,
     },
-    /// The file is not one of ours, or one of a newer version.
+    /// The file is not ours, or is of a newer version.
     #[error("{} is not a store this program can read: {reason}", path.display())]
     NotAStore {
         /// The file.
@@ -94,26 +94,26 @@ pub enum OpenError {
         /// The reason, in one sentence.
         reason: String,
     },
-    /// There is no store, and none was to be made.
+    /// There is no store, and none was to be created.
     #[error("no store in {}", dir.display())]
     NoStore {
         /// The directory.
         dir: PathBuf,
     },
-    /// A restore was asked for in a directory that already has a store.
+    /// A restore was requested in a directory that already contains a store.
     #[error("{} exists already; restore into a new directory", path.display())]
     Exists {
-        /// The file that is in the way.
+        /// The existing file.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// What was attempted.
         action: &'static str,
-        /// On which path.
+        /// The path it was attempted on.
         path: PathBuf,
-        /// The refusal.
+        /// The operating system's error.
         source: io::Error,
     },
 }

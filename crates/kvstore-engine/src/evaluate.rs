@@ -1,5 +1,5 @@
-//! Transactions, the part that only reads: which way the conditions go, and answering a transaction without writes. All conditions,
-//! nested ones too, are decided on the state before the transaction.
+//! The read-only part of transactions: evaluating the conditions, and answering a transaction without writes. All
+//! conditions, nested ones too, are evaluated on the state before the transaction.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use super::{
     types::{Compare, CompareResult, CompareTarget, KeyValue, Op, OpResponse, TxnRequest, TxnResponse},
 };
 
-/// Which list a transaction takes, then which lists the transactions in it take, in order.
+/// The list that a transaction takes, then those that its inner transactions take, in order.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) succeeded: bool,
@@ -24,7 +24,7 @@ impl Path {
     }
 }
 
-/// Decides all conditions.
+/// Evaluates all conditions.
 pub(super) fn path(view: &View<'_>, request: &TxnRequest) -> Result<Path, Error> {
     let mut succeeded = true;
     for compare in &request.compare {
@@ -42,7 +42,7 @@ pub(super) fn path(view: &View<'_>, request: &TxnRequest) -> Result<Path, Error>
     Ok(path)
 }
 
-/// Checks everything on the path that can fail for the state's sake, before anything is written.
+/// Checks everything on the path that can fail because of the state, before anything is written.
 pub(super) fn check(
     view: &View<'_>,
     request: &TxnRequest,
@@ -101,7 +101,7 @@ fn read_ops(view: &View<'_>, request: &TxnRequest, path: &Path) -> Result<Vec<Op
                     responses.push(inner_response(path, inner));
                 }
             }
-            // The caller has made sure that there are none.
+            // The caller has ensured that there are none.
             Op::Put(_) | Op::DeleteRange(_) => {}
         }
     }

@@ -1,5 +1,5 @@
-//! The hash of the store's contents, computed exactly as etcd computes it, so that two stores with the same history can be compared
-//! whatever program keeps them. Not used for the file's integrity.
+//! The hash of the store's contents, computed exactly as etcd does, so that two stores with the same history can be
+//! compared whatever program keeps them. Not used for the file's integrity.
 
 use super::{
     error::Error,
@@ -15,7 +15,7 @@ use super::{
 pub struct HashKv {
     /// The hash.
     pub hash: u32,
-    /// The store's revision now.
+    /// The store's current revision.
     pub revision: i64,
     /// The revision that was hashed.
     pub hash_revision: i64,
@@ -35,7 +35,7 @@ pub(super) fn hash(shared: &Shared, revision: i64) -> Result<HashKv, Error> {
     // Hashing goes by revision, so the walk must end before reading starts; files seen on the way are kept open.
     let mut files = read(&shared.index).files.clone();
     let mut entries: Vec<Entry> = Vec::new();
-    // Kept by the compaction but not current at `at`. etcd counts them only when nothing at all is current.
+    // Kept by the compaction but not current at `at`. etcd includes them only when nothing at all is current.
     let mut replaced: Vec<Entry> = Vec::new();
     let mut alive = false;
     let everything = KeyRange::new(&[], b"\0");
@@ -97,7 +97,7 @@ fn revision_bytes(out: &mut Vec<u8>, revision: i64, sub: u32) {
     out.extend_from_slice(&i64::from(sub).to_be_bytes());
 }
 
-/// etcd's stored form of a key: the protobuf message without fields that are empty or zero.
+/// etcd's stored form of a key: the protobuf message without empty and zero fields.
 fn message(out: &mut Vec<u8>, kv: &KeyValue) {
     let varint = |out: &mut Vec<u8>, mut value: u64| {
         while value >= 0x80 {

@@ -1,11 +1,13 @@
-//! What commits and watch streams share: a ring of recent commits, and which watches they concern.
+//! Shared by commits and watch streams: a ring of recent commits, and which watches they concern.
 //!
-//! The committer leaves each commit in the ring. Watches are marked in rounds by the herald, where somebody runs one: it wakes every
-//! stream that the commits since the round before concern, and begins the next round when those it woke have come. So watches hear
-//! of a commit at once while there is time for that, and of several commits with one message when there is not: more
-//! writes make longer messages, not more of them. Without a herald every commit is a round of its own.
+//! The committer leaves each commit in the ring. If a herald runs, it marks watches in rounds: it wakes every stream
+//! concerned by the commits since the previous round, and begins the next round once those streams have responded. So
+//! watches are notified of each commit at once while there is time for that, and of several commits with one message
+//! when there is not: more writes make messages longer, not more numerous. Without a herald every commit is a round of
+//! its own.
 //!
-//! Nothing here waits for a stream that does not come: one that is not read is not asleep, and is not counted.
+//! Nothing here waits for a stream that does not respond: a stream that is not being read is not asleep, and is not
+//! counted.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,13 +31,13 @@ use super::{
 
 /// Bytes of events per message, unless one revision has more.
 pub(super) const STEP_BYTES: usize = 256 << 10;
-/// How long a round waits for streams that were woken: a runtime that is held up holds up no watches but its own.
+/// How long a round waits for the streams it woke: a runtime that is held up delays no watches but its own.
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// A commit as the committer hands it over.
 pub(super) struct Committed {
     pub(super) slot: usize,
-    /// Where `bytes` is in the file.
+    /// The offset of `bytes` in the file.
     pub(super) base: u64,
     pub(super) bytes: Bytes,
     pub(super) entries: Vec<Entry>,
@@ -49,7 +51,7 @@ pub(super) struct Commit {
     bytes: usize,
 }
 
-/// What all streams share; guarded by one lock that is held for short steps only.
+/// The state shared by all streams; guarded by one lock that is only held briefly.
 #[derive(Default)]
 pub(super) struct Hub {
     /// Watches have been marked for everything up to this revision.
@@ -63,7 +65,7 @@ pub(super) struct Hub {
     watches: usize,
     streams: BTreeMap<u64, Arc<Inbox>>,
     next_stream: u64,
-    /// Where the herald hears of commits, while there is one.
+    /// Notifies the herald of commits, while there is one.
     herald: Option<Arc<Notify>>,
     closed: bool,
 }
@@ -72,17 +74,17 @@ pub(super) struct Hub {
 pub(super) struct Watch {
     pub(super) id: i64,
     pub(super) request: WatchRequest,
-    /// The compaction that it begins before. It is refused, as etcd refuses it, also while the ring still has what it asks
-    /// for: whether others watch must not decide.
+    /// The compaction before which the watch begins. The watch is refused, as by etcd, even while the ring still has
+    /// the requested events: whether other watches exist must not decide.
     pub(super) begins_before: Option<i64>,
     pub(super) inbox: Arc<Inbox>,
-    /// The first revision it has not been given.
+    /// The first revision not delivered to it yet.
     pub(super) next: AtomicI64,
-    /// There may be something for it from this revision on; 0 for nothing.
+    /// There may be events for it from this revision on; 0 for none.
     pub(super) pending: AtomicI64,
 }
 
-/// Which watches of a stream have something to fetch.
+/// The watches of a stream that have something to fetch.
 #[derive(Default)]
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -92,14 +94,14 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct Waiting {
     ready: VecDeque<i64>,
-    /// Whether the stream's reader sleeps: then it has to be woken, and will come.
+    /// Whether the stream's reader sleeps: then it must be woken, and will respond.
     asleep: bool,
-    /// The round that woke it, until it has come.
+    /// The round that woke it, until it has responded.
     round: Option<Arc<Round>>,
     closed: bool,
 }
 
-/// Held by those who were woken; the last to let go of it ends the round.
+/// Held by the woken streams; dropping the last reference ends the round.
 struct Round(Arc<Notify>);
 
 impl Drop for Round {
@@ -108,7 +110,7 @@ impl Drop for Round {
     }
 }
 
-/// Streams that have to be woken, which is done without the hub's lock.
+/// Streams to be woken, which is done without holding the hub's lock.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wake(Vec<Arc<Inbox>>);
@@ -131,12 +133,12 @@ impl Inbox {
         lock(&self.waiting).ready.is_empty()
     }
 
-    /// This watch is not done yet.
+    /// Records that this watch is not done yet.
     pub(super) fn put_back(&self, id: i64) {
         lock(&self.waiting).ready.push_back(id);
     }
 
-    /// Sleeps until there may be something to fetch; says whether there can be anything at all any more.
+    /// Sleeps until there may be something to fetch; returns false once the store has closed.
     pub(super) async fn sleep(&self) -> bool {
         {
             let mut waiting = lock(&self.waiting);
@@ -154,7 +156,7 @@ impl Inbox {
     }
 }
 
-/// A reader that sleeps. Dropped when it wakes up, or goes to do something else.
+/// Marks a reader as asleep. Dropped when it wakes up or is cancelled.
 struct Asleep<'a>(&'a Inbox);
 
 impl Drop for Asleep<'_> {
@@ -180,7 +182,7 @@ impl Watch {
         !unwanted && self.range().contains(&event.kv.key)
     }
 
-    /// There is something between these revisions for watches of this range.
+    /// Records that there are events between these revisions for watches of this range.
     fn mark(&self, first: i64, last: i64, round: Option<&Arc<Round>>, wake: &mut Wake) {
         let next = self.next.load(Ordering::Relaxed);
         if last < next || self.pending.load(Ordering::Relaxed) != 0 {
@@ -214,12 +216,12 @@ impl Hub {
         self.newest
     }
 
-    /// Watches have been marked for everything up to this revision.
+    /// The revision up to which watches have been marked.
     pub(super) fn marked(&self) -> i64 {
         self.marked
     }
 
-    /// A commit that concerns nobody.
+    /// Records a commit that concerns no watch.
     pub(super) fn skip_to(&mut self, revision: i64) -> Wake {
         let wake = self.mark(None);
         self.newest = revision;
@@ -231,11 +233,11 @@ impl Hub {
         wake
     }
 
-    /// A commit that may concern somebody.
+    /// Records a commit that may concern watches.
     pub(super) fn dispatch(&mut self, committed: &Committed, revision: i64, keep_bytes: usize) -> Wake {
         let first = committed.entries.first().map_or(revision, |entry| entry.revision);
         let events = committed.events();
-        // What is made of the events for the network is as large again.
+        // The events' encoded form takes as much again.
         let bytes = 2 * committed.bytes.len() + events.len() * size_of::<SharedEvent>();
         self.ring.push_back(Arc::new(Commit { first, last: revision, events, bytes }));
         self.ring_bytes += bytes;
@@ -248,7 +250,7 @@ impl Hub {
             None => self.mark(None),
         };
         while self.ring_bytes > keep_bytes && self.ring.len() > 1 {
-            // Nothing leaves the ring before those it concerns are marked.
+            // A commit leaves the ring only after the watches it concerns are marked.
             if self.ring.front().is_some_and(|oldest| oldest.last > self.marked) {
                 wake = self.mark(None);
             }
@@ -280,7 +282,7 @@ impl Hub {
         wake
     }
 
-    /// Marks whatever is not marked yet, for somebody who has to know now.
+    /// Marks the remaining watches at once, for a caller that cannot wait for the round.
     pub(super) fn mark_now(&mut self) -> Wake {
         self.mark(None)
     }
@@ -298,7 +300,7 @@ impl Hub {
         Wake(streams)
     }
 
-    /// A new stream: its number and its inbox.
+    /// Opens a stream: returns its number and its inbox.
     pub(super) fn open_stream(&mut self) -> (u64, Arc<Inbox>) {
         let inbox = Arc::new(Inbox::default());
         lock(&inbox.waiting).closed = self.closed;
@@ -312,7 +314,7 @@ impl Hub {
         self.streams.remove(&number);
     }
 
-    /// A new watch. Its reader is awake, since it is the one who asks.
+    /// Adds a watch. Its reader is awake, since it makes this call.
     pub(super) fn add(&mut self, watch: Arc<Watch>) {
         let start = watch.next.load(Ordering::Relaxed);
         if start <= self.marked {
@@ -334,7 +336,7 @@ impl Hub {
         }
     }
 
-    /// Commits that hold everything from `from` on, if the ring goes back that far.
+    /// Commits with everything from `from` on, if the ring reaches back that far.
     pub(super) fn recent(&self, from: i64) -> Option<Vec<Arc<Commit>>> {
         if self.ring.front().is_none_or(|oldest| oldest.first > from) {
             return None;
@@ -363,7 +365,7 @@ impl Committed {
     }
 }
 
-/// The event that a record is to watches.
+/// The event that watches get for a record.
 pub(super) fn event(record: &Record) -> Option<Event> {
     match record {
         Record::Put { kv, .. } => Some(Event { kind: EventKind::Put, kv: kv.clone(), prev_kv: None }),
@@ -375,7 +377,7 @@ pub(super) fn event(record: &Record) -> Option<Event> {
     }
 }
 
-/// The herald's place in the hub, for as long as it works.
+/// The herald's registration in the hub, for as long as it runs.
 struct Place<'a>(&'a Shared);
 
 impl Drop for Place<'_> {
@@ -410,7 +412,7 @@ pub(super) async fn herald(shared: Arc<Shared>) {
             hub.mark(Some(&round))
         };
         wake.wake();
-        // Whoever has not come by now is late on its own account.
+        // A stream that has not responded by now is late through its own fault.
         let _ = tokio::time::timeout(PATIENCE, come.notified()).await;
         commits.notified().await;
     }

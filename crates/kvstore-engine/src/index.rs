@@ -1,6 +1,6 @@
-//! The index in memory: for each key its revisions and where in the file their records are; for watches the same entries in order of
-//! revision. Values stay in the file (and the page cache). It holds no lock and does no I/O: callers guard it, and read records
-//! after they let go of the guard.
+//! The index in memory: for each key its revisions and where in the file their records are; for watches the same
+//! entries in order of revision. Values stay in the file (and the page cache). It holds no lock and does no I/O:
+//! callers guard it, and read records after releasing the lock.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,7 +11,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-/// Where a record is: which of the two files, and the offset in it. While the file is rewritten both exist.
+/// The location of a record: which of the two files, and the offset in it. Both exist while the file is rewritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
@@ -57,7 +57,7 @@ impl Entry {
         self.sub & !Self::DELETED
     }
 
-    /// What orders entries, and names one.
+    /// The identity of an entry, by which entries are ordered.
     pub(super) fn id(&self) -> (i64, u32) {
         (self.revision, self.sub())
     }
@@ -76,7 +76,7 @@ pub(super) struct KeyEntry {
 impl KeyEntry {
     /// The entry that was current at `revision`, if the key existed then.
     pub(super) fn at(&self, revision: i64) -> Option<&Entry> {
-        // Nearly always the newest one is meant.
+        // Usually the newest one is requested.
         self.entries.iter().rev().find(|entry| entry.revision <= revision).filter(|entry| !entry.deleted())
     }
 }
@@ -140,7 +140,7 @@ pub(super) struct Index {
     /// Entries from the last compaction on, by revision.
     history: VecDeque<Entry>,
     pub(super) files: Files,
-    /// Which of the files is appended to.
+    /// The file that is appended to.
     pub(super) slot: usize,
     /// Bytes of all records that entries point to.
     pub(super) live_bytes: u64,
@@ -162,8 +162,9 @@ impl Index {
         self.update(key, |_, _| (entry, create_revision, version));
     }
 
-    /// Adds the newest revision of a key, which `make` makes from the key's creation revision and version before (0 if there is no such
-    /// key): the entry, and the two from now on. Returns what the two were. One search, where looking and then adding takes two.
+    /// Adds the newest revision of a key. `make` gets the key's creation revision and version so far (0 if it does not
+    /// exist) and returns the entry and their new values. Returns the two old values. Takes one search, where reading
+    /// and then adding takes two.
     pub(super) fn update(
         &mut self,
         key: &[u8],
@@ -185,7 +186,7 @@ impl Index {
         before
     }
 
-    /// Takes back the newest revision of a key: the commit that held it failed.
+    /// Removes the newest revision of a key, because its commit failed.
     pub(super) fn pop(&mut self, key: &[u8], create_revision: i64, version: i64) {
         let Some(known) = self.keys.get_mut(key) else { return };
         known.create_revision = create_revision;
@@ -201,7 +202,7 @@ impl Index {
         }
     }
 
-    /// Puts the history in order after a file was loaded: a rewritten file is in order of keys.
+    /// Sorts the history after a file was loaded: a rewritten file is in order of keys.
     pub(super) fn sort_history(&mut self) {
         self.history.make_contiguous().sort_unstable_by_key(Entry::id);
     }
@@ -224,8 +225,8 @@ impl Index {
         None
     }
 
-    /// Entries from revision `from` to `to`, whole revisions only, about so many and so many bytes of records; and up to which
-    /// revision that is everything.
+    /// Entries from revision `from` to `to`, whole revisions only, up to about `limit` entries and `bytes` bytes of
+    /// records; and the revision up to which they are complete.
     pub(super) fn history(&self, from: i64, to: i64, limit: usize, bytes: u64) -> (Vec<Entry>, i64) {
         let start = self.history.partition_point(|entry| entry.revision < from);
         let mut found: Vec<Entry> = Vec::new();
@@ -241,9 +242,9 @@ impl Index {
         (found, to)
     }
 
-    /// Compacts up to `limit` keys after `after`; returns where to go on. Of each key the newest entry at or before `revision`
-    /// stays, unless it is a deletion: that one stays only if it is of exactly this revision, because a watch may still start
-    /// there.
+    /// Compacts up to `limit` keys after `after`; returns where to continue. Keeps each key's newest entry at or before
+    /// `revision`, except a deletion, which is kept only if its revision is exactly `revision`, because a watch may
+    /// still start there.
     pub(super) fn prune(&mut self, revision: i64, after: Option<&[u8]>, limit: usize) -> Option<Box<[u8]>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut emptied = Vec::new();
@@ -286,7 +287,8 @@ impl Index {
         }
     }
 
-    /// Points entries of up to `limit` keys after `after` from the other file into the current one; returns where to go on.
+    /// Points entries of up to `limit` keys after `after` from the other file into the current one; returns where to
+    /// continue.
     pub(super) fn relocate(
         &mut self,
         moved: &[Moved],
@@ -308,7 +310,7 @@ impl Index {
         None
     }
 
-    /// [`Index::relocate`] for the history, from position `from`; returns where to go on.
+    /// [`Index::relocate`] for the history, from position `from`; returns where to continue.
     pub(super) fn relocate_history(&mut self, moved: &[Moved], from: i64, limit: usize) -> Option<i64> {
         let slot = self.slot;
         let start = self.history.partition_point(|entry| entry.revision < from);
@@ -324,7 +326,7 @@ impl Index {
     }
 }
 
-/// Where a record went when the file was rewritten. Lists of these are sorted by id.
+/// The new location of a record in a rewritten file. Lists of these are sorted by id.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved {
     pub(super) id: (i64, u32),

@@ -1,5 +1,6 @@
-//! The background thread: removes what compactions made unreachable, rewrites the file when much of it is garbage, takes
-//! snapshots. One job at a time, so that none of them sees another's half-done work; readers and the committer go on meanwhile.
+//! The background thread: removes what compactions made unreachable, rewrites the file when much of it is garbage,
+//! takes snapshots. It runs one job at a time, so that no job sees another's half-done work; readers and the committer
+//! continue meanwhile.
 
 use std::{
     fs::File,
@@ -19,12 +20,12 @@ use super::{
     shared::{Shared, new_file_path, snapshot_path},
 };
 
-/// Keys per hold of the index's lock.
+/// Keys processed each time the index's lock is held.
 const STEP: usize = 512;
-/// The committer is asked to finish a rewrite when no more than this is left to copy.
+/// The committer is asked to finish a rewrite once no more bytes than this remain to be copied.
 const SMALL_TAIL: u64 = 512 << 10;
 
-/// What the janitor is asked to do.
+/// A job for the janitor.
 pub(super) enum Job {
     /// Remove what a compaction made unreachable.
     Prune {
@@ -44,8 +45,8 @@ pub(super) struct Janitor {
     pub(super) committer: Sender<Command>,
 }
 
-/// A lock that is let go of and taken again at once goes to the same thread, whoever waits for it. Nobody waits for the
-/// janitor, so it stands back for as long as it takes to wake somebody.
+/// A lock that is released and taken again at once goes to the same thread, even if others wait. Nothing waits for the
+/// janitor, so it pauses for as long as waking another thread takes.
 fn let_others_in() {
     std::thread::sleep(Duration::from_micros(50));
 }
@@ -102,7 +103,7 @@ impl Janitor {
         let path = new_file_path(&self.shared.dir);
         let result = self.try_rewrite();
         if result.is_err() {
-            // If the switch had happened it would have this name no more.
+            // Had the switch happened, the file would no longer have this name.
             let _ = std::fs::remove_file(&path);
         }
         let mut moved = result.map_err(|reason| Error::Read(reason.into()))?;
@@ -125,7 +126,7 @@ impl Janitor {
             let old = 1 - index.slot;
             index.files[old].take()
         };
-        // Without the lock: the file has no name any more, and the file system takes its time to give back a large one.
+        // Without the lock: the file is unlinked, and the file system takes its time to free a large one.
         drop(old);
         Ok(())
     }
@@ -140,7 +141,7 @@ impl Janitor {
         loop {
             let end = self.shared.file_end.load(Ordering::Acquire);
             copy.copy_tail(&start.file, start.salt, end).map_err(|error| text(&error))?;
-            // Most of it is made durable here, so that the committer stands still only for the rest.
+            // Most of it is synced here, so that the committer stalls only for the rest.
             copy.log.sync().map_err(|error| text(&error))?;
             if end - copied <= SMALL_TAIL {
                 break;
@@ -166,7 +167,7 @@ impl Janitor {
                 copy.log.trim().map_err(|error| failed(&error))?;
                 copy.log.file().try_clone().map_err(|error| failed(&error))
             });
-        // The open file is all that is needed.
+        // The open file is enough.
         let _ = std::fs::remove_file(&path);
         result
     }

@@ -1,5 +1,6 @@
-//! Leases: who lives how long, and which keys hang on whom. Time is an argument; nothing here reads a clock or writes a file. The
-//! time left is not durable: after a restart every lease starts over with its full time, as in etcd.
+//! Leases: how long each lives, and which keys are attached to it. Time is an argument; nothing here reads a clock or
+//! writes a file. The remaining time is not durable: after a restart every lease starts over with its full time, as in
+//! etcd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +23,9 @@ pub(super) struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     leases: BTreeMap<i64, Lease>,
-    /// Leases by the time of their end: looking for expired ones costs nothing while there are none.
+    /// Leases by expiry: looking for expired ones costs nothing while there are none.
     by_expiry: BTreeSet<(Instant, i64)>,
-    /// Which lease a key hangs on; keys without one are not here.
+    /// The lease that each key is attached to; keys without one are absent.
     by_key: BTreeMap<Bytes, i64>,
 }
 
@@ -41,7 +42,7 @@ impl Leases {
         self.leases.get(&id)
     }
 
-    /// Ids and times as granted, in order of id.
+    /// Ids and granted times, in order of id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
         self.leases.iter().map(|(&id, lease)| (id, lease.ttl))
     }
@@ -52,7 +53,7 @@ impl Leases {
         self.by_expiry.insert((expires, id));
     }
 
-    /// Removes a lease; its keys hang on nothing any more.
+    /// Removes a lease and detaches its keys.
     pub(super) fn remove(&mut self, id: i64) -> Option<Lease> {
         let lease = self.leases.remove(&id)?;
         self.by_expiry.remove(&(lease.expires, id));
@@ -62,7 +63,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Puts back what [`Leases::remove`] took: the commit failed.
+    /// Restores what [`Leases::remove`] removed, because the commit failed.
     pub(super) fn restore(&mut self, id: i64, lease: Lease) {
         for key in &lease.keys {
             self.by_key.insert(key.clone(), id);
@@ -71,7 +72,7 @@ impl Leases {
         self.leases.insert(id, lease);
     }
 
-    /// Hangs `key` on `id` (0 for none); returns what it hung on before.
+    /// Attaches `key` to `id` (0 for none); returns the id of its previous lease.
     pub(super) fn attach(&mut self, key: &[u8], id: i64) -> i64 {
         let before = self.by_key.get(key).copied().unwrap_or(0);
         if before == id {
@@ -92,7 +93,7 @@ impl Leases {
         before
     }
 
-    /// Starts a lease's time over; returns its seconds, or `None` if it does not exist or has run out.
+    /// Restarts a lease's time; returns its seconds, or `None` if it does not exist or has expired.
     pub(super) fn renew(&mut self, id: i64, now: Instant) -> Option<i64> {
         let lease = self.leases.get_mut(&id).filter(|lease| lease.expires > now)?;
         self.by_expiry.remove(&(lease.expires, id));
@@ -101,18 +102,18 @@ impl Leases {
         Some(lease.ttl)
     }
 
-    /// Seconds left, rounded down as etcd does; `None` if there is no such lease or it has run out.
+    /// Seconds left, rounded down as etcd does; `None` if the lease does not exist or has expired.
     pub(super) fn remaining(&self, id: i64, now: Instant) -> Option<i64> {
         let left = self.leases.get(&id)?.expires.checked_duration_since(now)?;
         i64::try_from(left.as_secs()).ok()
     }
 
-    /// Leases that have run out.
+    /// Leases that have expired.
     pub(super) fn expired(&self, now: Instant) -> Vec<i64> {
         self.by_expiry.iter().take_while(|(expires, _)| *expires <= now).map(|&(_, id)| id).collect()
     }
 
-    /// When the next one runs out.
+    /// When the next lease expires.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.by_expiry.first().map(|&(expires, _)| expires)
     }
@@ -129,7 +130,7 @@ impl Leases {
 
 fn deadline(now: Instant, ttl: i64) -> Instant {
     let ttl = Duration::from_secs(u64::try_from(ttl).unwrap_or(0));
-    // Beyond what the clock can say is as good as a century.
+    // A time that the clock cannot represent becomes a century.
     now.checked_add(ttl).unwrap_or_else(|| now + Duration::from_secs(100 * 365 * 86_400))
 }
 
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_hang_on_one_lease_and_follow_it() {
+    fn keys_are_attached_to_one_lease_at_a_time() {
         let now = Instant::now();
         let mut leases = Leases::default();
         leases.grant(1, 10, now);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn time_runs_out_unless_renewed() {
+    fn leases_expire_unless_renewed() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
         let mut leases = Leases::default();

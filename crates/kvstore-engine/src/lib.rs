@@ -1,4 +1,5 @@
-//! The engine of the embedded store: etcd's multi-version store in one process and one file. [`Store`] is the way in.
+//! The engine of the embedded store: etcd's multi-version store in one process and one file. [`Store`] is the entry
+//! point.
 //!
 //! ```text
 //!  callers ──write──► committer thread ──frames──► log file ◄──copies── janitor thread (compaction, rewriting, snapshots)
@@ -11,9 +12,9 @@
 //! ```
 //!
 //! Invariants:
-//! - Revision N+1 is given out only by the committer; readers see a revision only when it is on disk.
+//! - The committer alone allocates revision N+1; readers see a revision only when it is on disk.
 //! - The index's lock is never held over I/O and only for a bounded number of keys.
-//! - What is acknowledged is never overwritten in place; space comes back by writing a new file.
+//! - Acknowledged data is never overwritten in place; space is reclaimed by writing a new file.
 //!
 //! It speaks no protocol (the crate `kvstore` does) and knows nothing of clusters: one process, one file.
 
@@ -49,15 +50,15 @@ pub use store::{Activity, Store};
 pub use types::*;
 pub use watch::{WatchError, WatchStream};
 
-/// The socket on which `tortie datastore` serves the store in `dir`. A program that finds it answering must use it. Otherwise the
-/// program may open the store itself, unless it runs for long and finds [`served_path`].
+/// The socket on which `tortie datastore` serves the store in `dir`. A program to which it answers must use it.
+/// Otherwise the program may open the store itself, unless it is long-running and [`served_path`] exists.
 #[must_use]
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("tortie.sock")
 }
 
-/// The file that shows that a server has served the store in `dir` before. A program that runs for long then waits for the server:
-/// if it opened the store itself, it would keep the server out.
+/// The file that shows that a server has served the store in `dir` before. A long-running program then waits for the
+/// server: if it opened the store itself, it would lock the server out.
 #[must_use]
 pub fn served_path(dir: &Path) -> PathBuf {
     dir.join("tortie.served")

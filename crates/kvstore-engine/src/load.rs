@@ -1,5 +1,5 @@
-//! Start-up: the directory, and the index rebuilt from the log. Nothing is repaired by guessing: what the log refuses is an error
-//! that says where.
+//! Start-up: the directory, and the index rebuilt from the log. Nothing is repaired by guessing: whatever the log
+//! cannot accept is an error with its position.
 
 use std::{
     fs::{DirBuilder, File},
@@ -19,7 +19,8 @@ use super::{
     shared::{file_path, new_file_path, snapshot_path},
 };
 
-/// The highest revision, and place within one, of a store. None comes near; beyond them counting on would overflow.
+/// The highest accepted revision of a store, and position within one. No real store comes near; counting on from higher
+/// ones would overflow.
 const HIGHEST: i64 = i64::MAX / 2;
 const HIGHEST_SUB: u32 = u32::MAX / 4;
 
@@ -32,13 +33,14 @@ pub(super) struct Loaded {
     pub(super) alarm: bool,
 }
 
-/// Makes the directory, for its owner alone. One that is there stays as it is: it may be there for others, too.
+/// Creates the directory, accessible by its owner alone. An existing one is left unchanged: other users may need it,
+/// too.
 pub(super) fn prepare_dir(dir: &Path) -> Result<(), OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(OpenError::io("create", dir))?;
     let mode = dir.metadata().map_err(OpenError::io("examine", dir))?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         tracing::warn!(
-            "{} has mode {mode:04o}: others can get at it; 0700 is recommended for the directory of a store",
+            "{} has mode {mode:04o}: other users can access it; 0700 is recommended for the directory of a store",
             dir.display()
         );
     }
@@ -48,7 +50,7 @@ pub(super) fn prepare_dir(dir: &Path) -> Result<(), OpenError> {
 /// Loads the store in `dir`, creating it if there is none. The caller holds the lock.
 pub(super) fn load(dir: &Path) -> Result<Loaded, OpenError> {
     let path = file_path(dir);
-    // A crash may have left copies that were never finished.
+    // A crash may have left unfinished copies.
     for leftover in [new_file_path(dir), snapshot_path(dir)] {
         match std::fs::remove_file(&leftover) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -77,7 +79,7 @@ pub(super) fn load_file(path: &Path) -> Result<Loaded, OpenError> {
     if dropped > 0 {
         tracing::warn!(
             path = %path.display(),
-            "dropped {dropped} bytes of a commit that was cut short and never acknowledged"
+            "dropped {dropped} bytes of an incomplete commit that was never acknowledged"
         );
     }
     let Replay { mut index, mut leases, revision, compacted, alarm, .. } = replay;
@@ -97,7 +99,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// An empty store appears under its name only when it is whole.
+/// Creates an empty store, which gets its name only once it is complete.
 fn create(dir: &Path) -> Result<(), OpenError> {
     let (path, new) = (file_path(dir), new_file_path(dir));
     let mut log = LogFile::create(&new, random_id(), random_id())?;
@@ -120,7 +122,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Takes in one commit whose records start at `offset` of the file.
+    /// Adds one commit whose records start at `offset` of the file.
     fn payload(&mut self, offset: u64, payload: &Bytes) -> Result<(), String> {
         let mut at = 0;
         while at < payload.len() {
@@ -170,7 +172,8 @@ impl Replay {
     }
 }
 
-/// A record can be intact and still say what no store says: a file may come from anywhere. `newest` is the revision before it.
+/// Checks the numbers of a record, which can be intact and still impossible: a file may come from anywhere. `newest` is
+/// the revision before it.
 fn check(record: &Record, newest: i64) -> Result<(), String> {
     let (revision, sub, lowest) = match record {
         Record::Put { sub, kv } => (kv.mod_revision, *sub, 1),
@@ -180,19 +183,19 @@ fn check(record: &Record, newest: i64) -> Result<(), String> {
     };
     let fits = match record {
         Record::Put { kv, .. } => {
-            // A revision writes a key once at most.
+            // A revision writes a key at most once.
             (1..=revision).contains(&kv.create_revision)
                 && (1..=revision - kv.create_revision + 1).contains(&kv.version)
         }
         Record::State { compacted, .. } => (0..=revision).contains(compacted),
-        // Everything that could be read now would count as compacted, and readers would ask again for ever.
+        // With a later one, every readable revision would count as compacted, and readers would retry forever.
         Record::Compact { .. } => revision <= newest,
         _ => true,
     };
     if fits && (lowest..=HIGHEST).contains(&revision) && sub <= HIGHEST_SUB {
         return Ok(());
     }
-    Err(format!("a record of revision {revision} has numbers that no store has"))
+    Err(format!("a record of revision {revision} has impossible numbers"))
 }
 
 #[cfg(test)]
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_store_has_are_damage() {
+    fn impossible_numbers_are_damage() {
         let put = |mod_revision, create_revision, version, sub| Record::Put {
             sub,
             kv: KeyValue { key: "k".into(), mod_revision, create_revision, version, ..KeyValue::default() },

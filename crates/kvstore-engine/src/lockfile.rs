@@ -1,5 +1,5 @@
 //! One process per store: an advisory lock on a small file beside the data (the data file itself is replaced when it is
-//! rewritten). The holder writes who it is into it. The lock goes with the process, however it ends.
+//! rewritten). The holder identifies itself in the file. The lock ends with the process, however that ends.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,12 +20,13 @@ pub(super) struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Said outright, not left to closing the file: a child that another thread is just forking shares it for a moment.
+        // Unlocked explicitly, not just by closing the file: a child being forked by another thread shares it for a
+        // moment.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Takes the lock of `dir`, or says who has it.
+/// Takes the lock of `dir`, or reports its holder.
 pub(super) fn acquire(dir: &Path) -> Result<Lock, OpenError> {
     let path = dir.join("tortie.lock");
     let mut file = OpenOptions::new()
@@ -40,7 +41,7 @@ pub(super) fn acquire(dir: &Path) -> Result<Lock, OpenError> {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut holder = String::new();
-            // What cannot be read is reported as unknown: the lock itself is what counts.
+            // An unreadable holder is reported as unknown: only the lock itself matters.
             let _ = (&mut file).take(4096).read_to_string(&mut holder);
             let (pid, command) = holder.trim_end().split_once(' ').unwrap_or(("unknown", "unknown"));
             return Err(OpenError::InUse {

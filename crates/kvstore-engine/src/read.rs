@@ -1,5 +1,6 @@
-//! Reading: which entries a request means, loading their records from the file, filters, order and limits. Readers take the
-//! index's lock for a bounded number of keys at a time and never while they touch the file, and they see only what is durable.
+//! Reading: the entries that a request selects, loading their records from the file, filters, order and limits. Readers
+//! take the index's lock for a bounded number of keys at a time and never while they access the file, and they see only
+//! durable data.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +16,14 @@ use super::{
     types::{KeyValue, RangeRequest, RangeResponse, SortOrder, SortTarget},
 };
 
-/// Keys visited per hold of the lock.
+/// Keys visited each time the lock is held.
 pub(super) const CHUNK: usize = 2048;
 /// Records closer than this are read together.
 const GAP: u64 = 4096;
-/// At most this much is read at once.
+/// At most this many bytes are read at once.
 const RUN: u64 = 1 << 20;
 
-/// Locks for reading; a panic elsewhere does not spread.
+/// Locks for reading; ignores poisoning, so that a panic elsewhere does not spread.
 pub(super) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -37,7 +38,7 @@ pub(super) fn lock<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Revisions that readers are at; a compaction waits for those below it before it removes anything.
+/// Revisions being read; a compaction waits for those below it before it removes anything.
 #[derive(Default)]
 pub(super) struct Pins {
     pinned: Mutex<BTreeMap<i64, usize>>,
@@ -56,7 +57,7 @@ impl Pins {
         Pin { pins: self, revision }
     }
 
-    /// Blocks until nobody reads below `revision`.
+    /// Blocks until no reader uses a revision below `revision`.
     pub(super) fn wait_until(&self, revision: i64) {
         let mut pinned = lock(&self.pinned);
         while pinned.keys().next().is_some_and(|&lowest| lowest < revision) {
@@ -78,11 +79,11 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// The commit that is being put together: its records are not in the file yet.
+/// The commit under construction: its records are not in the file yet.
 #[derive(Clone, Copy)]
 pub(super) struct Pending<'a> {
     pub(super) slot: usize,
-    /// Where in the file `bytes` will be.
+    /// The future offset of `bytes` in the file.
     pub(super) base: u64,
     pub(super) bytes: &'a [u8],
 }
@@ -98,7 +99,7 @@ impl Pending<'_> {
     }
 }
 
-/// Entries of one hold of the lock with the files they were in then.
+/// Entries collected under one hold of the lock, with the files they were in at that time.
 pub(super) struct Selection {
     pub(super) files: Files,
     pub(super) entries: Vec<Entry>,
@@ -143,7 +144,7 @@ impl Selection {
         Ok(records.into_iter().flatten().collect())
     }
 
-    /// How many of `order` can be read in one go.
+    /// How many of `order` can be read at once.
     fn run(&self, order: &[usize], pending: Option<Pending<'_>>) -> usize {
         let place = |at: usize| self.entries[order[at]].place;
         let start = place(0);
@@ -204,7 +205,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Checks a requested revision against what exists, 0 for now.
+    /// Checks a requested revision (0 for now) against those available.
     pub(super) fn resolve(&self, requested: i64) -> Result<i64, Error> {
         if requested > self.revision {
             return Err(Error::FutureRevision);
@@ -225,7 +226,7 @@ impl View<'_> {
         load_kv(&files, &entry, self.pending).map(Some)
     }
 
-    /// Entries of a range, at most `limit` (0 for all), and how many there are.
+    /// Entries of a range, at most `limit` (0 for all), and the total count.
     pub(super) fn select(
         &self,
         range: &KeyRange<'_>,
@@ -293,7 +294,7 @@ impl View<'_> {
             return Ok(RangeResponse { revision: self.revision, count, ..RangeResponse::default() });
         }
         let limit = usize::try_from(request.limit).unwrap_or(0);
-        // As in etcd: a target without an order sorts only what the limit left.
+        // As in etcd: a target without an order only sorts the entries within the limit.
         let fetch = if limit > 0 && request.reads_only_its_limit() { limit.saturating_add(1) } else { 0 };
         let (selections, count) = self.select(&range, at, fetch, false)?;
         let mut found = Found::new(request, limit);
@@ -310,8 +311,8 @@ impl View<'_> {
     }
 }
 
-/// What a range request has found so far. With an order or a filter, and a limit, everything must be looked at, but only
-/// as much is kept as can still be part of the answer.
+/// The intermediate result of a range request. With an order or a filter, and a limit, every value must be examined,
+/// but only those are kept that can still be part of the answer.
 struct Found<'a> {
     request: &'a RangeRequest,
     limit: usize,
@@ -333,11 +334,11 @@ impl<'a> Found<'a> {
         self.kvs.push(kv);
     }
 
-    /// Forgets what is beyond the limit already; one more than that stays, to know that there are more. The rest is in
-    /// ascending order, which keeps the order among equals.
+    /// Drops what is beyond the limit already; one more than the limit is kept, to know that there are more. The rest
+    /// is in ascending order, which preserves the order among equals.
     fn cut(&mut self) {
         let most = self.limit.saturating_add(1);
-        // Seldom enough that sorting is not what takes the time.
+        // Rarely enough that sorting does not dominate.
         if self.limit == 0 || self.kvs.len() <= most.saturating_mul(2).saturating_add(CHUNK) {
             return;
         }
@@ -352,7 +353,7 @@ impl<'a> Found<'a> {
                 self.kvs.drain(..self.kvs.len() - most);
             }
         }
-        // What is kept must not keep the memory of what was read along with it.
+        // A kept value must not keep the memory of everything that was read with it.
         for kv in &mut self.kvs {
             kv.key = Bytes::copy_from_slice(&kv.key);
             kv.value = Bytes::copy_from_slice(&kv.value);
@@ -397,9 +398,9 @@ fn sort(kvs: &mut [KeyValue], target: SortTarget) {
 mod tests {
     use super::*;
 
-    /// Whatever was forgotten on the way, the answer is the one of sorting everything at the end.
+    /// Whatever is dropped on the way, the answer equals that of sorting everything at the end.
     #[test]
-    fn what_is_forgotten_on_the_way_is_not_missed() {
+    fn dropping_early_equals_sorting_at_the_end() {
         let all: Vec<KeyValue> = (0..5 * CHUNK)
             .map(|number| {
                 let mixed = (number * 7919) % 1009;

@@ -1,6 +1,7 @@
-//! Getting space back: the records that are still needed are copied into a new file while writes go on in the old one; then the
-//! committer copies what came since, syncs, and puts the new file in the old one's place. Until that rename the old file is the
-//! store, so a crash or a full disk at any moment costs nothing. Snapshots are the same copy without the switch.
+//! Reclaiming space: the records that are still needed are copied into a new file while writes continue in the old one;
+//! then the committer copies later commits, syncs, and renames the new file over the old one. Until that rename the old
+//! file is the store, so a crash or a full disk at any moment costs nothing. Snapshots are the same copy without the
+//! switch.
 
 use std::{fs::File, io, path::Path, sync::Arc, sync::mpsc::Sender};
 
@@ -17,7 +18,7 @@ use super::{
 /// Bytes of records per frame of the copy.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// A moment between two commits, as the committer describes it.
+/// The state between two commits, as recorded by the committer.
 pub(super) struct Start {
     pub(super) slot: usize,
     pub(super) file: Arc<File>,
@@ -47,7 +48,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Starts a copy at `path` with what the records themselves do not say.
+    /// Starts a copy at `path` with the state that the records themselves do not hold.
     pub(super) fn start(shared: &Shared, path: &Path, start: &Start) -> Result<Self, OpenError> {
         let log = LogFile::create(path, shared.cluster_id, shared.member_id)?;
         let mut copy = Self { log, moved: Vec::new(), frame: vec![0; FRAME_HEADER], tail: start.end };
@@ -62,8 +63,8 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Copies every record that is needed and was there at the start, in order of keys, so that ranges become
-    /// neighbours in the file.
+    /// Copies every record that is needed and existed at the start, in order of keys, so that the keys of a range are
+    /// adjacent in the file.
     pub(super) fn copy_records(&mut self, shared: &Shared, start: &Start) -> io::Result<()> {
         let range = KeyRange::new(&[], b"\0");
         let mut after: Option<Box<[u8]>> = None;
@@ -95,7 +96,7 @@ impl Copy {
         }
     }
 
-    /// Copies the commits that the old file got since, up to `end`.
+    /// Copies the later commits of the old file, up to `end`.
     pub(super) fn copy_tail(&mut self, file: &File, salt: u64, end: u64) -> io::Result<()> {
         let mut frames = LogFile::frames(file, salt, self.tail, end);
         while let Some((payload, next)) = frames.next()? {
@@ -119,7 +120,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Makes the copy durable and puts it in the store's place; the directory is still to be synced.
+    /// Makes the copy durable and moves it to the store's path; the directory must still be synced.
     pub(super) fn seal(&mut self, dir: &Path) -> io::Result<()> {
         self.log.sync()?;
         self.log.rename(&file_path(dir))

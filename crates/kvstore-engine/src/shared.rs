@@ -1,4 +1,4 @@
-//! What the store's threads and its callers share, and the options it was opened with. Holds state, makes no decisions.
+//! State shared by the store's threads and its callers, and the options it was opened with. Makes no decisions.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,20 +16,20 @@ use super::{
     read::{Pins, View},
 };
 
-/// How a store is opened.
+/// The options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Largest request, in bytes (etcd: 1.5 MiB).
+    /// Maximum size of a request, in bytes (etcd: 1.5 MiB).
     pub max_request_bytes: usize,
-    /// Most operations in one transaction (etcd: 128).
+    /// Maximum number of operations in one transaction (etcd: 128).
     pub max_txn_ops: usize,
     /// Bytes of live data, history included, above which the quota alarm goes on; 0 for no quota (etcd: 2 GiB).
     pub quota_bytes: u64,
-    /// Leases shorter than this, in seconds, get this much (etcd: 2 with its default timings).
+    /// Minimum time of a lease, in seconds; shorter requests get this much (etcd: 2 with its default timings).
     pub min_lease_ttl: i64,
     /// The file is rewritten when it has this many bytes of garbage and more garbage than data.
     pub min_garbage_bytes: u64,
-    /// Bytes of recent commits kept in memory for watches; those that fall further behind read the file.
+    /// Bytes of recent commits kept in memory for watches; watches further behind read the file.
     pub watch_buffer_bytes: usize,
 }
 
@@ -49,7 +49,7 @@ impl Default for Options {
 /// The name of the store's file in its directory.
 const FILE: &str = "tortie.db";
 
-/// How often what was done; for metrics.
+/// Counts of operations, for metrics.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) puts: AtomicU64,
@@ -67,14 +67,14 @@ pub(super) struct Shared {
     pub(super) member_id: u64,
     pub(super) index: RwLock<Index>,
     pub(super) pins: Pins,
-    /// The newest revision that is on disk: what readers call "now".
+    /// The newest revision on disk: "now" for readers.
     pub(super) durable: AtomicI64,
     /// End of the synced part of the file.
     pub(super) file_end: AtomicU64,
     pub(super) leases: Mutex<Leases>,
     pub(super) hub: Mutex<Hub>,
     pub(super) alarm: AtomicBool,
-    /// Set once writing has failed for good.
+    /// Set once writing has failed permanently.
     pub(super) broken: OnceLock<Arc<str>>,
     pub(super) counters: Counters,
 }
@@ -93,7 +93,7 @@ impl Shared {
     pub(super) fn break_with(&self, what: &str, error: &dyn std::fmt::Display) {
         let reason = format!("{what}: {error}");
         tracing::error!(dir = %self.dir.display(), "the store is read-only from now on: {reason}");
-        // Only the first reason counts; a later one is its consequence.
+        // Only the first reason matters; later ones are its consequences.
         let _ = self.broken.set(reason.into());
     }
 }
@@ -103,12 +103,12 @@ pub(super) fn file_path(dir: &Path) -> PathBuf {
     dir.join(FILE)
 }
 
-/// The file's successor while it is written.
+/// The path of the file's successor while it is being written.
 pub(super) fn new_file_path(dir: &Path) -> PathBuf {
     dir.join("tortie.db.new")
 }
 
-/// A snapshot while it is written.
+/// The path of a snapshot while it is being written.
 pub(super) fn snapshot_path(dir: &Path) -> PathBuf {
     dir.join("tortie.db.snapshot")
 }

@@ -1,5 +1,5 @@
-//! Snapshots as etcd's tools carry them: the file's bytes, padded to a multiple of 512, then a SHA-256 of all of it. Writing one
-//! out is the server's; here is the padding rule and the way back.
+//! Snapshots in the form that etcd's tools expect: the file's bytes, padded to a multiple of 512, then a SHA-256 of
+//! everything before. The server sends them; here are the padding rule and the reverse.
 
 use std::{
     fs::{File, OpenOptions},
@@ -54,7 +54,7 @@ pub(super) fn unpack(snapshot: &Path, target: &Path) -> Result<(), OpenError> {
 /// Writes `file` as a snapshot.
 ///
 /// # Errors
-/// Those of reading `file` and of `sink`, which gets the pieces and the number of bytes still to come after each.
+/// Those of reading `file` and of `sink`, which gets the pieces and the number of bytes remaining after each.
 pub fn pack<E: From<io::Error>>(
     mut file: &File,
     mut sink: impl FnMut(Vec<u8>, u64) -> Result<(), E>,

@@ -1,5 +1,6 @@
-//! The store as its users see it. Reads are answered by the calling thread from what is durable; writes go to the committer and
-//! come back when they are on disk. All of it may be called from any thread; the `async` ones need no particular runtime.
+//! The store's public interface. The calling thread answers reads from durable data; writes are sent to the committer
+//! and return when they are on disk. All of it may be called from any thread; the `async` functions need no particular
+//! runtime.
 
 use std::{
     fs::File,
@@ -35,7 +36,7 @@ use super::{
     watch::{WatchError, WatchStream},
 };
 
-/// An open store. Closing happens when the last handle goes, or with [`Store::close`].
+/// An open store. It closes when the last handle is dropped, or with [`Store::close`].
 pub struct Store {
     shared: Arc<Shared>,
     commands: Sender<Command>,
@@ -46,24 +47,24 @@ pub struct Store {
 struct Threads {
     committer: JoinHandle<()>,
     janitor: JoinHandle<()>,
-    /// Given up last, when nobody writes any more.
+    /// Released last, when nothing is written any more.
     _lock: Lock,
 }
 
-/// How often the store did what, since it was opened.
+/// Counts of the store's operations since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Puts asked for, those in transactions included.
+    /// Requested puts, including those in transactions.
     pub puts: u64,
-    /// Deletions asked for, likewise.
+    /// Requested deletions, including those in transactions.
     pub deletes: u64,
     /// Transactions.
     pub txns: u64,
-    /// Ranges, likewise.
+    /// Ranges, including those in transactions.
     pub ranges: u64,
     /// Synced commits.
     pub commits: u64,
-    /// Events handed to watches.
+    /// Events delivered to watches.
     pub events: u64,
 }
 
@@ -71,7 +72,7 @@ impl Store {
     /// Opens the store in `dir`, creating directory and store if they do not exist.
     ///
     /// # Errors
-    /// When another process has it open, when its file is damaged, or when the system refuses.
+    /// When another process has it open, when its file is damaged, or when the operating system returns an error.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<Arc<Self>, OpenError> {
         let dir = dir.as_ref();
         load::prepare_dir(dir)?;
@@ -111,7 +112,7 @@ impl Store {
         Ok(Arc::new(Self { shared, commands, jobs, threads: Mutex::new(Some(threads)) }))
     }
 
-    /// Opens the store in `dir` if there is one. Makes nothing.
+    /// Opens the store in `dir` if there is one. Creates nothing.
     ///
     /// # Errors
     /// [`OpenError::NoStore`], and those of [`Store::open`].
@@ -121,7 +122,7 @@ impl Store {
         match path.try_exists() {
             Ok(true) => Self::open(dir, options),
             Ok(false) => Err(OpenError::NoStore { dir: dir.to_owned() }),
-            // A part of the path is a file.
+            // A component of the path is a file.
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
                 Err(OpenError::NoStore { dir: dir.to_owned() })
             }
@@ -129,10 +130,10 @@ impl Store {
         }
     }
 
-    /// Makes a new store in `dir` from a snapshot file.
+    /// Creates a new store in `dir` from a snapshot file.
     ///
     /// # Errors
-    /// When the snapshot is not whole, or there is a store in `dir` already.
+    /// When the snapshot is incomplete, or `dir` already contains a store.
     pub fn restore(dir: impl AsRef<Path>, snapshot: &Path) -> Result<(), OpenError> {
         let dir = dir.as_ref();
         load::prepare_dir(dir)?;
@@ -161,7 +162,7 @@ impl Store {
     /// Writes a key; returns when it is durable.
     ///
     /// # Errors
-    /// As etcd refuses puts, and when the file cannot be written.
+    /// In the same cases as etcd, and when the file cannot be written.
     pub async fn put(&self, request: PutRequest) -> Result<PutResponse, Error> {
         check::put(&request)?;
         match self.op(Op::Put(request)).await? {
@@ -173,7 +174,7 @@ impl Store {
     /// Deletes keys; returns when it is durable.
     ///
     /// # Errors
-    /// As etcd refuses deletions, and when the file cannot be written.
+    /// In the same cases as etcd, and when the file cannot be written.
     pub async fn delete_range(&self, request: DeleteRangeRequest) -> Result<DeleteRangeResponse, Error> {
         check::delete(&request)?;
         match self.op(Op::DeleteRange(request)).await? {
@@ -185,7 +186,7 @@ impl Store {
     /// Carries out a transaction; returns when it is durable.
     ///
     /// # Errors
-    /// As etcd refuses transactions, and when the file cannot be written.
+    /// In the same cases as etcd, and when the file cannot be written.
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Error> {
         check::txn(&request, self.shared.options.max_txn_ops)?;
         self.shared.counters.txns.fetch_add(1, Ordering::Relaxed);
@@ -201,8 +202,8 @@ impl Store {
         }
     }
 
-    /// Forgets all revisions before `revision` that are not current at it. With `physical`, returns when they are gone from
-    /// the index. Answers the store's revision.
+    /// Removes all revisions before `revision` that are not current at it. With `physical`, returns when they are gone
+    /// from the index. Returns the store's revision.
     ///
     /// # Errors
     /// When `revision` is compacted already or in the future.
@@ -222,23 +223,23 @@ impl Store {
         self.ask(|reply| Command::Grant { id, ttl, reply }).await
     }
 
-    /// Ends a lease and deletes its keys; answers the store's revision.
+    /// Ends a lease and deletes its keys; returns the store's revision.
     ///
     /// # Errors
-    /// When there is no such lease.
+    /// When the lease does not exist.
     pub async fn lease_revoke(&self, id: i64) -> Result<i64, Error> {
         self.ask(|reply| Command::Revoke { id, reply }).await
     }
 
-    /// Starts a lease's time over; answers its seconds.
+    /// Restarts a lease's time; returns its seconds.
     ///
     /// # Errors
-    /// When there is no such lease.
+    /// When the lease does not exist.
     pub fn lease_keep_alive(&self, id: i64) -> Result<i64, Error> {
         lock(&self.shared.leases).renew(id, Instant::now()).ok_or(Error::LeaseNotFound)
     }
 
-    /// What a lease still has; a `ttl` of -1 says that there is none.
+    /// The remaining time of a lease; a `ttl` of -1 means that it does not exist.
     #[must_use]
     pub fn lease_time_to_live(&self, id: i64, keys: bool) -> LeaseTtl {
         let leases = lock(&self.shared.leases);
@@ -259,19 +260,19 @@ impl Store {
         lock(&self.shared.leases).iter().map(|(id, _)| id).collect()
     }
 
-    /// A stream for any number of watches.
+    /// Opens a stream for any number of watches.
     #[must_use]
     pub fn watch_stream(&self) -> WatchStream {
         WatchStream::new(&self.shared)
     }
 
-    /// Wakes watches for commits until the store closes. If nobody runs this, the writing thread does it for each
-    /// commit; a server with many watches runs it, and it hands out several commits at once when it cannot keep up.
+    /// Wakes watches for commits until the store closes. Unless this runs, the writing thread does it for each commit;
+    /// a server with many watches runs it, and it delivers several commits at once when it cannot keep up.
     pub fn herald(&self) -> impl Future<Output = ()> + Send + use<> {
         hub::herald(Arc::clone(&self.shared))
     }
 
-    /// A stream with one watch on it.
+    /// Opens a stream with one watch.
     ///
     /// # Errors
     /// When the range is empty.
@@ -287,7 +288,7 @@ impl Store {
         self.shared.durable.load(Ordering::Acquire)
     }
 
-    /// The store in figures.
+    /// The store's status figures.
     #[must_use]
     pub fn status(&self) -> Status {
         let (live_bytes, keys, compact_revision) = {
@@ -308,7 +309,7 @@ impl Store {
         }
     }
 
-    /// What was done since the store was opened.
+    /// Counts of operations since the store was opened.
     #[must_use]
     pub fn activity(&self) -> Activity {
         let counters = &self.shared.counters;
@@ -335,10 +336,10 @@ impl Store {
         self.shared.dir.clone()
     }
 
-    /// Whether the store can still be written.
+    /// Checks that the store can still be written.
     ///
     /// # Errors
-    /// The reason why not.
+    /// When it cannot be written, with the reason.
     pub fn healthy(&self) -> Result<(), Error> {
         self.shared.check_broken()
     }
@@ -351,18 +352,18 @@ impl Store {
         hash::hash(&self.shared, revision)
     }
 
-    /// A consistent copy of the store, as an open file that has no name. Writes go on meanwhile.
+    /// Creates a consistent copy of the store, as an open file without a name. Writes continue meanwhile.
     ///
     /// # Errors
-    /// When there is no space for it.
+    /// When there is not enough space.
     pub async fn snapshot(&self) -> Result<File, Error> {
         self.job(Job::Snapshot).await
     }
 
-    /// Rewrites the file without its garbage. Writes go on meanwhile.
+    /// Rewrites the file without its garbage. Writes continue meanwhile.
     ///
     /// # Errors
-    /// When there is no space for it; the store goes on with the old file.
+    /// When there is not enough space; the store then keeps using the old file.
     pub async fn defragment(&self) -> Result<(), Error> {
         self.job(Job::Rewrite).await
     }
@@ -375,13 +376,14 @@ impl Store {
         self.ask(|reply| Command::Alarm { active, reply }).await
     }
 
-    /// Ends all watches, finishes what is under way, marks the file as closed and gives up the lock. Later writes are refused.
+    /// Ends all watches, finishes pending work, marks the file as closed and releases the lock. Later writes are
+    /// refused.
     pub fn close(&self) {
         let Some(threads) = lock(&self.threads).take() else { return };
-        // A statement of its own: the lock is not held while streams are woken.
+        // A separate statement: the lock is not held while streams are woken.
         let wake = lock(&self.shared.hub).close();
         wake.wake();
-        // A thread that is gone already needs no telling.
+        // A thread that has already ended needs no command.
         let _ = self.commands.send(Command::Stop);
         let _ = self.jobs.send(Job::Stop);
         for thread in [threads.committer, threads.janitor] {
@@ -391,7 +393,7 @@ impl Store {
         }
     }
 
-    /// Reads what is durable now. If a compaction went past "now" between looking at it and reading, looks again.
+    /// Reads current durable data. If a compaction passed "now" between choosing the revision and reading, retries.
     fn read_now<T>(&self, read: impl Fn(&View<'_>) -> Result<T, Error>) -> Result<T, Error> {
         loop {
             let view = self.shared.view();

@@ -1,5 +1,5 @@
-//! Requests and answers of the engine: etcd's vocabulary as plain structs. They carry no behaviour beyond small
-//! constructors, and nothing of gRPC or JSON: the server converts.
+//! Requests and answers of the engine: etcd's vocabulary as plain structs. They have no behaviour beyond small
+//! constructors, and contain nothing of gRPC or JSON: the server converts.
 
 use std::{
     ops::Deref,
@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-/// A key with its value and its bookkeeping, as of some revision.
+/// A key with its value and metadata, as of some revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyValue {
     /// The key.
@@ -17,15 +17,15 @@ pub struct KeyValue {
     pub create_revision: i64,
     /// The revision of this value.
     pub mod_revision: i64,
-    /// How often it was written since its creation; 1 for a fresh key.
+    /// Number of writes since the key's creation; 1 for a fresh key.
     pub version: i64,
     /// The value.
     pub value: Bytes,
-    /// The lease it hangs on, or 0.
+    /// The lease it is attached to, or 0.
     pub lease: i64,
 }
 
-/// How `RangeRequest` sorts.
+/// The sort order of a `RangeRequest`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SortOrder {
     /// As stored: by key, ascending.
@@ -37,7 +37,7 @@ pub enum SortOrder {
     Descend,
 }
 
-/// By what `RangeRequest` sorts.
+/// The sort key of a `RangeRequest`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SortTarget {
     /// The key.
@@ -53,50 +53,50 @@ pub enum SortTarget {
     Value,
 }
 
-/// Reads keys. `range_end` empty means the one key; a single zero byte means everything from `key` on.
+/// Reads keys. An empty `range_end` means the one key; a single zero byte means everything from `key` on.
 #[derive(Debug, Clone, Default)]
 pub struct RangeRequest {
     /// First key.
     pub key: Bytes,
     /// First key after the range.
     pub range_end: Bytes,
-    /// At most this many, 0 for all.
+    /// Maximum number of keys, 0 for all.
     pub limit: i64,
-    /// As of this revision, 0 for now.
+    /// The revision to read, 0 for now.
     pub revision: i64,
-    /// Order of the answer.
+    /// The sort order.
     pub sort_order: SortOrder,
-    /// What the order is by.
+    /// The sort key.
     pub sort_target: SortTarget,
-    /// Leave values out.
+    /// Whether to omit values.
     pub keys_only: bool,
-    /// Answer only the count.
+    /// Whether to return only the count.
     pub count_only: bool,
-    /// Drop values older than this, 0 for no bound.
+    /// Drop values older than this revision, 0 for no bound.
     pub min_mod_revision: i64,
-    /// Drop values newer than this, 0 for no bound.
+    /// Drop values newer than this revision, 0 for no bound.
     pub max_mod_revision: i64,
-    /// Drop keys created before this, 0 for no bound.
+    /// Drop keys created before this revision, 0 for no bound.
     pub min_create_revision: i64,
-    /// Drop keys created after this, 0 for no bound.
+    /// Drop keys created after this revision, 0 for no bound.
     pub max_create_revision: i64,
 }
 
 impl RangeRequest {
-    /// One key, now.
+    /// Requests one key, now.
     #[must_use]
     pub fn key(key: impl Into<Bytes>) -> Self {
         Self { key: key.into(), ..Self::default() }
     }
 
-    /// All keys that start with `prefix`, now.
+    /// Requests all keys that start with `prefix`, now.
     #[must_use]
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         let (key, range_end) = prefix_range(prefix.into());
         Self { key, range_end, ..Self::default() }
     }
 
-    /// Whether the limit, if there is one, bounds how many values must be read: an order or a filter has to look at all.
+    /// Whether the limit, if any, bounds how many values must be read: an order or a filter requires reading all.
     pub fn reads_only_its_limit(&self) -> bool {
         let bounds = [
             self.min_mod_revision,
@@ -113,11 +113,11 @@ impl RangeRequest {
 pub struct RangeResponse {
     /// The store's revision at the time of the answer.
     pub revision: i64,
-    /// What was found.
+    /// The keys found.
     pub kvs: Vec<KeyValue>,
-    /// Whether `limit` cut the answer.
+    /// Whether `limit` truncated the answer.
     pub more: bool,
-    /// How many keys the range has, before limit and filters.
+    /// The number of keys in the range, before limit and filters.
     pub count: i64,
 }
 
@@ -128,13 +128,13 @@ pub struct PutRequest {
     pub key: Bytes,
     /// The value.
     pub value: Bytes,
-    /// The lease to hang it on, 0 for none.
+    /// The lease to attach it to, 0 for none.
     pub lease: i64,
-    /// Answer what was there before.
+    /// Whether to return the previous value.
     pub prev_kv: bool,
-    /// Keep the value that is there.
+    /// Whether to keep the existing value.
     pub ignore_value: bool,
-    /// Keep the lease that is there.
+    /// Whether to keep the existing lease.
     pub ignore_lease: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct PutRequest {
 pub struct PutResponse {
     /// The revision of this write.
     pub revision: i64,
-    /// What was there before, if asked for.
+    /// The previous value, if requested.
     pub prev_kv: Option<KeyValue>,
 }
 
@@ -154,7 +154,7 @@ pub struct DeleteRangeRequest {
     pub key: Bytes,
     /// First key after the range.
     pub range_end: Bytes,
-    /// Answer what was there before.
+    /// Whether to return the deleted keys.
     pub prev_kv: bool,
 }
 
@@ -163,13 +163,13 @@ pub struct DeleteRangeRequest {
 pub struct DeleteRangeResponse {
     /// The store's revision after it; unchanged if nothing was deleted.
     pub revision: i64,
-    /// How many keys went.
+    /// The number of deleted keys.
     pub deleted: i64,
-    /// What they were, if asked for.
+    /// The deleted keys, if requested.
     pub prev_kvs: Vec<KeyValue>,
 }
 
-/// The relation a [`Compare`] asks for.
+/// The relation that a [`Compare`] requires.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CompareResult {
     /// Stored equals given.
@@ -183,14 +183,14 @@ pub enum CompareResult {
     NotEqual,
 }
 
-/// What a [`Compare`] looks at, and what it compares it with.
+/// The property that a [`Compare`] examines, and the value to compare it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompareTarget {
     /// The key's version; 0 for a key that does not exist.
     Version(i64),
-    /// Its creating revision; 0 likewise.
+    /// Its creating revision; 0 for a key that does not exist.
     Create(i64),
-    /// Its latest revision; 0 likewise.
+    /// Its latest revision; 0 for a key that does not exist.
     Mod(i64),
     /// Its value; a key that does not exist fails every comparison.
     Value(Bytes),
@@ -203,16 +203,16 @@ pub enum CompareTarget {
 pub struct Compare {
     /// First key.
     pub key: Bytes,
-    /// First key after the range, empty for the one key.
+    /// First key after the range, empty for a single key.
     pub range_end: Bytes,
     /// The relation.
     pub result: CompareResult,
-    /// Of what, to what.
+    /// The property to compare, and the value to compare it with.
     pub target: CompareTarget,
 }
 
 impl Compare {
-    /// "`key` is at `revision`": the compare-and-swap condition; 0 asks that it does not exist.
+    /// "`key` is at `revision`": the compare-and-swap condition; 0 requires that it does not exist.
     #[must_use]
     pub fn mod_revision(key: impl Into<Bytes>, revision: i64) -> Self {
         Self {
@@ -233,7 +233,7 @@ pub enum Op {
     Put(PutRequest),
     /// Delete.
     DeleteRange(DeleteRangeRequest),
-    /// A transaction inside.
+    /// A nested transaction.
     Txn(TxnRequest),
 }
 
@@ -250,25 +250,25 @@ pub enum OpResponse {
     Txn(TxnResponse),
 }
 
-/// If all conditions hold, the first list, else the second; all of it at one revision.
+/// Runs the first list if all conditions hold, else the second; all of it at one revision.
 #[derive(Debug, Clone, Default)]
 pub struct TxnRequest {
-    /// The conditions. All conditions, nested ones too, look at the state before the transaction.
+    /// The conditions. All of them, nested ones too, see the state before the transaction.
     pub compare: Vec<Compare>,
-    /// Done when all hold.
+    /// Run when all conditions hold.
     pub success: Vec<Op>,
-    /// Done otherwise.
+    /// Run otherwise.
     pub failure: Vec<Op>,
 }
 
 /// Answer to [`TxnRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TxnResponse {
-    /// The store's revision after it.
+    /// The store's revision after the transaction.
     pub revision: i64,
     /// Whether the conditions held.
     pub succeeded: bool,
-    /// One answer per operation of the list that was done.
+    /// One answer per operation of the list that was run.
     pub responses: Vec<OpResponse>,
 }
 
@@ -281,18 +281,18 @@ pub struct WatchRequest {
     pub range_end: Bytes,
     /// Deliver from this revision on, 0 for "from now".
     pub start_revision: i64,
-    /// Add to each event what was there before.
+    /// Whether to add the previous value to each event.
     pub prev_kv: bool,
-    /// Leave puts out.
+    /// Whether to omit puts.
     pub no_put: bool,
-    /// Leave deletions out.
+    /// Whether to omit deletions.
     pub no_delete: bool,
     /// The id to give the watch, 0 to let the store choose.
     pub watch_id: i64,
 }
 
 impl WatchRequest {
-    /// Everything under `prefix` from `start_revision` on.
+    /// Watches everything under `prefix` from `start_revision` on.
     #[must_use]
     pub fn prefix(prefix: impl Into<Bytes>, start_revision: i64) -> Self {
         let (key, range_end) = prefix_range(prefix.into());
@@ -316,11 +316,11 @@ pub struct Event {
     pub kind: EventKind,
     /// The key after it.
     pub kv: KeyValue,
-    /// The key before it, if asked for and not compacted away.
+    /// The key before it, if requested and not compacted away.
     pub prev_kv: Option<KeyValue>,
 }
 
-/// An event as all who are given it share it, with a place for what they make of it.
+/// An event shared by all its receivers, with a place for its encoded form.
 #[derive(Debug)]
 pub struct SharedEvent {
     event: Event,
@@ -328,13 +328,13 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// An event that nobody has been given yet.
+    /// Wraps an event that has not been delivered yet.
     #[must_use]
     pub fn new(event: Event) -> Self {
         Self { event, form: OnceLock::new() }
     }
 
-    /// The event as it goes over the network: made for the first who asks. All must ask for the same form.
+    /// The encoded form of the event, created by the first caller. All callers must use the same form.
     pub fn form(&self, make: impl FnOnce(&Event) -> Bytes) -> Bytes {
         self.form.get_or_init(|| make(&self.event)).clone()
     }
@@ -356,26 +356,26 @@ impl PartialEq for SharedEvent {
 
 impl Eq for SharedEvent {}
 
-/// What a watch stream delivers.
+/// A message of a watch stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchMessage {
     /// Changes, oldest first; never half a revision.
     Events {
-        /// Which watch.
+        /// The watch.
         watch_id: i64,
         /// Everything up to this revision has now been delivered to this watch.
         revision: i64,
         /// The changes; may be of several revisions.
         events: Vec<Arc<SharedEvent>>,
     },
-    /// All watches of the stream have seen everything up to this revision (answer to `request_progress`).
+    /// All watches of the stream have received everything up to this revision (answer to `request_progress`).
     Progress {
         /// The revision.
         revision: i64,
     },
-    /// The watch ended because what it still needed has been compacted.
+    /// The watch ended because revisions it still needed have been compacted.
     Compacted {
-        /// Which watch.
+        /// The watch.
         watch_id: i64,
         /// Revisions before this are gone.
         compact_revision: i64,
@@ -385,7 +385,7 @@ pub enum WatchMessage {
 /// A lease as granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseGrant {
-    /// Its id.
+    /// The lease's id.
     pub id: i64,
     /// Seconds it lives without renewal.
     pub ttl: i64,
@@ -393,20 +393,20 @@ pub struct LeaseGrant {
     pub revision: i64,
 }
 
-/// How long a lease still has.
+/// The remaining time of a lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseTtl {
-    /// Its id.
+    /// The lease's id.
     pub id: i64,
     /// Seconds left, -1 if there is no such lease.
     pub ttl: i64,
-    /// Seconds as granted.
+    /// The granted time in seconds.
     pub granted_ttl: i64,
-    /// The keys that hang on it, if asked for.
+    /// The attached keys, if requested.
     pub keys: Vec<Bytes>,
 }
 
-/// The store in figures.
+/// The store's status figures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
     /// Current revision.
@@ -415,9 +415,9 @@ pub struct Status {
     pub compact_revision: i64,
     /// Bytes of the file that are in use, garbage included.
     pub file_bytes: u64,
-    /// Bytes of the records that are still needed.
+    /// Bytes of the records still needed.
     pub live_bytes: u64,
-    /// Keys, deleted ones that are still in the history included.
+    /// Number of keys, including deleted ones that are still in the history.
     pub keys: u64,
     /// Watches that are open.
     pub watchers: u64,
@@ -427,7 +427,7 @@ pub struct Status {
     pub no_space_alarm: bool,
     /// Random identity of this store.
     pub cluster_id: u64,
-    /// Random identity of its one member.
+    /// Random identity of the store's one member.
     pub member_id: u64,
 }
 
@@ -453,7 +453,7 @@ mod tests {
     use super::{RangeRequest, SortOrder, SortTarget};
 
     #[test]
-    fn a_limit_bounds_what_is_read_unless_an_order_or_a_filter_looks_at_everything() {
+    fn a_limit_bounds_reading_unless_an_order_or_filter_needs_everything() {
         let plain = || RangeRequest { limit: 5, ..RangeRequest::prefix("/a/") };
         for (name, request, expected) in [
             ("a limit", plain(), true),

@@ -1,6 +1,7 @@
-//! Watches. The committer leaves each commit in a small ring and those it concerns are marked (see [`super::hub`]); each stream fetches for
-//! itself what its watches need, from the ring or, when it fell behind, from the file. So a slow reader holds no memory but the ring,
-//! never blocks a writer, and misses nothing until a compaction takes it away, which is reported.
+//! Watches. The committer leaves each commit in a small ring and the watches it concerns are marked (see
+//! [`super::hub`]); each stream fetches what its watches need, from the ring or, when it fell behind, from the file. So
+//! a slow reader holds no memory but the ring, never blocks a writer, and misses nothing unless a compaction removes
+//! it, which is reported.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ use super::{
     types::{Event, KeyValue, SharedEvent, WatchMessage, WatchRequest},
 };
 
-/// Entries looked at per step.
+/// Entries examined per step.
 const STEP_ENTRIES: usize = 1000;
 
 /// Why a watch was not created.
@@ -34,7 +35,7 @@ pub enum WatchError {
     EmptyRange,
 }
 
-/// A set of watches with one outlet.
+/// A set of watches that share one stream of messages.
 pub struct WatchStream {
     shared: Arc<Shared>,
     number: u64,
@@ -90,19 +91,19 @@ impl WatchStream {
         Ok((id, revision))
     }
 
-    /// Closes a watch; says whether there was one.
+    /// Closes a watch; returns whether it existed.
     pub fn cancel(&mut self, id: i64) -> bool {
         let Some(watch) = self.watches.remove(&id) else { return false };
         lock(&self.shared.hub).remove(&watch);
         true
     }
 
-    /// Asks for a [`WatchMessage::Progress`] once all watches of this stream have been given everything there is.
+    /// Requests a [`WatchMessage::Progress`] once all watches of this stream have received everything available.
     pub fn request_progress(&mut self) {
         self.progress = true;
     }
 
-    /// If `id` has been given everything there is: up to which revision.
+    /// The revision up to which `id` has received everything; `None` if events are pending.
     #[must_use]
     pub fn synced_revision(&self, id: i64) -> Option<i64> {
         let watch = self.watches.get(&id)?;
@@ -114,7 +115,7 @@ impl WatchStream {
         synced
     }
 
-    /// The next message, or `None` when the store closes. Dropping the future loses nothing.
+    /// The next message, or `None` when the store closes. Cancelling the future loses nothing.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -129,7 +130,7 @@ impl WatchStream {
         }
     }
 
-    /// A message that is there already.
+    /// The next message, if one is available at once.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -166,7 +167,7 @@ impl WatchStream {
         Some(WatchMessage::Progress { revision })
     }
 
-    /// Fetches a step's worth for one watch.
+    /// Fetches one step of events for a watch.
     fn advance(&self, watch: &Arc<Watch>) -> Result<Option<WatchMessage>, Error> {
         if let Some(compact_revision) = watch.begins_before {
             return Ok(Some(WatchMessage::Compacted { watch_id: watch.id, compact_revision }));
@@ -193,7 +194,7 @@ impl WatchStream {
         }
         let hub = lock(&self.shared.hub);
         watch.next.store(scanned + 1, Ordering::Relaxed);
-        // What was marked meanwhile found this watch marked already; what is not marked yet will find it.
+        // Commits marked meanwhile found this watch already marked; those not marked yet will mark it.
         if scanned < hub.marked() {
             watch.pending.store(scanned + 1, Ordering::Relaxed);
             self.inbox.put_back(watch.id);
@@ -208,7 +209,7 @@ impl WatchStream {
         Ok(Some(WatchMessage::Events { watch_id: watch.id, revision: scanned, events }))
     }
 
-    /// Events from the file.
+    /// Reads events from the file.
     fn old_events(&self, watch: &Watch, from: i64, to: i64) -> Result<(Vec<Arc<SharedEvent>>, i64), Error> {
         let index = read(&self.shared.index);
         if from < index.compacted {
@@ -241,7 +242,7 @@ impl Drop for WatchStream {
     }
 }
 
-/// Events from the ring, and up to which revision it was looked through.
+/// Reads events from the ring; also returns the revision up to which it was searched.
 fn recent_events(watch: &Watch, from: i64, to: i64, commits: &[Arc<Commit>]) -> (Vec<Arc<SharedEvent>>, i64) {
     let events = commits.iter().flat_map(|commit| &commit.events);
     let wanted = events.filter(|event| event.kv.mod_revision >= from && watch.wants(event));

@@ -1,14 +1,16 @@
-//! The embedded store against etcd, both as processes of their own on the same disk, both durable, measured in turns through gRPC by one
-//! client program. Prints a table of medians and ratios; with `KVSTORE_BENCH_REPORT=FILE` also writes it there, as JSON or, if the name ends in
-//! `.md`, as Markdown.
+//! Compares the embedded store with etcd: each in a process of its own, on the same disk, durable, measured in turns
+//! through gRPC by one client program. Prints a table of medians and ratios; with `KVSTORE_BENCH_REPORT=FILE` also
+//! writes it there, as JSON or, if the name ends in `.md`, as Markdown.
 //!
-//! Words select parts (`one`, `many`, `range`, `fan-out`, `memory`, `pauses`); without any, all are measured. How much processor time of server and
-//! clients each put took goes to the error output: it tells more than the rate where the machine is not idle.
+//! Words select parts (`one`, `many`, `range`, `fan-out`, `memory`, `pauses`); without any, all are measured. The
+//! processor time of server and clients per put is written to standard error: on a busy machine it is more telling than
+//! the rate.
 //!
-//! Puts come from a client that costs little ([`client`]), or with `KVSTORE_BENCH_CLIENT=library` from the general one, as all else does.
+//! Puts come from a cheap client ([`client`]), or with `KVSTORE_BENCH_CLIENT=library` from the general one, as
+//! everything else does.
 //!
-//! It measures whatever disk the folder for temporary files is on. The clients share the machine with the servers, so figures bound by the
-//! processor understate both.
+//! The disk measured is the one that holds the temporary folder. The clients share the machine with the servers, so
+//! processor-bound figures understate both.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -77,7 +79,8 @@ fn put(key: String, value: impl Into<bytes::Bytes>) -> pb::PutRequest {
     pb::PutRequest { key: key.into(), value: value.into(), ..pb::PutRequest::default() }
 }
 
-/// So many clients, each with a connection of its own unless `KVSTORE_BENCH_CONNECTIONS` says how many they share.
+/// Connects this many clients, each with a connection of its own unless `KVSTORE_BENCH_CONNECTIONS` sets how many they
+/// share.
 async fn clients(endpoint: &str, count: usize) -> Result<Vec<Client>> {
     let shared = std::env::var("KVSTORE_BENCH_CONNECTIONS").ok().and_then(|text| text.parse().ok());
     let connections = shared.unwrap_or(count).clamp(1, count);
@@ -92,7 +95,7 @@ async fn clients(endpoint: &str, count: usize) -> Result<Vec<Client>> {
     Ok(clients)
 }
 
-/// Our server, from this very program.
+/// Our server, run from this very program.
 struct Ours {
     process: Process,
     _folder: Folder,
@@ -123,11 +126,11 @@ impl Ours {
     }
 }
 
-/// One line of the table: what, unit, goal, whether more is better, figures of etcd and ours.
+/// One row of the table: what, unit, goal, whether more is better, figures of etcd and ours.
 struct Line {
     what: String,
     unit: &'static str,
-    /// What we want: how many times better than etcd, or a figure.
+    /// The goal: how many times better than etcd, or a figure.
     goal: String,
     more_is_better: bool,
     etcd: Vec<f64>,
@@ -243,7 +246,7 @@ async fn measure(rounds: usize, time: Duration, wanted: &dyn Fn(&str) -> bool) -
     }
     drop((etcd, ours));
     if wanted("memory") {
-        // Fresh servers that did nothing else.
+        // Fresh servers without a history.
         let mut etcd = Etcd::start()?;
         fill(&etcd.endpoint(), "memory", MEMORY_KEYS).await?;
         memory.etcd.push(mebibytes(etcd.process()?)?);
@@ -268,7 +271,7 @@ async fn measure(rounds: usize, time: Duration, wanted: &dyn Fn(&str) -> bool) -
     Ok(Report { lines })
 }
 
-/// Measures puts, and tells the processor time that went into each.
+/// Measures puts, and prints the processor time spent on each.
 async fn told(
     name: &str,
     server: u32,
@@ -292,10 +295,10 @@ async fn told(
     Ok(rate)
 }
 
-/// Processor time that a process has had, in user and kernel mode.
+/// Processor time that a process has used, in user and kernel mode.
 fn processor_seconds(process: u32) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name before the closing bracket may hold anything.
+    // The name before the closing bracket may contain anything.
     let (_, rest) = stat.rsplit_once(')').context("no name")?;
     let field =
         |at: usize| rest.split_whitespace().nth(at).context("too short")?.parse::<f64>().context("no number");
@@ -312,7 +315,7 @@ fn value() -> Vec<u8> {
     vec![b'v'; VALUE]
 }
 
-/// Writes `count` keys with as many clients as the parallel measurement has.
+/// Writes `count` keys with as many clients as the parallel measurement uses.
 async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
     let tasks = (0..CLIENTS).map(|client| {
         let (endpoint, prefix) = (endpoint.to_owned(), prefix.to_owned());
@@ -330,12 +333,12 @@ async fn fill(endpoint: &str, prefix: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether the general client puts.
+/// Whether the general client does the puts.
 fn with_library() -> bool {
     std::env::var("KVSTORE_BENCH_CLIENT").is_ok_and(|client| client == "library")
 }
 
-/// Who puts.
+/// The client that does the puts.
 enum Putter {
     Lean(Box<client::Client>),
     Library(Box<Client>),
@@ -350,7 +353,7 @@ impl Putter {
     }
 }
 
-/// How many puts so many clients do in how many seconds, each waiting for its answer before the next put.
+/// Counts the puts of this many clients, each waiting for its answer before the next put, and the seconds they took.
 async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f64)> {
     let mut connections = Vec::new();
     if with_library() {
@@ -383,7 +386,7 @@ async fn puts(endpoint: &str, clients: usize, time: Duration) -> Result<(u32, f6
     Ok((done, start.elapsed().as_secs_f64()))
 }
 
-/// Milliseconds of one range over all keys of the prefix; the median of as many as fit.
+/// The median time of a range over all keys of the prefix, in milliseconds, over the ranges that fit into `time`.
 async fn ranges(endpoint: &str, time: Duration) -> Result<f64> {
     let mut connection = connect(endpoint).await?;
     let (key, range_end) = kvstore_engine::prefix_range("/range/".into());
@@ -401,7 +404,7 @@ async fn ranges(endpoint: &str, time: Duration) -> Result<f64> {
     Ok(median(&each))
 }
 
-/// Events per second over all watchers, while a few clients write what they watch as fast as they can.
+/// Events per second over all watchers, while a few clients write the watched keys as fast as they can.
 async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
     const WRITERS: usize = 8;
     let mut streams = Vec::new();
@@ -410,7 +413,7 @@ async fn watches(endpoint: &str, time: Duration) -> Result<f64> {
         let create = pb::WatchCreateRequest { key, range_end, ..pb::WatchCreateRequest::default() };
         let union = pb::watch_request::RequestUnion::CreateRequest(create);
         let first = pb::WatchRequest { request_union: Some(union) };
-        // The stream of requests stays open: the watch ends with it.
+        // Keep the stream of requests open: the watch ends with it.
         let requests = futures::stream::iter([first]).chain(futures::stream::pending());
         streams.push(connection.watch.watch(requests).await?.into_inner());
     }

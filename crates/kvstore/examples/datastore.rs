@@ -1,4 +1,4 @@
-//! `tortie datastore` by itself, for tests and benchmarks of this crate to start and kill.
+//! `tortie datastore` on its own, for this crate's tests and benchmarks to start and kill.
 
 use clap::Parser;
 

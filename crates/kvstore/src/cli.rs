@@ -1,6 +1,6 @@
-//! The command line of `tortie datastore`: etcd's own flag names, so that unit files and habits carry over. Flags of a cluster member
-//! that mean nothing here are accepted with a warning. [`run`] is all of `tortie datastore`; [`Arguments::config`] is the part without
-//! a process around it.
+//! The command line of `tortie datastore`: etcd's own flag names, so that unit files and habits carry over. Flags of a
+//! cluster member that mean nothing here are accepted with a warning. [`run`] is all of `tortie datastore`;
+//! [`Arguments::config`] is the part without a process around it.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,11 +14,11 @@ use crate::server::{self, AutoCompaction, Config, Endpoint, EndpointError, TlsFi
 /// Runs the embedded store: etcd's v3 API on one file.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// Directory of the store; made if it does not exist, for its owner alone.
+    /// Directory of the store; created if it does not exist, accessible by its owner alone.
     #[arg(long, env = "ETCD_DATA_DIR", default_value = "default.etcd")]
     pub data_dir: PathBuf,
-    /// Where to listen, separated by commas: http://HOST:PORT, https://HOST:PORT, unix:///PATH. The socket tortie.sock in
-    /// the data directory is always there too.
+    /// Addresses to listen on, separated by commas: http://HOST:PORT, https://HOST:PORT, unix:///PATH. The socket
+    /// tortie.sock in the data directory always exists, too.
     #[arg(
         long,
         env = "ETCD_LISTEN_CLIENT_URLS",
@@ -26,7 +26,7 @@ pub struct Arguments {
         default_value = "http://localhost:2379"
     )]
     pub listen_client_urls: Vec<String>,
-    /// What to tell clients about where to reach the store.
+    /// Addresses at which clients are told to reach the store.
     #[arg(long, env = "ETCD_ADVERTISE_CLIENT_URLS", value_delimiter = ',')]
     pub advertise_client_urls: Vec<String>,
     /// Name of this member.
@@ -54,28 +54,28 @@ pub struct Arguments {
     /// Bytes of data above which writes are refused; 0 for 2 GiB, negative for no limit.
     #[arg(long, env = "ETCD_QUOTA_BACKEND_BYTES", default_value_t = 0, allow_negative_numbers = true)]
     pub quota_backend_bytes: i64,
-    /// Largest request.
+    /// Largest request, in bytes.
     #[arg(long, env = "ETCD_MAX_REQUEST_BYTES", default_value_t = 1_572_864)]
     pub max_request_bytes: usize,
     /// Most operations in one transaction.
     #[arg(long, env = "ETCD_MAX_TXN_OPS", default_value_t = 128)]
     pub max_txn_ops: usize,
-    /// How often quiet watches get a report of progress.
+    /// How often idle watches get a progress report.
     #[arg(long, env = "ETCD_EXPERIMENTAL_WATCH_PROGRESS_NOTIFY_INTERVAL", default_value = "10m")]
     pub experimental_watch_progress_notify_interval: String,
-    /// Accepted for etcd's sake; there is no replicated log to cut.
+    /// Accepted for compatibility with etcd; there is no replicated log to cut.
     #[arg(long, env = "ETCD_SNAPSHOT_COUNT")]
     pub snapshot_count: Option<u64>,
-    /// Accepted for etcd's sake; there are no other members.
+    /// Accepted for compatibility with etcd; there are no other members.
     #[arg(long, env = "ETCD_HEARTBEAT_INTERVAL")]
     pub heartbeat_interval: Option<u64>,
-    /// Accepted for etcd's sake; there are no elections.
+    /// Accepted for compatibility with etcd; there are no elections.
     #[arg(long, env = "ETCD_ELECTION_TIMEOUT")]
     pub election_timeout: Option<u64>,
-    /// How much to say: debug, info, warn, error.
+    /// Level of the log: debug, info, warn, error.
     #[arg(long, env = "ETCD_LOG_LEVEL", default_value = "info")]
     pub log_level: String,
-    /// Make a new store from this snapshot (of `etcdctl snapshot save` against this program), then serve it.
+    /// Create a new store from this snapshot (taken with `etcdctl snapshot save` from this program), then serve it.
     #[arg(long, value_name = "FILE")]
     pub restore: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ pub enum ArgsError {
     /// What automatic compaction keeps.
     #[error("--auto-compaction-retention: {0:?} is neither a number nor a duration like 30m")]
     Retention(String),
-    /// How often watches get a report.
+    /// The interval of progress reports.
     #[error("--experimental-watch-progress-notify-interval: {0:?} is not a duration like 10m")]
     Progress(String),
     /// `https` without a certificate.
@@ -104,7 +104,7 @@ impl Arguments {
     /// The server's configuration.
     ///
     /// # Errors
-    /// Says which flag is wrong.
+    /// When a flag is wrong; the error names it.
     pub fn config(&self) -> Result<Config, ArgsError> {
         let listen = self
             .listen_client_urls
@@ -116,7 +116,7 @@ impl Arguments {
             (Some(cert_file), Some(key_file)) => Some(TlsFiles {
                 cert_file: cert_file.clone(),
                 key_file: key_file.clone(),
-                // As in etcd, authorities without --client-cert-auth still mean that clients are checked.
+                // As in etcd, authorities without --client-cert-auth still cause clients to be checked.
                 trusted_ca_file: self.trusted_ca_file.clone(),
             }),
             _ => None,
@@ -150,7 +150,7 @@ impl Arguments {
         })
     }
 
-    /// Flags that were given but mean nothing here.
+    /// The given flags that have no effect here.
     #[must_use]
     pub fn ignored(&self) -> Vec<&'static str> {
         let given = [
@@ -181,7 +181,7 @@ impl Arguments {
     }
 }
 
-/// Serves until the process is told to end (SIGINT, SIGTERM).
+/// Serves until the process is asked to stop (SIGINT, SIGTERM).
 ///
 /// # Errors
 /// When an argument is wrong or the server cannot start.
@@ -197,10 +197,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served: anyhow::Result<()> = runtime.block_on(async {
         let shutdown = daemon::signals::end()?;
-        // The text names its causes already; as a chain they would be printed once more.
+        // The text already includes its causes; as a chain they would be printed again.
         server::run(config, shutdown).await.map_err(|error| anyhow::anyhow!("{error}"))
     });
-    // Requests that are still being answered after the grace period are not waited for.
+    // Does not wait for requests that are still being answered after the grace period.
     runtime.shutdown_timeout(Duration::from_millis(100));
     served
 }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_gos() {
+    fn durations_parse_like_go() {
         for (text, seconds) in [("30m", 1800.0), ("1h30m", 5400.0), ("1.5s", 1.5), ("250ms", 0.25)] {
             assert_eq!(duration(text), Some(Duration::from_secs_f64(seconds)), "{text}");
         }

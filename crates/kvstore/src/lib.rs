@@ -1,7 +1,8 @@
-//! The embedded store as a server: etcd's gRPC API, its JSON gateway and its health and metrics pages in front of `kvstore-engine`.
+//! The embedded store as a server: etcd's gRPC API, its JSON gateway and its health and metrics pages in front of
+//! `kvstore-engine`.
 //!
-//! [`cli`] is the command line of `tortie datastore`. It is a store for one machine: no replication, no authentication. Where that
-//! is needed, use etcd.
+//! [`cli`] is the command line of `tortie datastore`. The store serves one machine: no replication, no authentication.
+//! Use etcd where those are needed.
 
 pub mod cli;
 pub mod server;

@@ -1,7 +1,8 @@
 //! The server: etcd's v3 API over the engine. One port speaks gRPC (HTTP/2) and JSON (HTTP/1.1 or HTTP/2), as etcd's does.
 //!
 //! [`Server::start`] opens the store and binds every endpoint, so that mistakes show before anything is served;
-//! [`Server::serve`] runs until it is told to stop. It parses no command line (see `cli`) and installs no signal handlers.
+//! [`Server::serve`] runs until it is asked to stop. It parses no command line (see `cli`) and installs no signal
+//! handlers.
 
 mod authority;
 mod certificate;
@@ -56,9 +57,9 @@ use streams::Streams;
 
 use kvstore_engine::{OpenError, Options, Store, served_path, socket_path};
 
-/// The etcd version whose API this is; clients decide by it what they may use.
+/// The etcd version whose API is served; clients choose by it which features they use.
 pub const VERSION: &str = "3.5.21";
-/// The version of the cluster that this is.
+/// The cluster version to report.
 const CLUSTER_VERSION: &str = "3.5.0";
 /// Messages may be this much larger than requests, as in etcd.
 const MESSAGE_OVERHEAD: usize = 512 << 10;
@@ -67,26 +68,26 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How the server is run.
+/// The server's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the store is.
+    /// The directory of the store.
     pub data_dir: PathBuf,
     /// The member's name.
     pub name: String,
     /// Where to listen, besides the socket in the data directory.
     pub listen: Vec<Endpoint>,
-    /// The addresses that clients are given; if empty, those it listens at.
+    /// The addresses reported to clients; if empty, those it listens on.
     pub advertise: Vec<String>,
     /// For `https` and `unixs` endpoints.
     pub tls: Option<TlsFiles>,
     /// The engine's options.
     pub options: Options,
-    /// What history to keep.
+    /// The history to keep.
     pub auto_compaction: AutoCompaction,
-    /// How often quiet watches that asked for it get a report of progress.
+    /// How often idle watches that requested it get a progress report.
     pub progress_interval: Duration,
-    /// Start a new store from this snapshot.
+    /// A snapshot to create a new store from.
     pub restore: Option<PathBuf>,
 }
 
@@ -108,7 +109,7 @@ impl Config {
     }
 }
 
-/// What the server does to the header blocks of a connection before HTTP/2 sees them; public for the fuzzer.
+/// Applies the filter that header blocks pass before HTTP/2 sees them; public for the fuzzer.
 pub fn clean_header_block(block: &mut [u8]) {
     authority::clean_block(block);
 }
@@ -127,7 +128,7 @@ pub enum StartError {
     Listen {
         /// The endpoint.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -160,7 +161,7 @@ impl Server {
         }
         let certificates = config.tls.map(Tls::new).transpose()?.map(Arc::new);
         let store = Store::open(&config.data_dir, config.options).inspect_err(|error| {
-            // Whoever has it leaves it to the server when it starts again.
+            // The program that has it open yields it to the server when the server starts again.
             if matches!(error, OpenError::InUse { .. }) {
                 mark_as_served(&config.data_dir);
             }
@@ -194,7 +195,7 @@ impl Server {
         Ok(Self { api, listeners, endpoints, auto_compaction: config.auto_compaction })
     }
 
-    /// Where it listens; the socket in the data directory first.
+    /// The endpoints it listens on; the socket in the data directory first.
     #[must_use]
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
@@ -225,7 +226,7 @@ impl Server {
         tracing::info!("stopping");
         compactor.abort();
         herald.abort();
-        // Both ends of watches learn of it: connections by this, streams by the store.
+        // Both sides of watches are notified: connections by this, streams by the store.
         drop(stop);
         drop(stopped);
         let closing = tokio::task::spawn_blocking(move || store.close());
@@ -236,8 +237,8 @@ impl Server {
     }
 }
 
-/// Leaves a mark for programs that find the server away: they wait for it, instead of opening the store and keeping it out.
-/// It stays when the server ends.
+/// Leaves a mark for programs that find the server down: they wait for it, instead of opening the store and locking it
+/// out. The mark stays when the server ends.
 fn mark_as_served(dir: &Path) {
     let path = served_path(dir);
     let text = "A server has served this store, so Calico's components wait for it.\n\
@@ -248,7 +249,7 @@ fn mark_as_served(dir: &Path) {
         Err(error) => Err(error),
     };
     if let Err(error) = written {
-        // The store can be served all the same.
+        // The store can be served nevertheless.
         tracing::warn!("cannot write {}: {error}", path.display());
     }
 }
@@ -313,11 +314,11 @@ async fn converse(stream: Box<dyn Connection>, routes: Routes, mut stopped: watc
     }
 }
 
-/// Who answers what. gRPC goes straight to its service; everything else through a router.
+/// Dispatches requests. gRPC goes straight to its service; everything else through a router.
 #[derive(Clone)]
 struct Routes {
     api: Api,
-    /// Longest message of a request.
+    /// The longest request message, in bytes.
     most: usize,
     kv: KvServer<Api>,
     watch: WatchServer<Api>,

@@ -1,4 +1,4 @@
-//! What was wrong with a selector, where, and what to write instead.
+//! What is wrong with a selector, where, and what to write instead.
 //!
 //! The first part of each message is Calico's own wording, because people search for it; Go's debug print of a
 //! token is replaced by the text that the user wrote. Errors hold short excerpts, never the whole input.
@@ -63,7 +63,7 @@ impl ParseError {
         Self { kind, position, column }
     }
 
-    /// What kind of mistake it is.
+    /// The kind of mistake.
     pub fn kind(&self) -> &ParseErrorKind {
         &self.kind
     }
@@ -78,7 +78,7 @@ impl ParseError {
         self.column
     }
 
-    /// What should stand at the position, or what to do about the mistake.
+    /// What is expected at the position, or how to fix the mistake.
     pub fn expected(&self) -> String {
         match &self.kind {
             ParseErrorKind::UnterminatedString => "this string has no closing quote of the same kind".into(),
@@ -150,7 +150,7 @@ impl ParseError {
         }
     }
 
-    /// The selector with a caret below the mistake; `text` is what was parsed. Long selectors are cut around it.
+    /// The selector with a caret below the mistake; `text` is what was parsed. Long selectors are truncated around it.
     pub fn render(&self, text: &str) -> String {
         const BEFORE: usize = 60;
         const SHOWN: usize = 100;
@@ -159,7 +159,7 @@ impl ParseError {
         let mut characters = text.chars().skip(skipped);
         let mut line: String = if skipped > 0 { "...".into() } else { String::new() };
         let indent = line.len() + caret - skipped;
-        // One character stays one column, or the caret would point elsewhere.
+        // One character must stay one column, or the caret would point elsewhere.
         line.extend(characters.by_ref().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }));
         if characters.next().is_some() {
             line.push_str("...");

@@ -1,7 +1,7 @@
-//! Content ids as Calico makes them: a prefix, a colon and a SHA-224 in base64url without padding.
+//! Content ids like Calico's: a prefix, a colon and a SHA-224 in base64url without padding.
 //!
-//! Only the digest is made here. Cutting an id to the length that a kernel object allows is the business of
-//! whoever names that object.
+//! Only computes the digest. Truncating an id to the length that a kernel object allows is left to the code that names
+//! the object.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,7 +1,7 @@
 //! What a selector needs to know about an object: the value of a label, by name.
 //!
-//! Inheritance (labels that an endpoint takes from its profiles) is an implementation of [`Labels`] made by
-//! the caller; nothing here merges label maps.
+//! Inheritance (labels that an endpoint takes from its profiles) is an implementation of [`Labels`] provided by the
+//! caller; nothing here merges label maps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;

@@ -43,12 +43,12 @@ pub(crate) struct Lexer<'a> {
     start: usize,
     /// The last token, if it was a label: then a word is an operator.
     label: Option<&'a str>,
-    /// Bytes looked at, for the test that work grows with length and no faster.
+    /// Number of bytes examined, for the test that work grows linearly with length.
     #[cfg(test)]
     pub(crate) steps: usize,
 }
 
-/// Whether `text` could stand as a label name in a selector.
+/// Whether `text` is a valid label name in a selector.
 pub fn is_valid_label(text: &str) -> bool {
     (1..=MAX_LABEL_LENGTH).contains(&text.len()) && text.bytes().all(is_identifier_byte)
 }
@@ -179,8 +179,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The length of these words at the current position, blanks between them optional, if no identifier goes on
-    /// directly behind the last one.
+    /// The length of these words at the current position, with optional blanks between them, if no identifier continues
+    /// directly after the last one.
     fn words(&mut self, words: &[&str]) -> Option<usize> {
         let mut rest = self.rest();
         let whole = rest.len();
@@ -257,7 +257,7 @@ fn first_character(text: &str) -> Box<str> {
     text.chars().next().map_or_else(|| "end of selector".into(), |c| c.to_string().into())
 }
 
-/// A piece of input short enough to stand in a message, on one line.
+/// A piece of input short enough for a message, on one line.
 pub(crate) fn excerpt(text: &str) -> Box<str> {
     const LONGEST: usize = 40;
     let mut characters = text.chars();

@@ -1,7 +1,7 @@
 //! Calico's selector language: grammar, canonical form, id, evaluation.
 //!
-//! A selector is the little boolean expression over labels that policies, IP pools, BGP peers and many
-//! other resources use to say which endpoints or nodes they are about:
+//! A selector is the little boolean expression over labels that policies, IP pools, BGP peers and many other resources
+//! use to select endpoints or nodes:
 //!
 //! ```
 //! use selector::Selector;
@@ -13,13 +13,12 @@
 //! # Ok::<(), selector::ParseError>(())
 //! ```
 //!
-//! The canonical form and the id made from it are part of Calico's contract: the id is the name of the IP
-//! set that the dataplane programs, so two agents must compute the same one from the same text.
+//! The canonical form and the id derived from it are part of Calico's contract: the id is the name of the IP set that
+//! the dataplane programs, so two agents must compute the same one from the same text.
 //!
-//! What this crate refuses to do: it knows nothing about resources, namespaces or profiles. Which labels an
-//! endpoint has, and what `global()` means for a namespace selector, is decided by the callers. It never
-//! panics on input, never recurses deeper than [`MAX_NESTING`], and takes time linear in the input (set
-//! literals are sorted, which adds the usual logarithm).
+//! The crate knows nothing about resources, namespaces or profiles. Its callers decide which labels an endpoint has,
+//! and what `global()` means for a namespace selector. It never panics on input, never recurses deeper than
+//! [`MAX_NESTING`], and takes time linear in the input (set literals are sorted, which adds the usual logarithm).
 
 mod error;
 mod id;
@@ -65,7 +64,7 @@ pub struct Selector {
 struct Inner {
     root: Node,
     canonical: Box<str>,
-    // Made at once, although it is a third of the cost of parsing: a lazy cell in here would count as interior
+    // Computed at once, although it is a third of the cost of parsing: a lazy cell in here would count as interior
     // mutability wherever a selector is the key of a map.
     id: Box<str>,
 }
@@ -107,7 +106,7 @@ impl Selector {
         Self::from_root(root, canonical)
     }
 
-    /// Selects what this selects and `other` does not: `(this) && (!(other))`.
+    /// Selects what this selector does and `other` does not: `(this) && (!(other))`.
     #[must_use]
     pub fn and_not(&self, other: &Self) -> Self {
         let not = Node::Not(Box::new(other.inner.root.clone()));
@@ -116,7 +115,7 @@ impl Selector {
         Self::from_root(root, canonical)
     }
 
-    /// The one spelling that all equivalent writings of this expression share.
+    /// The spelling shared by all equivalent ways to write this expression.
     ///
     /// Parsing it gives a selector with the same meaning and, except where a parenthesised negation was
     /// negated again (`!(!has(a))` is written `!!has(a)`, as Calico does), the same canonical form.
@@ -145,7 +144,7 @@ impl Selector {
         Self::from_root(root, canonical)
     }
 
-    /// The expression itself, for indexes and validation.
+    /// The root of the expression, for indexes and validation.
     pub fn root(&self) -> &Node {
         &self.inner.root
     }
@@ -175,7 +174,7 @@ impl Selector {
         matches!(self.inner.root, Node::All)
     }
 
-    /// What any selected object's labels must satisfy; see [`LabelRestrictions`].
+    /// Necessary conditions on the labels of any selected object; see [`LabelRestrictions`].
     ///
     /// Computed on each call: keep the result if it is needed again.
     pub fn label_restrictions(&self) -> LabelRestrictions {

@@ -1,8 +1,8 @@
 //! The expression tree: its shape, its canonical text and its evaluation.
 //!
-//! A tree is only made by the parser, which bounds its depth, so the recursion here (evaluation, writing,
-//! dropping) is bounded by [`crate::MAX_NESTING`]. Nothing here simplifies an expression: the canonical form
-//! is Calico's, and Calico keeps the structure as it was written.
+//! Only the parser builds trees, and bounds their depth, so the recursion here (evaluation, writing, dropping) is
+//! bounded by [`crate::MAX_NESTING`]. Nothing here simplifies an expression: the canonical form is Calico's, and Calico
+//! keeps the structure as it was written.
 
 use std::fmt::{self, Write as _};
 
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// The label that this node itself looks at, if it looks at one.
+    /// The label that this node itself examines, if any.
     pub fn label(&self) -> Option<&str> {
         match self {
             Self::Has { label }
@@ -220,7 +220,7 @@ fn write_group(f: &mut fmt::Formatter<'_>, operands: &[Node], operator: &str) ->
     f.write_char(')')
 }
 
-/// The grammar has no escapes, so a parsed value never holds both kinds of quote.
+/// The grammar has no escapes, so a parsed value never contains both kinds of quote.
 fn write_quoted(f: &mut fmt::Formatter<'_>, value: &str) -> fmt::Result {
     let quote = if value.contains('"') { '\'' } else { '"' };
     f.write_char(quote)?;

@@ -27,10 +27,10 @@ struct Operand {
     depth: usize,
 }
 
-/// An open group: where its operands begin on the shared operand stack.
+/// An open group: the position of its operands on the shared operand stack.
 ///
-/// Between `or_start` and `and_start` lie the finished `&&` terms, behind `and_start` the operands of the term
-/// being read.
+/// The finished `&&` terms are between `or_start` and `and_start`; the operands of the term being read follow
+/// `and_start`.
 #[derive(Clone, Copy)]
 struct Group {
     negations: usize,
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, ParseError> {
     Parser::new(text)?.run()
 }
 
-/// Reads a canonical form, in which `!!` stands for a negated group that was a negation itself.
+/// Reads a canonical form, in which `!!` is a negated group that was itself a negation.
 pub(crate) fn parse_canonical(text: &str) -> Result<Node, ParseError> {
     let mut parser = Parser::new(text)?;
     parser.keeps_pairs = true;
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Turns the operands of the `&&` term being read into one.
+    /// Combines the operands of the `&&` term being read into one.
     fn finish_and(&mut self) -> Result<(), ParseError> {
         let start = self.group.and_start;
         if self.operands.len() - start > 1 {
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Takes everything that the open group has read as one operand.
+    /// Combines everything that the open group has read into one operand.
     fn finish_or(&mut self) -> Result<Operand, ParseError> {
         self.finish_and()?;
         let start = self.group.or_start;
@@ -160,7 +160,7 @@ impl<'a> Parser<'a> {
             let (nodes, depth) = self.take(start)?;
             return Ok(Operand { node: Node::Or(nodes), depth });
         }
-        // A group is only finished behind an operand, so there is one; `all()` stands for the impossible.
+        // A group is only finished after an operand, so there is one; `all()` is never used.
         Ok(self.operands.pop().unwrap_or(Operand { node: Node::All, depth: 1 }))
     }
 

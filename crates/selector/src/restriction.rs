@@ -1,14 +1,14 @@
-//! Lower bounds on what a selector can match, per label.
+//! Necessary conditions for a match, per label.
 //!
-//! An index over many selectors asks "could this object, which has these labels, be matched?" before it
-//! evaluates anything. The answer here is conservative: a restriction that is reported always holds for every
-//! selected object, and one that is hard to see (below a negation, say) is left out.
+//! An index over many selectors asks "could this object, which has these labels, be matched?" before it evaluates
+//! anything. The answer here is conservative: every reported restriction holds for every selected object, but one that
+//! is hard to derive (below a negation, say) is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Node;
 
-/// What the labels of any selected object must satisfy, by label name. Labels without a known restriction are
+/// The conditions that the labels of any selected object satisfy, by label name. Labels without a known restriction are
 /// absent.
 pub type LabelRestrictions = BTreeMap<Box<str>, LabelRestriction>;
 
@@ -80,7 +80,7 @@ fn single(label: &str, restriction: LabelRestriction) -> LabelRestrictions {
     LabelRestrictions::from([(label.into(), restriction)])
 }
 
-/// All restrictions of both sides hold. The smaller side is moved into the larger, which keeps a chain of merges
+/// Combines restrictions of which all hold. The smaller side is moved into the larger, which keeps a chain of merges
 /// near linear however it is nested.
 fn both(left: LabelRestrictions, right: LabelRestrictions) -> LabelRestrictions {
     let (mut merged, smaller) = if left.len() < right.len() { (right, left) } else { (left, right) };
@@ -97,7 +97,7 @@ fn both(left: LabelRestrictions, right: LabelRestrictions) -> LabelRestrictions 
     merged
 }
 
-/// Only what both sides demand holds.
+/// Keeps only the restrictions that both sides require.
 fn either(left: LabelRestrictions, right: LabelRestrictions) -> LabelRestrictions {
     let (smaller, mut larger) = if left.len() < right.len() { (left, right) } else { (right, left) };
     let mut common = LabelRestrictions::new();

@@ -1,14 +1,14 @@
-//! How long a client waits before it tries again. Pure: the source of chance is an argument.
+//! How long a client waits before it retries. Pure: randomness is an argument.
 //!
-//! All clients of a Typha lose it at the same moment. They come back spread over a window, and the window grows for as long as
-//! none succeeds, so that the Typhas that are left are not all asked at once. It refuses to wait for nothing: the shortest
-//! pause is a tenth of the window.
+//! All clients of a Typha lose it at the same moment. They reconnect spread over a window, which grows as long as
+//! attempts fail, so that the remaining Typhas do not get all connections at once. There is always a pause: the
+//! shortest is a tenth of the window.
 
 use std::time::Duration;
 
-/// The window after a connection that worked.
+/// The window after a successful connection.
 const FIRST_WINDOW: Duration = Duration::from_secs(1);
-/// It doubles with each failure, up to this one.
+/// The window doubles with each failure, up to this one.
 const LAST_WINDOW: Duration = Duration::from_secs(5);
 /// The shortest pause, in thousandths of the window.
 const LEAST: u32 = 100;
@@ -26,7 +26,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause before the next attempt; the one after that will be longer. `chance` is any number.
+    /// The pause before the next attempt; later ones are longer. `chance` is any number.
     pub fn pause(&mut self, chance: u64) -> Duration {
         let share = LEAST + u32::try_from(chance % u64::from(1001 - LEAST)).unwrap_or(0);
         let pause = self.window * share / 1000;
@@ -34,7 +34,7 @@ impl Backoff {
         pause
     }
 
-    /// An attempt succeeded.
+    /// Records a successful attempt.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any source of numbers that are spread evenly.
+    /// A source of evenly distributed numbers.
     fn chances(seed: u64) -> impl Iterator<Item = u64> {
         (0..).scan(seed, |state, _: u64| {
             *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -55,8 +55,8 @@ mod tests {
         })
     }
 
-    /// How many of a thousand clients that lost their server at once come back in the fullest tenth of a second, when each
-    /// of them has failed this often before.
+    /// How many of a thousand clients that lost their server at once reconnect in the fullest tenth of a second, when
+    /// each of them has failed this many times before.
     fn fullest_slot(seed: u64, failures: usize) -> usize {
         let mut slots = std::collections::BTreeMap::<u128, usize>::new();
         let mut chances = chances(seed);
@@ -84,7 +84,7 @@ mod tests {
         }
 
         #[test]
-        fn a_success_begins_anew(chances in proptest::collection::vec(any::<u64>(), 0..20), last: u64) {
+        fn a_success_resets_the_window(chances in proptest::collection::vec(any::<u64>(), 0..20), last: u64) {
             let mut backoff = Backoff::default();
             for chance in chances {
                 backoff.pause(chance);
@@ -94,15 +94,15 @@ mod tests {
         }
 
         #[test]
-        fn a_thousand_clients_do_not_come_back_together(seed: u64) {
-            // Evenly spread, they would be 111 in a tenth of a second at first, and 22 in the end.
+        fn a_thousand_clients_do_not_reconnect_at_once(seed: u64) {
+            // Evenly spread, there would be 111 per tenth of a second at first, and 22 in the end.
             prop_assert!(fullest_slot(seed, 0) < 180, "{}", fullest_slot(seed, 0));
             prop_assert!(fullest_slot(seed, 6) < 60, "{}", fullest_slot(seed, 6));
         }
     }
 
     #[test]
-    fn all_of_a_window_is_used() {
+    fn the_whole_window_is_used() {
         let pause = |chance| Backoff::default().pause(chance);
         assert_eq!((pause(0), pause(900)), (Duration::from_millis(100), Duration::from_secs(1)));
     }

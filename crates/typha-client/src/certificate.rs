@@ -1,9 +1,10 @@
-//! Two names out of a certificate that has been verified: the subject's common name, and the URIs among its other names.
+//! Extracts two kinds of names from a verified certificate: the subject's common name, and the URIs among its
+//! alternative names.
 //!
-//! By hand, because rustls does not show them and a parser of everything in certificates would be ten more crates. Nothing
-//! here decides whether a certificate is good; rustls has done that before.
+//! Hand-written, because rustls does not expose them and a full certificate parser would add ten crates. Nothing here
+//! decides whether a certificate is valid; rustls has done that before.
 
-/// Tags of DER that occur on the way.
+/// The DER tags needed on the way.
 mod tag {
     pub(super) const OCTET_STRING: u8 = 0x04;
     pub(super) const OID: u8 = 0x06;
@@ -21,13 +22,13 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 /// The names of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The subject's common name; the last one if there are several, as Go has it.
+    /// The subject's common name; the last one if there are several, as in Go.
     pub common_name: Option<String>,
     /// The URIs.
     pub uris: Vec<String>,
 }
 
-/// The names in a certificate; nothing for bytes that are none.
+/// Extracts the names; `None` for bytes that are not a certificate.
 #[must_use]
 pub fn names(certificate: &[u8]) -> Option<Names> {
     let mut outer = Der(certificate).enter(tag::SEQUENCE)?;
@@ -67,7 +68,7 @@ fn uris(mut extensions: Der<'_>) -> Option<Vec<String>> {
         if extension.next()? != (tag::OID, ALTERNATIVE_NAMES) {
             continue;
         }
-        // Perhaps a flag that it must be understood, then the value.
+        // An optional criticality flag, then the value.
         while let Some((tag, value)) = extension.next() {
             if tag == tag::OCTET_STRING {
                 let mut general = Der(value).enter(tag::SEQUENCE)?;

@@ -1,14 +1,14 @@
-//! Where Typhas are, and which one to try first.
+//! Where Typhas are, and in which order to try them.
 //!
-//! Either an address, or a Kubernetes service: then the ready endpoints of its slices, those on this node first, those in
-//! this zone next, in any order among themselves.
+//! Either an address, or a Kubernetes service: then the ready endpoints of its slices, first those on this node, then
+//! those in this zone, in random order within each group.
 
 use kube_access::KubeAccess;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// The name of the port that Typha's service has for it.
+/// The name of Typha's port in its service.
 pub const PORT_NAME: &str = "calico-typha";
 
 /// How Typhas are found.
@@ -24,12 +24,12 @@ pub enum Discovery {
         namespace: String,
         /// The service.
         name: String,
-        /// This node; empty if it is not known.
+        /// This node; empty if unknown.
         node: String,
     },
 }
 
-/// Why none was found.
+/// Why no Typha was found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// The address cannot be resolved.
@@ -37,35 +37,35 @@ pub enum DiscoveryError {
     Resolve {
         /// The address.
         address: String,
-        /// What happened.
+        /// The error of the resolver.
         source: std::io::Error,
     },
-    /// The Kubernetes API does not answer as it should.
+    /// The Kubernetes API returned an error or an unexpected answer.
     #[error("asking the Kubernetes API for {what}: {source}")]
     Kubernetes {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// What happened.
+        /// The error.
         source: Box<kube::Error>,
     },
-    /// Nobody is there.
+    /// No endpoint is ready.
     #[error("the service {0} has no ready Typha")]
     Empty(String),
 }
 
-/// A Typha that could be asked.
+/// A Typha that could be tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// The node it is on.
+    /// The node on which it runs.
     pub node: String,
-    /// The zone it is in.
+    /// The zone in which it runs.
     pub zone: String,
 }
 
 impl Discovery {
-    /// What is looked for, in words.
+    /// The searched address or service, for messages.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -74,10 +74,10 @@ impl Discovery {
         }
     }
 
-    /// The Typhas, the first to try first.
+    /// Finds the Typhas, in the order in which to try them.
     ///
     /// # Errors
-    /// When there is none, or nobody says where.
+    /// When there is none, or they cannot be looked up.
     pub async fn find(&self) -> Result<Vec<SocketAddr>, DiscoveryError> {
         match self {
             Self::Address(address) => match tokio::net::lookup_host(address.as_str()).await {
@@ -99,7 +99,8 @@ impl Discovery {
     }
 }
 
-/// The zone of this node: as a Typha on it has it, or as Kubernetes says, if there is more than one to choose from.
+/// The zone of this node: that of a Typha on it, or else from Kubernetes, if there is more than one Typha to choose
+/// from.
 async fn own_zone(access: &KubeAccess, candidates: &[Candidate], node: &str) -> String {
     if node.is_empty() || candidates.iter().all(|one| one.zone == candidates[0].zone) {
         return String::new();
@@ -132,8 +133,8 @@ struct LabelMetadata {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// Candidates in the order in which they are tried: this node, this zone, all others; shuffled in each group. `below` gives
-/// any number below its argument.
+/// The addresses in the order in which they are tried: this node, this zone, all others; shuffled within each group.
+/// `below` returns a random number below its argument.
 pub fn ordered(
     mut candidates: Vec<Candidate>,
     node: &str,
@@ -228,10 +229,10 @@ async fn get<T: serde::de::DeserializeOwned>(
     access.client().request(request).await.map_err(failed)
 }
 
-/// How many Typhas the service has that are ready, for those who share the load among them.
+/// The number of ready Typhas of the service, for those that share the load among them.
 ///
 /// # Errors
-/// When the Kubernetes API does not answer as it should.
+/// When the Kubernetes API returns an error or an unexpected answer.
 pub async fn count(
     access: &KubeAccess,
     namespace: &str,
@@ -241,12 +242,12 @@ pub async fn count(
     Ok(candidates(slices(access, namespace, name).await?, port_name).len())
 }
 
-/// How many nodes the cluster has.
+/// The number of nodes of the cluster.
 ///
 /// # Errors
-/// When the Kubernetes API does not answer as it should.
+/// When the Kubernetes API returns an error or an unexpected answer.
 pub async fn count_nodes(access: &KubeAccess) -> Result<usize, DiscoveryError> {
-    // One item, and how many more there are: the nodes themselves are not needed.
+    // One item, and the count of the remaining ones: the nodes themselves are not needed.
     let list: NodeCount = get(access, "/api/v1/nodes?limit=1", "the nodes").await?;
     Ok(list.items.len() + list.metadata.remaining_item_count)
 }
@@ -274,7 +275,7 @@ fn candidates(list: SliceList, port_name: &str) -> Vec<Candidate> {
             ports.iter().find(|port| port.name.as_deref() == Some(port_name)).and_then(|port| port.port);
         let Some(port) = port else { continue };
         for endpoint in slice.endpoints.unwrap_or_default() {
-            // Kubernetes leaves it out where it does not know: then the endpoint is to be used.
+            // Kubernetes leaves it out if unknown; such an endpoint is to be used.
             if endpoint.conditions.ready == Some(false) {
                 continue;
             }

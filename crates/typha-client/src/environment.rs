@@ -1,8 +1,9 @@
-//! The variables that tell a component beside Felix to follow a Typha.
+//! The variables that make a component other than Felix follow a Typha.
 //!
 //! Calico reads each of them under several prefixes, and the first that is set wins: confd and the speaker look for
-//! `CONFD_TYPHA…`, `FELIX_TYPHA…` and `CALICO_TYPHA…`, the node's services for the last two. Nothing and `none` mean not
-//! set. It refuses half of TLS, and a service without access to Kubernetes: such a component must not go on without Typha.
+//! `CONFD_TYPHA…`, `FELIX_TYPHA…` and `CALICO_TYPHA…`, the node's services for the last two. Empty and `none` mean not
+//! set. Refuses incomplete TLS, and a service without access to Kubernetes: such a component must not run without
+//! Typha.
 
 use crate::discovery::Discovery;
 use crate::feed::follow_feed;
@@ -18,39 +19,39 @@ use telemetry::Pulse;
 use tokio::sync::mpsc;
 use typha_wire::SyncerType;
 
-/// What the speaker and confd look for.
+/// The prefixes that the speaker and confd look for.
 pub const BGP_PREFIXES: &[&str] = &["CONFD_", "FELIX_", "CALICO_"];
-/// What the node's services look for.
+/// The prefixes that the node's services look for.
 pub const NODE_PREFIXES: &[&str] = &["FELIX_", "CALICO_"];
 
-/// Where the service is unless a namespace is named.
+/// The namespace of the service unless one is configured.
 const NAMESPACE: &str = "kube-system";
 
-/// Who asks.
+/// The component that follows Typha.
 #[derive(Clone, Copy, Debug)]
 pub struct Component<'a> {
-    /// The feed that it needs.
+    /// The feed it needs.
     pub kind: SyncerType,
-    /// What it is called in the server's log.
+    /// Its name in the server's log.
     pub name: &'a str,
     /// This node.
     pub node: &'a str,
-    /// The prefixes of its variables, the first to look for first.
+    /// The prefixes of its variables, in lookup order.
     pub prefixes: &'a [&'a str],
-    /// Where components say whether they are connected, for the node's health.
+    /// The folder in which components record whether they are connected, for the node's health.
     pub state_folder: &'a Path,
 }
 
-/// The variables cannot be used.
+/// Why the variables are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
-    /// Only some of TLS is set.
+    /// TLS is only partly configured.
     #[error("{0}")]
     Tls(String),
-    /// A service is named, and nothing says where Kubernetes is.
-    #[error("{0} names the service of Typha, and there is no access to Kubernetes")]
+    /// A service is configured, but not the access to Kubernetes.
+    #[error("{0} names the service of Typha, but there is no access to Kubernetes")]
     NoKubernetes(String),
-    /// Kubernetes cannot be asked.
+    /// Kubernetes cannot be reached.
     #[error("connecting to Kubernetes, to look for Typha")]
     Kubernetes(#[from] kube_access::OpenError),
 }
@@ -62,19 +63,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Where to look for Typhas.
+    /// How Typhas are found.
     #[must_use]
     pub fn discovery(&self) -> &Discovery {
         &self.discovery
     }
 
-    /// How to follow one.
+    /// The settings of the connection.
     #[must_use]
     pub fn settings(&self) -> &ClientSettings {
         &self.settings
     }
 
-    /// Begins to follow. Needs a Tokio runtime.
+    /// Starts following. Needs a Tokio runtime.
     #[must_use]
     pub fn start(self) -> (Follower, mpsc::Receiver<FeedEvent>) {
         tracing::info!(
@@ -85,10 +86,10 @@ impl Plan {
     }
 }
 
-/// How this component follows Typha; none where no Typha is named.
+/// Determines how this component follows Typha; `None` if no Typha is configured.
 ///
 /// # Errors
-/// When a Typha is named that cannot be looked for.
+/// When a Typha is configured that cannot be looked for.
 pub async fn plan(
     component: Component<'_>,
     environment: &(dyn Environment + Send + Sync),
@@ -99,7 +100,7 @@ pub async fn plan(
     let service = variables.find("K8SSERVICENAME");
     let discovery = match (address.as_str(), service) {
         ("", None) => {
-            // What an earlier run said is no longer true.
+            // The state recorded by an earlier run is no longer true.
             let _ = std::fs::remove_file(&state_file);
             return Ok(None);
         }
@@ -122,7 +123,7 @@ struct Variables<'a> {
 }
 
 impl Variables<'_> {
-    /// The first variable of this name that is set, and its value.
+    /// The first variable for this name that is set, and its value.
     fn find(&self, name: &str) -> Option<(String, String)> {
         self.prefixes.iter().find_map(|prefix| {
             let variable = format!("{prefix}TYPHA{name}");
@@ -135,7 +136,7 @@ impl Variables<'_> {
         self.find(name).map(|(_, value)| value).unwrap_or_default()
     }
 
-    /// Seconds, perhaps with a fraction. What cannot be read is not set, as in Calico.
+    /// Seconds, with an optional fraction. An invalid value counts as unset, as in Calico.
     fn seconds(&self, name: &str) -> Option<Duration> {
         let (variable, value) = self.find(name)?;
         let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn prefixes_in_their_order() {
+    async fn prefixes_are_tried_in_order() {
         let folder = Folder::new("typha-variables").unwrap();
         assert!(planned(&folder, BGP_PREFIXES, &[]).await.unwrap().is_none());
         let set = [
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_followed_is_refused() {
+    async fn unusable_settings_are_refused() {
         let folder = Folder::new("typha-variables").unwrap();
         let half = [("FELIX_TYPHAADDR", "10.0.0.1:5473"), ("FELIX_TYPHACN", "typha-server")];
         let refused = planned(&folder, NODE_PREFIXES, &half).await;
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_state_goes_when_typha_is_no_longer_named() {
+    async fn an_old_state_is_removed_when_typha_is_no_longer_configured() {
         let folder = Folder::new("typha-variables").unwrap();
         let file = state_file::of(folder.path(), SyncerType::Bgp);
         state_file::write(&file, false, "no connection");

@@ -1,4 +1,4 @@
-//! Typha in the place of the datastore: the same events for the same receiver.
+//! Typha in place of the datastore: the same events for the same receiver.
 
 use crate::discovery::Discovery;
 use crate::machine::Decoder;
@@ -13,7 +13,7 @@ use telemetry::Pulse;
 use tokio::sync::mpsc;
 use typha_wire::entries::{self, DecodeError};
 
-/// Reads what Typha sends as entries of a feed.
+/// Decodes Typha's messages to entries of a feed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entries;
 
@@ -43,7 +43,7 @@ fn read(path: &str, value: &[u8], resource_version: &str) -> Result<Option<FeedE
     Ok(entry)
 }
 
-/// How many events may wait for the receiver. Each has at most one message of the server.
+/// How many events may wait for the receiver. Each is at most one message of the server.
 const WAITING_EVENTS: usize = 16;
 
 struct Told(mpsc::Sender<FeedEvent>);
@@ -51,7 +51,7 @@ struct Told(mpsc::Sender<FeedEvent>);
 #[async_trait]
 impl Consumer<FeedEntry> for Told {
     async fn updates(&mut self, updates: Vec<FeedEntry>) {
-        // When nobody listens any more, the component is about to end.
+        // When the receiver is gone, the component is about to end.
         let _ = self.0.send(FeedEvent::Entries(updates)).await;
     }
 
@@ -60,7 +60,7 @@ impl Consumer<FeedEntry> for Told {
     }
 }
 
-/// Follows Typha; the events come one after the other, as those of the datastore would. Needs a Tokio runtime.
+/// Follows Typha; returns the same channel of events as a follower of the datastore. Needs a Tokio runtime.
 #[must_use]
 pub fn follow_feed(
     discovery: Discovery,
@@ -71,7 +71,7 @@ pub fn follow_feed(
     (follow(discovery, settings, Entries, Told(sender), pulse), events)
 }
 
-/// An entry as it came: path, version and value in one piece.
+/// An entry as received: path, version and value in one piece.
 struct Unread {
     bytes: Box<[u8]>,
     path: usize,
@@ -85,7 +85,8 @@ impl Unread {
         Self { bytes, path: path.len(), version: version.len(), is_gone }
     }
 
-    /// The entry; none if it is of no use here. One that cannot be read is left out, and what was reported of it stays.
+    /// Decodes the entry; `None` if it is not needed here. One that cannot be decoded is left out, and its last
+    /// reported version stays.
     fn read(&self) -> Option<FeedEntry> {
         let (path, rest) = self.bytes.split_at_checked(self.path)?;
         let (version, value) = rest.split_at_checked(self.version)?;
@@ -94,13 +95,13 @@ impl Unread {
             return entries::gone(path);
         }
         read(path, value, std::str::from_utf8(version).ok()?).unwrap_or_else(|reason| {
-            tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
+            tracing::warn!(path, %reason, "an entry from Typha cannot be read; its last known value stays in force");
             None
         })
     }
 }
 
-/// Leaves the reading to whoever takes the entries.
+/// Leaves decoding to the receiver of the entries.
 struct Later;
 
 impl Decoder for Later {
@@ -129,12 +130,13 @@ impl Consumer<Unread> for ToldLater {
     }
 }
 
-/// The same for entries that are still to be read: the next messages are there while one is being read, and no more than that is
-/// held for it. A first snapshot that waited whole would stay with the process as free memory between what is kept.
+/// How many events with undecoded entries may wait: the next messages are ready while one is being decoded, and no more
+/// than that is held. A first snapshot that waited as a whole would stay in the process as free memory between what is
+/// kept.
 const WAITING_UNREAD: usize = 6;
 
-/// Follows Typha as [`follow_feed`] does, for a thread that has much to take: it reads the entries itself, while what comes
-/// next is received and decompressed. Needs a Tokio runtime.
+/// Follows Typha like [`follow_feed`], for a thread that processes many entries: it decodes them itself, while the next
+/// ones are received and decompressed. Needs a Tokio runtime.
 #[must_use]
 pub fn follow_unread(discovery: Discovery, settings: ClientSettings, pulse: Pulse) -> (Follower, Events) {
     let (sender, events) = mpsc::channel(WAITING_UNREAD);
@@ -146,9 +148,10 @@ pub fn follow_unread(discovery: Discovery, settings: ClientSettings, pulse: Puls
 mod tests {
     use super::*;
 
-    /// Read at once or later, an entry is the same; so is one that is gone, and one that cannot be read is left out.
+    /// Decoded at once or later, an entry is the same; so is a removal, and an entry that cannot be decoded is left
+    /// out.
     #[test]
-    fn read_later_is_the_same_entry() {
+    fn an_entry_decoded_later_is_the_same() {
         let path = "/calico/v1/config/Ready";
         let there = |value: &[u8]| Later.there(path, value, "").unwrap().and_then(|unread| unread.read());
         let direct = Entries.there(path, b"true", "").unwrap();

@@ -6,19 +6,20 @@
 //!     └──────── reconnect ◄────────┘ lost
 //! ```
 //!
-//! - [`machine`]: what the consumer knows, and what a new connection changes about it; pure.
+//! - [`machine`]: the entries that the consumer knows, and the changes that a new connection brings; pure.
 //! - [`session`]: one connection, from the hello to its end.
-//! - [`discovery`]: where Typhas are, and which one to try first.
+//! - [`discovery`]: where Typhas are, and in which order to try them.
 //! - [`tls`], [`certificate`]: both sides' TLS, with the names that certificates must have.
 //! - [`feed`]: events of a feed, in place of a follower of the datastore.
-//! - [`environment`]: the variables of components beside Felix; [`state_file`]: what they say for the node's health.
+//! - [`environment`]: the variables of components other than Felix; [`state_file`]: their state for the node's health.
 //! - [`backoff`]: how long to wait between attempts; pure.
 //! - [`reconnect`]: all of it, for as long as the component runs.
 //!
-//! Promises: while no Typha can be reached, the consumer keeps what it has and nothing is deleted; after a reconnect it is
-//! told exactly the difference; what health shows says since when that has been so.
+//! Promises: while no Typha can be reached, the consumer keeps its entries and nothing is deleted; after a reconnect it
+//! receives exactly the difference; health reports since when there has been no connection.
 //!
-//! It refuses to follow the datastore itself when Typha is away: a cluster has Typha because it cannot bear that.
+//! Never follows the datastore itself when Typha is down: a cluster has Typha because the datastore could not bear
+//! that.
 
 pub mod backoff;
 pub mod certificate;

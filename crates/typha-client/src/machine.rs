@@ -1,20 +1,20 @@
-//! What the consumer knows, and what a connection changes about it. Pure.
+//! The entries that the consumer knows, and the changes that a connection brings. Pure.
 //!
-//! A new connection begins with a snapshot. What was reported before and is not in it is gone, but only when the server says
-//! that the snapshot was complete; what is the same is not told again. A connection that goes on where the last one ended
-//! brings only changes.
+//! A new connection begins with a snapshot. Entries that were reported before and are not in it are removed, but only
+//! when the server reports that the snapshot was complete; equal ones are not reported again. A connection that resumes
+//! where the last one ended brings only changes.
 
 use follow::{KeyTable, Known};
 use model::feed::Status;
 use std::collections::HashMap;
 use typha_wire::{Position, WireUpdate};
 
-/// Makes what the consumer works with out of paths and bytes.
+/// Converts paths and bytes to what the consumer works with.
 pub trait Decoder: Send {
-    /// What the consumer works with.
+    /// The consumer's type of entries.
     type Item: Send;
 
-    /// An entry is there. Nothing for an entry that the consumer has no use for.
+    /// Converts an existing entry. `None` for an entry that the consumer does not need.
     ///
     /// # Errors
     /// A sentence, when the value cannot be read: what was reported before stays.
@@ -25,27 +25,27 @@ pub trait Decoder: Send {
         resource_version: &str,
     ) -> Result<Option<Self::Item>, String>;
 
-    /// An entry is gone.
+    /// Converts the removal of an entry.
     fn gone(&mut self, path: &str) -> Option<Self::Item>;
 }
 
-/// Where a connection stands.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// There is none.
+    /// There is no connection.
     Lost,
-    /// A snapshot is coming, and is not known to be complete.
+    /// A snapshot is being received, and not known to be complete.
     Filling,
-    /// Everything that was reported is there.
+    /// All known entries exist on the server.
     Complete,
 }
 
-/// What came of a message.
+/// The results of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News<T> {
-    /// Entries to tell.
+    /// Entries to report.
     pub items: Vec<T>,
-    /// A status to tell after them.
+    /// A status to report after them.
     pub status: Option<Status>,
 }
 
@@ -66,7 +66,7 @@ pub struct Machine<D: Decoder> {
 }
 
 impl<D: Decoder> Machine<D> {
-    /// Nothing is known.
+    /// Creates a machine that knows nothing.
     #[must_use]
     pub fn new(decoder: D) -> Self {
         Self {
@@ -79,13 +79,13 @@ impl<D: Decoder> Machine<D> {
         }
     }
 
-    /// Where to go on, if the last connection came so far.
+    /// The position from which to resume, if the last connection was complete.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// A connection begins; `resumed` when it goes on where the last one ended.
+    /// A connection begins; `resumed` if it continues where the last one ended.
     pub fn connected(&mut self, resumed: bool) -> News<D::Item> {
         if resumed && self.position.is_some() {
             self.phase = Phase::Complete;
@@ -101,7 +101,8 @@ impl<D: Decoder> Machine<D> {
         News { items: Vec::new(), status: first.then_some(Status::WaitForDatastore) }
     }
 
-    /// The connection is gone. What is known stays. Where a snapshot was not complete, the next one begins from nothing.
+    /// The connection was lost. Known entries stay. If a snapshot was incomplete, the next one starts from the
+    /// beginning.
     pub fn lost(&mut self) {
         if self.phase == Phase::Filling {
             self.position = None;
@@ -109,11 +110,11 @@ impl<D: Decoder> Machine<D> {
         self.phase = Phase::Lost;
     }
 
-    /// Entries came.
+    /// Processes received entries.
     pub fn updates(&mut self, updates: &[WireUpdate<'_>]) -> News<D::Item> {
         let mut items = Vec::with_capacity(updates.len());
         for update in updates {
-            // A key that is not text is none that we know: Calico skips it, too.
+            // A key that is not text is unknown: Calico skips it, too.
             let Ok(path) = std::str::from_utf8(update.key) else { continue };
             items.extend(match update.value {
                 Some(value) => self.there(path, value, update.v3_resource_version),
@@ -136,14 +137,14 @@ impl<D: Decoder> Machine<D> {
                 item
             }
             Err(reason) => {
-                tracing::warn!(path, %reason, "an entry from Typha cannot be read; what was known of it stays");
+                tracing::warn!(path, %reason, "an entry from Typha cannot be read; its last known value stays in force");
                 self.unreadable.insert(path.into(), reason);
                 None
             }
         }
     }
 
-    /// Notes that an entry is there; whether it was not, or with another value.
+    /// Records an entry; returns whether it is new or has another value.
     fn is_news(&mut self, path: &str, value: &[u8]) -> bool {
         let known = Known { stamp: self.known.fingerprint(value), degraded: false };
         let (hash, place) = self.known.find(path.as_bytes());
@@ -164,13 +165,13 @@ impl<D: Decoder> Machine<D> {
         self.forgotten(path)
     }
 
-    /// An entry that was known is not any more.
+    /// Records the removal of a known entry.
     fn forgotten(&mut self, path: &str) -> Option<D::Item> {
         self.unreadable.remove(path);
         self.decoder.gone(path)
     }
 
-    /// The server has come this far.
+    /// Processes the status that the server sent.
     pub fn status(&mut self, status: Option<Status>) -> News<D::Item> {
         let Some(status) = status else { return News::default() };
         let mut items = Vec::new();
@@ -184,12 +185,12 @@ impl<D: Decoder> Machine<D> {
         News { items, status: changed.then_some(status) }
     }
 
-    /// Everything up to here has come.
+    /// Records that everything up to this position has been received.
     pub fn reached(&mut self, position: Position) {
         self.position = Some(position);
     }
 
-    /// How many entries are known.
+    /// The number of known entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
@@ -201,7 +202,7 @@ impl<D: Decoder> Machine<D> {
         self.known.is_empty()
     }
 
-    /// How many entries cannot be read.
+    /// The number of entries that cannot be read.
     #[must_use]
     pub fn unreadable(&self) -> usize {
         self.unreadable.len()
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_snapshot_tells_only_the_difference() {
+    fn a_new_snapshot_reports_only_the_difference() {
         let mut machine = Machine::new(Texts);
         assert_eq!(machine.connected(false).status, Some(Status::WaitForDatastore));
         assert_eq!(
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_keeps_its_last_value() {
+    fn unreadable_entries_keep_their_last_value() {
         let mut machine = Machine::new(Texts);
         machine.connected(false);
         machine.updates(&[update("/a", "1")]);

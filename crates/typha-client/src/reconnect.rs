@@ -1,4 +1,4 @@
-//! Following Typha for as long as the component runs: find one, connect, follow, and again.
+//! Follows Typha for as long as the component runs: find one, connect, follow, and repeat.
 
 use crate::backoff::Backoff;
 use crate::discovery::Discovery;
@@ -16,7 +16,7 @@ use telemetry::Pulse;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// How long connecting may take, TLS included.
+/// How long connecting may take, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
@@ -31,7 +31,7 @@ impl Drop for Follower {
     }
 }
 
-/// Begins to follow. The pulse says whether a Typha is connected, for health. Needs a Tokio runtime.
+/// Starts following. The pulse reports whether a Typha is connected, for health. Needs a Tokio runtime.
 pub fn follow<D: Decoder + 'static>(
     discovery: Discovery,
     settings: ClientSettings,
@@ -63,7 +63,7 @@ struct Looping<D: Decoder> {
     backoff: Backoff,
 }
 
-/// Where it is said whether a Typha is connected.
+/// Reports whether a Typha is connected.
 struct Voice {
     pulse: Pulse,
     file: Option<PathBuf>,
@@ -93,13 +93,13 @@ impl<D: Decoder> Looping<D> {
 
     fn report_loss(&mut self, reason: &str) {
         tracing::warn!(typha = %self.discovery.describe(), reason, "not connected to Typha; trying again");
-        // What is known stays in force: a component that is in sync goes on working.
+        // Known entries stay in force: a component that is in sync continues to work.
         let known = self.machine.len();
         self.voice
             .report(false, &format!("no connection to Typha ({reason}); working with {known} known entries"));
     }
 
-    /// Tries one after the other; returns when the first one that was connected is lost, or when none could be.
+    /// Tries the addresses in turn; returns when the first connection that succeeded is lost, or when none succeeded.
     async fn try_all(&mut self, addresses: Vec<SocketAddr>) -> String {
         let mut last = "no address".to_owned();
         for address in addresses {
@@ -165,7 +165,7 @@ async fn secured(
     }
 }
 
-/// Shared by consumers that hand on what they receive.
+/// For consumers that pass on what they receive.
 #[async_trait::async_trait]
 impl<T: Send + 'static> Consumer<T> for tokio::sync::mpsc::Sender<Told<T>> {
     async fn updates(&mut self, updates: Vec<T>) {
@@ -177,11 +177,11 @@ impl<T: Send + 'static> Consumer<T> for tokio::sync::mpsc::Sender<Told<T>> {
     }
 }
 
-/// What a consumer receives, as a value.
+/// A call to a consumer, as a value.
 #[derive(Debug, PartialEq)]
 pub enum Told<T> {
-    /// Entries came, changed or went.
+    /// Entries were added, changed or removed.
     Updates(Vec<T>),
-    /// The feed has come this far.
+    /// The feed's status changed.
     Status(model::feed::Status),
 }

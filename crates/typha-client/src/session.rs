@@ -10,61 +10,61 @@ use tokio::time::Instant;
 use typha_wire::outgoing::Outgoing;
 use typha_wire::{ClientHello, Compression, GoTime, Incoming, Message, Position, ServerHello, WireError};
 
-/// The longest message that a server may send: more than a thousand of the largest values that a store can hold would be
-/// longer, and no server sends that.
+/// The longest message that a server may send: only more than a thousand of the largest values that a store can hold
+/// would be longer, and no server sends that.
 const LONGEST_MESSAGE: usize = 256 << 20;
 /// How many bytes are read at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
-/// Who receives updates. Calls come one after the other; while one is under way, nothing is read.
+/// The receiver of updates. Calls are sequential; while one is running, nothing is read.
 #[async_trait]
 pub trait Consumer<T>: Send {
-    /// Entries came, changed or went.
+    /// Entries were added, changed or removed.
     async fn updates(&mut self, updates: Vec<T>);
 
-    /// The feed has come this far.
+    /// The feed's status changed.
     async fn status(&mut self, status: Status);
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The server went.
+    /// The server closed the connection.
     #[error("Typha closed the connection")]
     Closed,
-    /// It closed the connection right after our hello, which is how it refuses a client.
+    /// The server closed the connection right after our hello, which is how it refuses a client.
     #[error("Typha closed the connection after our hello: it refuses this client, or is shutting down")]
     Refused,
     /// The connection broke.
     #[error("the connection to Typha broke: {0}")]
     Broken(#[from] std::io::Error),
-    /// The server sent what cannot be read.
+    /// The server sent an invalid message.
     #[error("{0}")]
     Unreadable(#[from] WireError),
-    /// The hello did not come in time, as a whole: a server that sends a byte now and then is not waited for.
+    /// The whole hello did not arrive in time: a server that sends a byte now and then does not extend the time.
     #[error("Typha did not say hello within {} s", .0.as_secs())]
     NoHello(Duration),
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     #[error("Typha has been silent for {} s", .0.as_secs())]
     Silent(Duration),
-    /// Nothing could be sent in time.
+    /// The server did not read in time.
     #[error("Typha does not read")]
     NotReading,
-    /// The server sent what does not belong there.
+    /// The server sent a message that is not allowed at this point.
     #[error("Typha sent {0} where it does not belong")]
     Unexpected(&'static str),
-    /// The server answered with another feed.
-    #[error("Typha sends the feed '{0}', which is not the one that was asked for")]
+    /// The server answered with a different feed.
+    #[error("Typha sends the feed '{0}', which is not the requested one")]
     OtherFeed(String),
     /// The server is too old.
     #[error("this Typha is too old: it does not send whole nodes")]
     TooOld,
-    /// The server wants a compression that we do not know.
-    #[error("Typha wants to use the compression '{0}', which was not offered")]
+    /// The server requested an unknown compression.
+    #[error("Typha requested the compression '{0}', which was not offered")]
     UnknownCompression(String),
 }
 
-/// What to do about a message.
+/// The reaction to a message.
 enum Step<T> {
     Tell(News<T>),
     Restart(Compression),
@@ -74,7 +74,7 @@ enum Step<T> {
     Wrong(SessionError),
 }
 
-/// A connection that is up.
+/// An established connection.
 pub struct Session<'a, S, D: Decoder> {
     stream: S,
     incoming: Incoming,
@@ -85,7 +85,7 @@ pub struct Session<'a, S, D: Decoder> {
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin, D: Decoder> Session<'a, S, D> {
-    /// Follows the server at the other end until the connection ends. `greeted` is called after the handshake.
+    /// Follows the server until the connection ends. `greeted` is called after the handshake.
     pub async fn run(
         stream: S,
         machine: &'a mut Machine<D>,
@@ -173,7 +173,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin, D: Decoder> Session<'a, S, D> {
         Ok(())
     }
 
-    /// What the next message asks for; nothing when it has not arrived.
+    /// The step for the next message; `None` when it has not arrived completely.
     fn next(&mut self) -> Result<Option<Step<D::Item>>, SessionError> {
         let machine = &mut *self.machine;
         let step = self.incoming.next(|message| match message {
@@ -193,7 +193,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin, D: Decoder> Session<'a, S, D> {
         Ok(step?)
     }
 
-    /// Reads what has come; `end` when that is the end.
+    /// Reads available bytes; `end` is returned if the stream has ended.
     async fn read(&mut self, end: SessionError) -> Result<(), SessionError> {
         let limit = self.settings.read_timeout;
         match tokio::time::timeout(limit, self.stream.read(&mut self.buffer)).await {

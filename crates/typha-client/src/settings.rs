@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 use typha_wire::SyncerType;
 
-/// What a client needs to know.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
     /// The feed.
     pub kind: SyncerType,
     /// This node.
     pub hostname: String,
-    /// Who asks, for the server's log.
+    /// The name of the component, for the server's log.
     pub info: String,
     /// Our version, for the server's log.
     pub version: String,
@@ -20,9 +20,9 @@ pub struct ClientSettings {
     pub read_timeout: Duration,
     /// How long a write may take.
     pub write_timeout: Duration,
-    /// TLS; none for plain connections.
+    /// TLS; `None` for plain connections.
     pub tls: Option<(TlsFiles, PeerName)>,
-    /// Where to say whether a Typha is connected, for components without a health page of their own.
+    /// The file that records whether a Typha is connected, for components without a health page of their own.
     pub state_file: Option<PathBuf>,
 }
 
@@ -59,10 +59,10 @@ pub struct TlsParameters {
 }
 
 impl TlsParameters {
-    /// The files and the name; none if nothing is set.
+    /// The files and the name; `None` if nothing is set.
     ///
     /// # Errors
-    /// A sentence, when only some are set: half of it would be a connection that nobody checks.
+    /// A sentence, when only some are set: incomplete TLS would be an unauthenticated connection.
     pub fn resolve(&self) -> Result<Option<(TlsFiles, PeerName)>, String> {
         let files = [&self.key_file, &self.cert_file, &self.ca_file];
         let names = [&self.common_name, &self.uri_san];

@@ -1,9 +1,10 @@
-//! Whether a component without a health page of its own is connected to Typha: a file, which the node's health reads.
+//! Records whether a component without a health page of its own is connected to Typha: in a file, which the node's
+//! health reads.
 
 use std::path::{Path, PathBuf};
 use typha_wire::SyncerType;
 
-/// Where a node keeps these files.
+/// The folder for these files on a node.
 pub const FOLDER: &str = "/var/run/calico/typha";
 
 const CONNECTED: &str = "connected";
@@ -15,7 +16,7 @@ pub fn of(folder: &Path, kind: SyncerType) -> PathBuf {
     folder.join(kind.as_str())
 }
 
-/// Says how it is. A file that cannot be written is worth a warning: what is followed matters more.
+/// Records the state. A file that cannot be written only causes a warning: following matters more.
 pub fn write(file: &Path, connected: bool, detail: &str) {
     let word = if connected { CONNECTED } else { NOT_CONNECTED };
     let written = match file.parent() {
@@ -25,11 +26,11 @@ pub fn write(file: &Path, connected: bool, detail: &str) {
     let written =
         written.and_then(|()| daemon::files::publish(file, format!("{word}\n{detail}\n").as_bytes(), 0o644));
     if let Err(error) = written {
-        tracing::warn!(file = %file.display(), %error, "cannot say whether Typha is connected");
+        tracing::warn!(file = %file.display(), %error, "cannot record whether Typha is connected");
     }
 }
 
-/// Why the component that follows this feed is not connected; nothing if it is, or follows no Typha.
+/// Why the component that follows this feed is not connected; `None` if it is, or follows no Typha.
 #[must_use]
 pub fn read(folder: &Path, kind: SyncerType) -> Option<String> {
     let text = std::fs::read_to_string(of(folder, kind)).ok()?;
@@ -43,7 +44,7 @@ mod tests {
     use testkit::Folder;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_state_is_read_back() {
         let folder = Folder::new("typha-state").unwrap();
         let below = folder.path().join("typha");
         let kind = SyncerType::NodeStatus;

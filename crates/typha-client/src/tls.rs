@@ -1,7 +1,7 @@
-//! TLS between Typha and its clients: both sides show a certificate of the same authority, and each may ask for a common
-//! name or a URI in the other's. Host names play no part, because addresses of pods are nobody's names.
+//! TLS between Typha and its clients: both sides present a certificate of the same authority, and each may require a
+//! common name or a URI in the other's. Host names are not checked, because pods' addresses have none.
 //!
-//! Files are read again when they change. New files that cannot be used are reported, and the last good ones stay.
+//! Files are reread when they change. New files that cannot be used are reported, and the last good ones stay in use.
 
 use crate::certificate;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -25,13 +25,13 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 pub struct TlsFiles {
     /// The private key.
     pub key: PathBuf,
-    /// The certificate, with those between it and the authority.
+    /// The certificate, with the intermediate certificates.
     pub certificate: PathBuf,
-    /// The authorities that the other side's certificate may be from.
+    /// The authorities that may sign the other side's certificate.
     pub authorities: PathBuf,
 }
 
-/// The name that the other side's certificate must have. One of the two is enough where both are given.
+/// The name that the other side's certificate must have. If both are given, one match is enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerName {
     /// The common name; empty for any.
@@ -68,10 +68,10 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The error of the parser.
         source: rustls::pki_types::pem::Error,
     },
-    /// The files do not fit.
+    /// The files do not match.
     #[error("cannot use the TLS files: {0}")]
     Unfit(String),
 }
@@ -137,7 +137,7 @@ impl TlsFiles {
 
 type Stamps = [Option<SystemTime>; 3];
 
-/// Something made from files, made again when they change.
+/// Something built from files, and rebuilt when they change.
 struct Loaded<T> {
     files: TlsFiles,
     peer: PeerName,
@@ -161,13 +161,13 @@ impl<T: Clone> Loaded<T> {
         match ((self.make)(&self.files, &self.peer), last.as_mut()) {
             (Ok(made), _) => {
                 if last.is_some() {
-                    tracing::info!("the TLS files have changed and were read again");
+                    tracing::info!("the TLS files have changed and were reread");
                 }
                 *last = Some((stamps, made.clone()));
                 Ok(made)
             }
             (Err(error), Some((then, made))) => {
-                tracing::error!(%error, "the TLS files have changed and cannot be used; the last ones stay");
+                tracing::error!(%error, "the TLS files have changed and cannot be used; the last good ones stay in use");
                 *then = stamps;
                 Ok(made.clone())
             }
@@ -180,16 +180,16 @@ impl<T: Clone> Loaded<T> {
 pub struct ServerTls(Loaded<TlsAcceptor>);
 
 impl ServerTls {
-    /// With these files, for clients with this name.
+    /// Uses these files, for clients with this name.
     #[must_use]
     pub fn new(files: TlsFiles, peer: PeerName) -> Self {
         Self(Loaded::new(files, peer, |files, peer| Ok(TlsAcceptor::from(Arc::new(files.server(peer)?)))))
     }
 
-    /// What accepts the next connection.
+    /// The acceptor for the next connection.
     ///
     /// # Errors
-    /// When the files could never be used.
+    /// When the files have never been usable.
     pub fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         self.0.get()
     }
@@ -199,16 +199,16 @@ impl ServerTls {
 pub struct ClientTls(Loaded<TlsConnector>);
 
 impl ClientTls {
-    /// With these files, for a server with this name.
+    /// Uses these files, for a server with this name.
     #[must_use]
     pub fn new(files: TlsFiles, peer: PeerName) -> Self {
         Self(Loaded::new(files, peer, |files, peer| Ok(TlsConnector::from(Arc::new(files.client(peer)?)))))
     }
 
-    /// What makes the next connection.
+    /// The connector for the next connection.
     ///
     /// # Errors
-    /// When the files could never be used.
+    /// When the files have never been usable.
     pub fn connector(&self) -> Result<TlsConnector, TlsError> {
         self.0.get()
     }

@@ -1,4 +1,4 @@
-//! From bytes to messages.
+//! Decodes bytes to messages.
 
 use crate::messages::{
     ClientHello, Compression, Message, NAME_PREFIX, Position, Revision, ServerHello, WireUpdate, status_of,
@@ -10,19 +10,19 @@ use gob::{Field, Reader, Segments, TypeId, Types};
 /// Why a stream cannot be read any further.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The messages are broken.
+    /// The messages are malformed.
     #[error("the stream cannot be decoded: {0}")]
     Gob(#[from] gob::Error),
-    /// What is around them is.
+    /// The compressed stream is malformed.
     #[error("the stream cannot be decompressed: {0}")]
     Snappy(#[from] snappy::FrameError),
-    /// A message that we do not know. Go refuses it, too: whoever sends it has not asked whether we know it.
+    /// An unknown message. Go refuses it, too: its sender should have checked first whether we know it.
     #[error("the message {0} is not known")]
     UnknownMessage(String),
-    /// Entries from a client. Only servers send them, so they are refused without making anything for them.
+    /// Entries from a client. Only servers send them, so they are refused without being decoded.
     #[error("entries came from a client")]
     FromClient,
-    /// An envelope that holds nothing.
+    /// An envelope without a message.
     #[error("an envelope holds no message")]
     Empty,
     /// Bytes of the old stream after its last message.
@@ -30,19 +30,19 @@ pub enum WireError {
     AfterEnd(usize),
 }
 
-/// How many names of compressions are kept of a hello. The others are passed over: a name may be one byte on the wire.
+/// How many names of compressions are kept from a hello. Further ones are skipped: a name may be one byte on the wire.
 const MOST_COMPRESSIONS: usize = 16;
-/// How many updates a message may have. Servers send a thousand at most, unless configured otherwise.
+/// How many updates a message may have. Servers send at most a thousand, unless configured otherwise.
 const MOST_UPDATES: usize = 1 << 20;
 
-/// Who sends a stream.
+/// The sender of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     Any,
     Client,
 }
 
-/// Takes a stream apart.
+/// Decodes a stream.
 #[derive(Debug)]
 pub struct Incoming {
     sender: Sender,
@@ -54,7 +54,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A stream that has not begun, in which no message is longer than `limit`.
+    /// Creates a decoder for a new stream, in which no message is longer than `limit`.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -67,13 +67,13 @@ impl Incoming {
         }
     }
 
-    /// The same for a stream that a client sends, in which entries are refused.
+    /// Creates a decoder for a stream sent by a client, in which entries are refused.
     #[must_use]
     pub fn from_client(limit: usize) -> Self {
         Self { sender: Sender::Client, ..Self::new(limit) }
     }
 
-    /// Bytes have arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.frames {
             Some(frames) => frames.push(bytes),
@@ -81,16 +81,16 @@ impl Incoming {
         }
     }
 
-    /// Whether bytes of a message have arrived without its end.
+    /// Whether a message has been received only partly.
     #[must_use]
     pub fn is_in_message(&self) -> bool {
         self.segments.waiting() > 0 || self.frames.as_ref().is_some_and(|frames| frames.waiting() > 0)
     }
 
-    /// Hands the next message to `take`; nothing when it is not complete.
+    /// Passes the next message to `take`; returns `None` when it is incomplete.
     ///
     /// # Errors
-    /// When the stream is broken.
+    /// When the stream is malformed.
     pub fn next<T>(&mut self, take: impl FnOnce(Message<'_>) -> T) -> Result<Option<T>, WireError> {
         let mut take = Some(take);
         loop {
@@ -123,7 +123,7 @@ impl Incoming {
     /// Begins a new stream, after the last message of the old one.
     ///
     /// # Errors
-    /// When more has arrived than the old stream had: nothing may be sent before the ACK.
+    /// When bytes have arrived after the end of the old stream: nothing may be sent before the ACK.
     pub fn restart(&mut self, compression: Compression) -> Result<(), WireError> {
         let left = self.segments.waiting() + self.frames.as_ref().map_or(0, Frames::waiting);
         if left > 0 {
@@ -137,7 +137,7 @@ impl Incoming {
     }
 }
 
-/// A message, or why it is refused although it can be read.
+/// A message, or why it is refused although it was decoded.
 type Judged<'a> = Result<Message<'a>, WireError>;
 
 fn envelope<'a>(reader: &mut Reader<'a>, id: TypeId, sender: Sender) -> Result<Judged<'a>, gob::Error> {
@@ -286,7 +286,7 @@ enum Part {
     Other(TypeId),
 }
 
-/// Which field stands where: looked up once for all updates of a message.
+/// The positions of the fields: looked up once for all updates of a message.
 fn parts(fields: &[Field]) -> Result<Vec<Part>, gob::Error> {
     fields
         .iter()
@@ -324,7 +324,7 @@ fn kvs<'a>(reader: &mut Reader<'a>, id: TypeId, updates: &mut Vec<WireUpdate<'a>
             let part = usize::try_from(index).ok().and_then(|index| parts.get(index));
             match part.ok_or(gob::Error::NoSuchField(index))? {
                 Part::Key => update.key = reader.bytes()?,
-                // What Go sends as an empty value is none to it.
+                // An empty value counts as none, as in Go.
                 Part::Value => update.value = Some(reader.bytes()?).filter(|value| !value.is_empty()),
                 Part::Revision => update.revision = reader.interface(revision)?.unwrap_or(Revision::None),
                 Part::ResourceVersion => update.v3_resource_version = reader.bytes()?,

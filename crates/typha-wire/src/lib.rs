@@ -12,14 +12,15 @@
 //! Pong ────────────────────────────────────────────────►
 //! ```
 //!
-//! - [`messages`]: what is said, and under which names.
+//! - [`messages`]: the messages and their names.
 //! - [`schema`]: the types of the messages, as each stream defines them.
-//! - [`incoming`]: from bytes to messages. [`outgoing`]: and back, as Go writes them or as bytes that many clients share.
+//! - [`incoming`]: from bytes to messages. [`outgoing`]: and back, as Go writes them or as bytes shared by many
+//!   clients.
 //! - [`update`]: one key with its value in the form in which it is kept and sent.
 //! - [`snappy`]: the compressed stream around the messages.
 //! - [`entries`]: entries of a feed as Calico's keys and serialised values.
 //!
-//! It refuses to know when something is sent, and to read what Go would refuse.
+//! Does not decide when something is sent, nor read what Go would refuse.
 
 pub mod entries;
 pub mod incoming;

@@ -1,30 +1,30 @@
-//! What the two sides say to each other.
+//! The messages between the two sides.
 
 use crate::time::GoTime;
 use model::feed::Status;
 use std::fmt;
 
-/// What stands in front of every message's name: the path that the package had when the protocol was made.
+/// The prefix of every message's name: the path that the package had when the protocol was created.
 pub const NAME_PREFIX: &str = "github.com/projectcalico/typha/pkg/syncproto.";
 
-/// Which feed a client asks for.
+/// The feed that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SyncerType {
-    /// What Felix calculates with.
+    /// The input of Felix's calculation.
     Felix,
-    /// What confd and BGP need.
+    /// The input of confd and BGP.
     Bgp,
-    /// What gives tunnels their addresses.
+    /// The input for allocating tunnel addresses.
     TunnelIpAllocation,
-    /// What reports the state of nodes.
+    /// The input for reporting the state of nodes.
     NodeStatus,
 }
 
 impl SyncerType {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 4] = [Self::Felix, Self::Bgp, Self::TunnelIpAllocation, Self::NodeStatus];
 
-    /// The name on the wire and in figures.
+    /// The name on the wire and in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl SyncerType {
         }
     }
 
-    /// The type of this name. Clients of old did not name one: they are Felix.
+    /// The type with this name. Old clients did not send one: they are Felix.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         if name.is_empty() {
@@ -54,7 +54,7 @@ impl fmt::Display for SyncerType {
 /// How the stream after a restart is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// Snappy's framing format.
@@ -71,20 +71,20 @@ impl Compression {
         }
     }
 
-    /// The algorithm of this name.
+    /// The algorithm with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::None, Self::Snappy].into_iter().find(|one| one.as_str() == name)
     }
 }
 
-/// Where a client stands in the stream of a server: our own addition, which is only sent to those who offer it. A client
-/// that comes back with it gets what it missed instead of everything.
+/// The position of a client in the stream of a server: our own extension, which is only sent to peers that offer it. A
+/// client that reconnects with it gets what it missed instead of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Which run of which server; never 0.
+    /// The run of the server; never 0.
     pub instance: u64,
-    /// How far.
+    /// The sequence number of the step.
     pub sequence: u64,
 }
 
@@ -93,51 +93,51 @@ pub struct Position {
 pub struct ClientHello {
     /// The node.
     pub hostname: String,
-    /// Who asks.
+    /// The name of the component.
     pub info: String,
-    /// Its version, for logs.
+    /// The component's version, for logs.
     pub version: String,
-    /// The feed, as it was named.
+    /// The name of the requested feed.
     pub syncer_type: String,
-    /// Whether the client can begin a new stream in the middle.
+    /// Whether the client can start a new stream in the middle of the connection.
     pub supports_decoder_restart: bool,
-    /// What it can decompress.
+    /// The compressions it supports.
     pub compression: Vec<String>,
-    /// Whether it knows the policy keys of today.
+    /// Whether it knows the current form of policy keys.
     pub supports_modern_policy_keys: bool,
     /// A number for logs.
     pub connection_id: u64,
-    /// Ours: whether it wants to hear about positions.
+    /// Our extension: whether it wants to receive positions.
     pub supports_resume: bool,
-    /// Ours: where it stands.
+    /// Our extension: its position.
     pub resume: Position,
 }
 
 /// The answer of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerHello {
-    /// Its version, for logs.
+    /// The server's version, for logs.
     pub version: String,
     /// The feed that follows.
     pub syncer_type: String,
-    /// Whether nodes come as whole resources. A client gives up if not.
+    /// Whether nodes are sent as whole resources. A client gives up if not.
     pub supports_node_resource_updates: bool,
     /// A number for logs.
     pub connection_id: u64,
-    /// Ours: the stream goes on where the client stands; no snapshot comes.
+    /// Our extension: the stream resumes at the client's position; there is no snapshot.
     pub resumed: bool,
 }
 
-/// A key, and what happened to it.
+/// A key and its change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireUpdate<'a> {
-    /// The path; not always text that we know.
+    /// The path; not necessarily valid text.
     pub key: &'a [u8],
-    /// The serialised value; none when it is gone or was not valid.
+    /// The serialised value; `None` when it is gone or was not valid.
     pub value: Option<&'a [u8]>,
     /// The store's version.
     pub revision: Revision<'a>,
-    /// The version that was taken out of a resource.
+    /// The version that was removed from a resource.
     pub v3_resource_version: &'a [u8],
     /// Nanoseconds until it expires; 0 for never.
     pub ttl: i64,
@@ -145,10 +145,10 @@ pub struct WireUpdate<'a> {
     pub update_type: u64,
 }
 
-/// A revision is an interface on the wire: servers of ours and Calico's today send text.
+/// A revision is an interface on the wire: our servers and today's Calico's send text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revision<'a> {
-    /// None was sent, or one of a type that we do not know.
+    /// None was sent, or one of an unknown type.
     None,
     /// A text.
     Text(&'a [u8]),
@@ -173,20 +173,20 @@ pub enum Message<'a> {
     ClientHello(ClientHello),
     /// The server answers.
     ServerHello(ServerHello),
-    /// The last message of a stream: another one follows after the ACK.
+    /// The last message of a stream: another stream follows after the ACK.
     DecoderRestart {
-        /// Why, for logs.
+        /// The reason, for logs.
         message: String,
-        /// How the next stream is compressed; what we do not know stays text.
+        /// The compression of the next stream; an unknown one stays text.
         compression: Result<Compression, String>,
     },
     /// The client is ready for the next stream.
     Ack,
-    /// How far the feed has come; none for a number that we do not know.
+    /// The status of the feed; `None` for an unknown number.
     SyncStatus(Option<Status>),
-    /// The server wants to know whether the client is there.
+    /// The server checks whether the client is alive.
     Ping(GoTime),
-    /// It is.
+    /// The client's answer to a ping.
     Pong {
         /// The time of the ping.
         ping: GoTime,
@@ -195,11 +195,11 @@ pub enum Message<'a> {
     },
     /// Entries.
     Kvs(Vec<WireUpdate<'a>>),
-    /// Ours: everything up to here has been sent.
+    /// Our extension: everything up to this position has been sent.
     Position(Position),
 }
 
-/// The number of a status.
+/// The number of a status on the wire.
 #[must_use]
 pub fn status_number(status: Status) -> u64 {
     match status {
@@ -209,7 +209,7 @@ pub fn status_number(status: Status) -> u64 {
     }
 }
 
-/// The status of a number.
+/// The status with this number.
 #[must_use]
 pub fn status_of(number: u64) -> Option<Status> {
     [Status::WaitForDatastore, Status::ResyncInProgress, Status::InSync]

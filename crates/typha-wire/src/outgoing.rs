@@ -1,8 +1,8 @@
-//! From messages to bytes.
+//! Encodes messages to bytes.
 //!
-//! Two ways: as Go does it, with definitions where a type is first used ([`Outgoing`]), for what only one peer gets; and
-//! as one segment without definitions ([`segment`]), for streams that began with all of them ([`STREAM_HEAD`]). The bytes
-//! of the second way are the same for every client, and so they are made once.
+//! In two ways: as Go does, with definitions where a type is first used ([`Outgoing`]), for messages to a single peer;
+//! and as one segment without definitions ([`segment`]), for streams that began with all of them ([`STREAM_HEAD`]). The
+//! bytes of the second way are the same for every client, so they are created once.
 
 use crate::messages::{ClientHello, Message, NAME_PREFIX, Position, Revision, ServerHello, WireUpdate};
 use crate::schema::{self, CALICO, EXTENDED};
@@ -17,7 +17,8 @@ pub static STREAM_HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
     head
 });
 
-/// The same for a stream in which the envelope has been defined, because the server's hello was in it.
+/// The definitions for a stream in which the envelope has already been defined, because it began with the server's
+/// hello.
 pub static REST_OF_HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
     use schema::{KVS, PING, SYNC_STATUS, TIME, UPDATE, UPDATES};
     schema::definitions(&[SYNC_STATUS, PING, TIME, KVS, UPDATES, UPDATE])
@@ -27,33 +28,33 @@ pub static REST_OF_HEAD: LazyLock<Vec<u8>> = LazyLock::new(|| {
 pub struct Outgoing(Stream<'static>);
 
 impl Outgoing {
-    /// As Calico's programs speak.
+    /// The messages as Calico's programs define them.
     #[must_use]
     pub fn calico() -> Self {
         Self(Stream::new(&CALICO))
     }
 
-    /// With our additions, for those who understand or skip them.
+    /// The messages with our extensions, for peers that understand or skip them.
     #[must_use]
     pub fn extended() -> Self {
         Self(Stream::new(&EXTENDED))
     }
 
-    /// Appends a message with what it needs to be understood.
+    /// Appends a message, preceded by any definitions that the peer still needs.
     pub fn put(&mut self, message: &Message<'_>, out: &mut Vec<u8>) {
         let (name, id, value) = value(message);
         self.0.message(schema::ENVELOPE, &format!("{NAME_PREFIX}{name}"), id, &value, out);
     }
 }
 
-/// A message in a stream that has all definitions.
+/// Encodes a message for a stream that has all definitions.
 #[must_use]
 pub fn segment(message: &Message<'_>) -> Vec<u8> {
     let (name, id, value) = value(message);
     wrapped(name, id, &value)
 }
 
-/// A message of updates that are encoded already.
+/// Encodes a message of updates that are already encoded.
 #[must_use]
 pub fn kvs_segment(count: usize, updates: &[u8]) -> Vec<u8> {
     let mut value = Vec::with_capacity(updates.len() + 12);
@@ -174,7 +175,7 @@ pub(crate) fn put_update(update: &WireUpdate<'_>, out: &mut Vec<u8>) {
     writer.end();
 }
 
-/// A basic value in an interface.
+/// Appends a basic value in an interface.
 fn put_held(out: &mut Vec<u8>, name: &str, id: TypeId, put: impl FnOnce(&mut Vec<u8>)) {
     put_bytes(out, name.as_bytes());
     put_int(out, id.0);

@@ -1,16 +1,16 @@
 //! The types of the messages.
 //!
-//! Go numbers types in the order in which a process first uses them, so numbers mean nothing to the other side. Ours are
-//! fixed: every stream that we write defines the same numbers, and a message is the same bytes in all of them.
+//! Go numbers types in the order in which a process first uses them, so numbers mean nothing to the other side. Ours
+//! are fixed: every stream that we write defines the same numbers, so a message has the same bytes in all of them.
 
 use gob::{Shape, Type, TypeId, Types};
 use std::sync::LazyLock;
 
-/// What every message is wrapped in.
+/// The type that every message is wrapped in.
 pub const ENVELOPE: TypeId = TypeId(64);
 /// `MsgClientHello`
 pub const CLIENT_HELLO: TypeId = TypeId(65);
-/// Its list of algorithms.
+/// The list of algorithms in `MsgClientHello`.
 pub const ALGORITHMS: TypeId = TypeId(66);
 /// `MsgServerHello`
 pub const SERVER_HELLO: TypeId = TypeId(67);
@@ -28,11 +28,11 @@ pub const TIME: TypeId = TypeId(72);
 pub const PONG: TypeId = TypeId(73);
 /// `MsgKVs`
 pub const KVS: TypeId = TypeId(74);
-/// Its list.
+/// The list in `MsgKVs`.
 pub const UPDATES: TypeId = TypeId(75);
-/// An element of it.
+/// An element of the list in `MsgKVs`.
 pub const UPDATE: TypeId = TypeId(76);
-/// Ours: see [`crate::Position`].
+/// Our extension: see [`crate::Position`].
 pub const POSITION: TypeId = TypeId(77);
 
 const CLIENT_HELLO_FIELDS: [(&str, TypeId); 11] = [
@@ -44,7 +44,7 @@ const CLIENT_HELLO_FIELDS: [(&str, TypeId); 11] = [
     ("SupportedCompressionAlgorithms", ALGORITHMS),
     ("SupportsModernPolicyKeys", TypeId::BOOL),
     ("ClientConnID", TypeId::UINT),
-    // Ours from here on.
+    // Our extensions from here on.
     ("SupportsResume", TypeId::BOOL),
     ("ResumeInstance", TypeId::UINT),
     ("ResumeSequence", TypeId::UINT),
@@ -55,14 +55,14 @@ const SERVER_HELLO_FIELDS: [(&str, TypeId); 5] = [
     ("SyncerType", TypeId::STRING),
     ("SupportsNodeResourceUpdates", TypeId::BOOL),
     ("ServerConnID", TypeId::UINT),
-    // Ours.
+    // Our extension.
     ("Resumed", TypeId::BOOL),
 ];
 
 /// The types as Calico's programs define them.
 pub static CALICO: LazyLock<Types> = LazyLock::new(|| table(false));
 
-/// The same with our additions. Calico's programs skip fields that they do not know.
+/// The types with our extensions. Calico's programs skip unknown fields.
 pub static EXTENDED: LazyLock<Types> = LazyLock::new(|| table(true));
 
 fn table(extended: bool) -> Types {
@@ -95,13 +95,13 @@ fn table(extended: bool) -> Types {
     ];
     let mut types = Types::new();
     for (id, definition) in all {
-        // The table is a constant, and a test defines it: no number is there twice.
+        // The table is a constant, and a test defines it: no number occurs twice.
         let _ = types.define(id, definition);
     }
     types
 }
 
-/// Definitions of these types, each a segment of its own, as bytes that a stream may begin with.
+/// Definitions of these types, each a segment of its own, for the beginning of a stream.
 #[must_use]
 pub fn definitions(ids: &[TypeId]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_there_once() {
+    fn every_number_is_defined_once() {
         let numbers: Vec<i64> = EXTENDED.iter().map(|(id, _)| id.0).collect();
         assert_eq!(numbers, (64..=77).collect::<Vec<i64>>());
         assert_eq!(CALICO.fields(CLIENT_HELLO).unwrap().len(), 8);

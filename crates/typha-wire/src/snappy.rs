@@ -1,14 +1,14 @@
-//! Snappy's framing format: an identifier, then chunks that each stand for at most 64 KiB.
+//! Snappy's framing format: an identifier, then chunks that each decompress to at most 64 KiB.
 //!
-//! A chunk needs nothing of those before it. That is why a chunk that was made once can be written to every client.
+//! A chunk does not depend on earlier ones. So a chunk compressed once can be sent to every client.
 
 use bytes::BytesMut;
 
 mod checksum;
 
-/// How many bytes one chunk stands for at most.
+/// The largest decompressed size of a chunk, in bytes.
 pub const LARGEST_CHUNK: usize = 65_536;
-/// How a stream begins.
+/// The identifier that a stream begins with.
 pub const IDENTIFIER: &[u8; 10] = b"\xff\x06\0\0sNaPpY";
 
 const COMPRESSED: u8 = 0x00;
@@ -16,30 +16,30 @@ const STORED: u8 = 0x01;
 const IDENTIFIES: u8 = 0xff;
 /// Chunk types from here on may be skipped.
 const FIRST_SKIPPABLE: u8 = 0x80;
-/// The longest body of a chunk: what 64 KiB that do not compress become, with the checksum.
+/// The longest body of a chunk: 64 KiB of incompressible data, with the checksum.
 const LONGEST_BODY: usize = LARGEST_CHUNK + LARGEST_CHUNK / 6 + 32 + 4;
 
-/// What is wrong with a compressed stream.
+/// Why a compressed stream is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It does not begin with the identifier.
-    #[error("the stream does not begin as snappy streams do")]
+    #[error("the stream does not begin with snappy's identifier")]
     NoIdentifier,
     /// A chunk of a type that must be understood.
     #[error("a chunk has the unknown type {0:#04x}")]
     UnknownChunk(u8),
-    /// A chunk that is too long, too short, or holds more than it may.
+    /// A chunk that is too long, too short, or decompresses to more than allowed.
     #[error("a chunk has a wrong length")]
     Length,
-    /// What is inside is not compressed data.
+    /// The body is not compressed data.
     #[error("a chunk cannot be decompressed")]
     Data,
-    /// What came out is not what went in.
+    /// The checksum does not match the decompressed data.
     #[error("a chunk has a wrong checksum")]
     Checksum,
 }
 
-/// Takes compressed streams apart.
+/// Decompresses streams.
 #[derive(Debug, Default)]
 pub struct Frames {
     buffer: BytesMut,
@@ -48,21 +48,21 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Bytes have arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// How many bytes wait for the rest of their chunk.
+    /// The number of bytes that wait for the rest of their chunk.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Appends what the next chunk stands for. False when it has not arrived.
+    /// Appends the decompressed next chunk. Returns false when it has not arrived completely.
     ///
     /// # Errors
-    /// When the stream is broken.
+    /// When the stream is malformed.
     pub fn next(&mut self, out: &mut BytesMut) -> Result<bool, FrameError> {
         loop {
             if self.skip > 0 {
@@ -130,7 +130,7 @@ fn decompress(body: &[u8], out: &mut BytesMut) -> Result<(), FrameError> {
     if written == length { Ok(()) } else { Err(FrameError::Data) }
 }
 
-/// Makes chunks.
+/// Compresses data into chunks.
 pub struct Compressor {
     encoder: snap::raw::Encoder,
     scratch: Vec<u8>,
@@ -143,13 +143,13 @@ impl Default for Compressor {
 }
 
 impl Compressor {
-    /// Ready to compress.
+    /// Creates a compressor.
     #[must_use]
     pub fn new() -> Self {
         Self { encoder: snap::raw::Encoder::new(), scratch: Vec::new() }
     }
 
-    /// Appends chunks that stand for `bytes`. What hardly shrinks is stored as it is.
+    /// Appends chunks for `bytes`. Data that hardly shrinks is stored uncompressed.
     pub fn put(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         for piece in bytes.chunks(LARGEST_CHUNK) {
             self.scratch.resize(snap::raw::max_compress_len(piece.len()), 0);

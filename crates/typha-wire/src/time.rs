@@ -7,19 +7,19 @@ const UNIX_SECONDS: i64 = 62_135_596_800;
 /// The zone of a value that is marked as UTC.
 const UTC: i16 = -1;
 
-/// A moment as Go sends it.
+/// A point in time as Go sends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoTime {
     /// Seconds since the first day of year 1.
     pub seconds: i64,
-    /// And nanoseconds.
+    /// Nanoseconds within the second.
     pub nanoseconds: i32,
     /// Minutes east of Greenwich; -1 for a value that is marked as UTC.
     pub zone_minutes: i16,
 }
 
 impl GoTime {
-    /// The moment in UTC.
+    /// Converts a time, in UTC.
     #[must_use]
     pub fn at(time: SystemTime) -> Self {
         let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
@@ -30,7 +30,7 @@ impl GoTime {
         Self { seconds: seconds + UNIX_SECONDS, nanoseconds, zone_minutes: UTC }
     }
 
-    /// How long ago it was; nothing for a moment that has not come.
+    /// The time since then; `None` for a time in the future.
     #[must_use]
     pub fn elapsed(self, now: SystemTime) -> Option<Duration> {
         let seconds = u64::try_from(self.seconds.checked_sub(UNIX_SECONDS)?).ok()?;
@@ -45,7 +45,7 @@ impl GoTime {
         self.seconds == 0 && self.nanoseconds == 0
     }
 
-    /// The bytes.
+    /// Encodes the time.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 15] {
         let mut bytes = [1; 15];
@@ -55,7 +55,7 @@ impl GoTime {
         bytes
     }
 
-    /// The moment of these bytes. Version 2 has the seconds of an odd zone behind them.
+    /// Decodes a time. Version 2 appends the seconds of an odd zone.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match (bytes.first(), bytes.len()) {

@@ -1,5 +1,5 @@
-//! One key with its value in the form in which the server keeps and sends it: encoded once, the same bytes in a snapshot
-//! and, but for one byte, in a message of changes.
+//! One key with its value in the form in which the server keeps and sends it: encoded once, the same bytes in a
+//! snapshot and, except for one byte, in a message of changes.
 
 use crate::messages::{Revision, WireUpdate};
 use crate::outgoing::put_update;
@@ -7,32 +7,33 @@ use gob::number::split_uint;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// How much room is kept from one encoding to the next.
+/// The largest buffer kept between encodings.
 const LARGEST_SCRATCH: usize = 64 << 10;
 
 thread_local! {
-    // What is kept is allocated once, with its exact size: a hundred thousand rests of a few bytes are work for the allocator.
+    // The result is allocated once, with its exact size: trimming a hundred thousand buffers would be work for the
+    // allocator.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What happened to a key, as a number on the wire.
+/// The kind of change to a key, as a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Change {
-    /// It was not there before.
+    /// The key did not exist before.
     New = 1,
-    /// It was.
+    /// The key existed before.
     Updated = 2,
-    /// It is gone.
+    /// The key is gone.
     Deleted = 3,
 }
 
-/// An encoded update. Its last two bytes are what happened and the end of the struct. Copies share the bytes.
+/// An encoded update. Its last two bytes are the kind of change and the end of the struct. Clones share the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedUpdate(Arc<[u8]>);
 
 impl EncodedUpdate {
-    /// Encodes a key. An empty value is sent as none: that is how Go's format has it, and clients take it for absent.
+    /// Encodes a key. An empty value is sent as none: Go's format requires it, and clients treat it as absent.
     #[must_use]
     pub fn new(path: &str, value: Option<&[u8]>, revision: &str, v3_resource_version: &str) -> Self {
         let update = WireUpdate {
@@ -78,14 +79,15 @@ impl EncodedUpdate {
         out.extend_from_slice(&[change as u8, 0]);
     }
 
-    /// How many bytes it takes.
+    /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.len()
     }
 }
 
-/// The bytes of a field that is so many numbers after the one before it, and what follows; none if another one is next.
+/// The bytes of a field whose number is `delta` greater than that of the previous one, and the rest; `None` if another
+/// field is next.
 #[inline]
 fn field(input: &[u8], delta: u8) -> Option<(&[u8], &[u8])> {
     let (_, rest) = input.split_first().filter(|(next, _)| **next == delta)?;
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_found_again() {
+    fn parts_can_be_read_back() {
         for (path, value) in [
             ("/calico/v1/Ready", "true"),
             ("/a", ""),

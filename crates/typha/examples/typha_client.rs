@@ -1,4 +1,4 @@
-//! A client as a process, for tests that kill it: follows the Typha at the address that it is given.
+//! A client as a process, for tests that kill it: follows the Typha at the given address.
 
 use anyhow::Context as _;
 use telemetry::Pulse;

@@ -1,6 +1,6 @@
-//! What one feed holds now, and what each step changed. Pure: no lock, no clock, no task.
+//! The contents of one feed, and the changes of each step. Pure: no lock, no clock, no task.
 //!
-//! A value is encoded once, when it comes. A snapshot and a message of changes are made of the same bytes.
+//! A value is encoded once, when it arrives. Snapshots and change messages consist of the same bytes.
 
 use model::feed::Status;
 use std::borrow::Borrow;
@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use typha_wire::outgoing::kvs_segment;
 use typha_wire::{Change, EncodedUpdate};
 
-/// One key that came, changed or went. Encoded by whoever makes it, and not under the lock of the feed.
+/// One key that was added, changed or removed. Encoded by its creator, not under the lock of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input(EncodedUpdate);
 
 impl Input {
-    /// A key with its serialised value, none when it is gone; the store's version, and the one that was taken out of a
-    /// resource.
+    /// Creates an input from a key with its serialised value, `None` when it is gone; the store's version, and the
+    /// version that was removed from a resource.
     #[must_use]
     pub fn new(path: &str, value: Option<&[u8]>, revision: &str, resource_version: &str) -> Self {
         let value = value.filter(|value| !value.is_empty());
@@ -55,17 +55,17 @@ impl Ord for Stored {
     }
 }
 
-/// What one step changed.
+/// The changes of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What came, changed or went; nothing when only the status changed.
+    /// The added, changed and removed entries; empty when only the status changed.
     pub changes: Vec<(EncodedUpdate, Change)>,
-    /// The status after it.
+    /// The status after the step.
     pub status: Status,
 }
 
 impl Step {
-    /// About how many bytes its message has.
+    /// The approximate size of its message, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.changes.iter().map(|(update, _)| update.size()).sum()
@@ -83,14 +83,14 @@ impl Step {
     }
 }
 
-/// Counts for figures.
+/// Counters for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Updates that came.
+    /// Updates received.
     pub updates: u64,
-    /// Updates of those that changed nothing.
+    /// Those of the updates that changed nothing.
     pub skipped: u64,
-    /// Steps that were made.
+    /// Steps created.
     pub steps: u64,
     /// Changes in all of them.
     pub changes: u64,
@@ -107,7 +107,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Nothing is there. No step has more than `largest_step` changes.
+    /// Creates an empty cache. No step has more than `largest_step` changes.
     #[must_use]
     pub fn new(largest_step: usize) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Cache {
         }
     }
 
-    /// Takes over updates; returns the steps that they make. An update that leaves the value as it is makes none, whatever
+    /// Applies updates; returns the resulting steps. An update that does not change the value creates none, whatever
     /// its revision.
     pub fn apply(&mut self, inputs: impl IntoIterator<Item = Input>) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -142,7 +142,7 @@ impl Cache {
         steps
     }
 
-    /// Takes over a status; a step if it is a new one.
+    /// Records a status; returns a step if it is new.
     pub fn set_status(&mut self, status: Status) -> Option<Step> {
         if self.status == status {
             return None;
@@ -171,12 +171,12 @@ impl Cache {
         (old.value() != update.value()).then_some((update, Change::Updated))
     }
 
-    /// Everything that is there, in the order of paths.
+    /// All entries, in path order.
     pub fn entries(&self) -> impl Iterator<Item = &EncodedUpdate> {
         self.entries.iter().map(|stored| &stored.0)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -188,19 +188,19 @@ impl Cache {
         self.entries.is_empty()
     }
 
-    /// How many bytes they take.
+    /// Bytes used by the entries.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The status.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// How many updates came.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_makes_no_step() {
+    fn updates_without_changes_create_no_step() {
         let mut cache = Cache::new(100);
         assert_eq!(cache.apply([input("/a", "1"), input("/b", "2")])[0].changes.len(), 2);
         let again = Input::new("/a", Some(b"1"), "10", "");

@@ -15,7 +15,7 @@ pub struct Arguments {
     pub config_file: PathBuf,
 }
 
-/// Runs Typha until a signal ends it. After a shutdown that was asked for the exit code is 1, as Calico's is.
+/// Runs Typha until a signal ends it. After a requested shutdown the exit code is 1, like Calico's.
 ///
 /// # Errors
 /// Those of [`run::run`].

@@ -1,7 +1,7 @@
-//! Typha's parameters: one table; from `TYPHA_` variables and a file, the variables first.
+//! Typha's parameters: one table; from `TYPHA_` variables and a file. Variables take precedence.
 //!
-//! As in Calico a value that cannot be read is replaced by its default, with a warning; except where going on would be
-//! worse than not starting. `none` turns a parameter off. Names are read in any case.
+//! As in Calico, an invalid value is replaced by its default, with a warning, unless continuing would be worse than not
+//! starting. `none` turns a parameter off. Names are case-insensitive.
 
 mod kinds;
 mod table;
@@ -20,21 +20,21 @@ use typha_client::settings::TlsParameters;
 /// The prefix of variables.
 const PREFIX: &str = "TYPHA_";
 
-/// What is in force.
+/// The configuration in force.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) parameters: Parameters,
-    /// What is worth a warning.
+    /// Warnings to be logged.
     pub notices: Vec<String>,
 }
 
 /// Why Typha does not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Parameters that must be right.
+    /// Invalid values of strict parameters.
     #[error("{}", listed(.0))]
     Values(Mistakes),
-    /// TLS that is only half there.
+    /// An incomplete TLS configuration.
     #[error("{0}")]
     Tls(String),
 }
@@ -48,11 +48,11 @@ fn said(Mistake { name, value, reason }: &Mistake) -> String {
 }
 
 impl Config {
-    /// Reads parameters: names and values from variables of the environment (all of them; others are passed over; `Err`
-    /// for a value that is not UTF-8), and from a file.
+    /// Reads parameters: names and values from the environment's variables (all of them; others are ignored; `Err` for
+    /// a value that is not UTF-8), and from a file.
     ///
     /// # Errors
-    /// When a parameter is wrong that must be right; all of them are named.
+    /// When a strict parameter is invalid; all such parameters are named.
     pub fn read(
         variables: impl IntoIterator<Item = (String, Result<String, String>)>,
         file: &BTreeMap<String, String>,
@@ -76,7 +76,7 @@ impl Config {
         for row in ROWS {
             texts.remove(&row.name.to_ascii_lowercase());
         }
-        // Kubernetes makes variables for each service; Typha's own service has this prefix, too.
+        // Kubernetes sets variables for each service; those of Typha's own service have this prefix, too.
         let is_service = |key: &str| key.starts_with("service_") || key.starts_with("port");
         let unknown = texts.into_iter().filter(|(key, _)| !is_service(key));
         notices.extend(unknown.map(|(_, (name, _))| format!("{name} is not a parameter of Typha")));
@@ -85,7 +85,7 @@ impl Config {
         Ok(config)
     }
 
-    /// How clients are treated.
+    /// The limits and intervals for clients.
     #[must_use]
     pub fn server(&self) -> ServerSettings {
         let given = &self.parameters;
@@ -103,7 +103,7 @@ impl Config {
         .corrected()
     }
 
-    /// How feeds are cut into messages.
+    /// How feeds are split into messages.
     #[must_use]
     pub fn feeds(&self) -> FeedOptions {
         FeedOptions {
@@ -112,7 +112,7 @@ impl Config {
         }
     }
 
-    /// How many connections are kept. An upper limit that is turned off is none.
+    /// The bounds on the number of connections. An upper limit that is turned off means no limit.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let upper = match self.parameters.max_connections_upper_limit {
@@ -122,16 +122,16 @@ impl Config {
         Limits { lower: self.parameters.max_connections_lower_limit, upper }
     }
 
-    /// How often to look how many they should be.
+    /// How often that number is recalculated.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         self.parameters.k8s_service_poll_interval_secs.max(Duration::from_secs(1))
     }
 
-    /// The files for TLS and the name that clients must have; none if nothing of it is set.
+    /// The files for TLS and the name that clients must have; `None` if nothing of it is set.
     ///
     /// # Errors
-    /// When only some of it is set: Typha never falls back to plain connections.
+    /// When only part of it is set: Typha never falls back to plain connections.
     pub fn tls(
         &self,
     ) -> Result<Option<(typha_client::tls::TlsFiles, typha_client::tls::PeerName)>, ConfigError> {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_calico_s_defaults() {
+    fn defaults_are_calicos() {
         let config = read(&[], &[]).unwrap();
         assert_eq!(config.server(), ServerSettings::default());
         assert_eq!((config.feeds().largest_step, config.feeds().largest_message), (100, 100));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn mistakes_are_reported() {
         let config = read(
             &[
                 ("TYPHA_HEALTHPORT", "99999"),
@@ -223,11 +223,11 @@ mod tests {
         assert!(bytes.unwrap_err().to_string().contains("UTF-8"));
     }
 
-    /// Walks the table: a wrong value is named and replaced by the default, or refused where going on would be worse; what
-    /// has no effect is named whatever it is set to. That all others have an effect is the compiler's business: a field that
-    /// nothing reads is an error.
+    /// Walks the table: an invalid value is reported and replaced by the default, or refused if continuing would be
+    /// worse; a parameter without effect is reported whatever its value. The compiler ensures that all others have an
+    /// effect: an unused field is an error.
     #[test]
-    fn every_parameter_works_or_is_named() {
+    fn every_parameter_works_or_causes_a_warning() {
         let idle: Vec<&str> =
             ROWS.iter().filter(|row| row.doc.contains("Without effect")).map(|row| row.name).collect();
         let any_text = [

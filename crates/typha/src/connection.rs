@@ -1,8 +1,8 @@
-//! One client: hello, snapshot, changes, pings, until something ends it. The wire has no word for a refusal: the
+//! One client: hello, snapshot, changes, pings, until something ends it. The protocol has no message for a refusal: the
 //! connection is closed.
 //!
-//! Reading and writing go on at the same time in one task. A client that does not read only holds its own place in the
-//! trail, never the others and never the feed.
+//! Reading and writing happen concurrently in one task. A client that does not read holds only its own place in the
+//! trail, never the others' and never the feed.
 
 mod handshake;
 mod out;
@@ -29,33 +29,33 @@ use typha_wire::{
     ClientHello, Compression, GoTime, Incoming, Message, ServerHello, SyncerType, WireError, schema,
 };
 
-/// The longest message that a client may send. The longest honest one has some hundred bytes.
+/// The longest message that a client may send. Legitimate ones have at most some hundred bytes.
 pub(crate) const LONGEST_CLIENT_MESSAGE: usize = 1 << 20;
-/// How many bytes of changes are written before the client's age is looked at again.
+/// How many bytes of changes are written before the client's lag is checked again.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum End {
-    /// The client went.
+    /// The client closed the connection.
     #[error("the client closed the connection")]
     Closed,
     /// The connection broke.
     #[error("{0}")]
     Broken(#[from] std::io::Error),
-    /// The client sent what cannot be read.
+    /// The client sent an invalid message.
     #[error("{0}")]
     Unreadable(#[from] WireError),
-    /// The client sent what does not belong there.
+    /// The client sent a message that is not allowed at this point.
     #[error("the client sent {0} where it does not belong")]
     Unexpected(&'static str),
     /// The hello was refused.
     #[error("the client was refused: {0}")]
     Refused(#[from] Refusal),
-    /// Nothing came in time.
-    #[error("no {0} came from the client in time")]
+    /// An expected message did not arrive in time.
+    #[error("the client sent no {0} in time")]
     Silent(&'static str),
-    /// Nothing could be sent in time.
+    /// The client did not read in time.
     #[error("the client does not read")]
     NotReading,
     /// The client is too far behind.
@@ -63,7 +63,7 @@ pub enum End {
     Behind(Duration),
 }
 
-/// What a client says after its hello.
+/// A message from a client after its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Ack,
@@ -85,12 +85,12 @@ pub struct Connection<'a> {
     pub feeds: &'a [Arc<Feed>],
     /// Limits and intervals.
     pub settings: &'a ServerSettings,
-    /// Where to count.
+    /// The counters to update.
     pub figures: &'a ConnectionFigures,
 }
 
 impl Connection<'_> {
-    /// Serves the client at the other end until the end. `shaken` is called after the handshake.
+    /// Serves the client until the connection ends. `shaken` is called after the handshake.
     pub async fn serve<R: AsyncRead + Unpin>(
         &self,
         reader: R,
@@ -358,7 +358,7 @@ impl Connection<'_> {
     }
 }
 
-/// Every client gets these.
+/// The status messages, which are the same for every client.
 static STATUS_MESSAGES: LazyLock<Vec<(Status, [Bytes; 2])>> = LazyLock::new(|| {
     let all = [Status::WaitForDatastore, Status::ResyncInProgress, Status::InSync].into_iter();
     all.map(|status| {
@@ -373,7 +373,7 @@ fn status_message(status: Status, compress: bool) -> Bytes {
     known.map(|(_, messages)| messages[usize::from(compress)].clone()).unwrap_or_default()
 }
 
-/// Up to a tenth more, so that clients that came together do not stay together.
+/// Adds up to a tenth, so that clients that connected together do not stay synchronised.
 fn jittered(interval: Duration) -> Duration {
     let share = crate::random::below(101);
     interval + interval * u32::try_from(share).unwrap_or(0) / 1000

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use typha_wire::{Position, SyncerType};
 
-/// How long a snapshot is fresh, whatever has happened since.
+/// How long a snapshot is fresh, whatever has changed since.
 const FRESH: Duration = Duration::from_secs(1);
-/// How many steps are kept for clients that come back.
+/// How many steps are kept for clients that reconnect.
 const KEPT_STEPS: usize = 4096;
-/// And how many bytes.
+/// How many bytes of steps are kept.
 const KEPT_BYTES: usize = 16 << 20;
 
 /// A feed.
@@ -37,25 +37,25 @@ struct State {
     was_in_sync: bool,
 }
 
-/// What was done about snapshots.
+/// Counters about snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCounts {
-    /// How often one was made.
+    /// How many snapshots were created.
     pub generated: u64,
-    /// How often one was there already.
+    /// How many times an existing one was used.
     pub reused: u64,
-    /// The size of the last one before compression.
+    /// The size of the last snapshot before compression.
     pub raw_bytes: usize,
-    /// And after.
+    /// The size of the last snapshot after compression.
     pub compressed_bytes: usize,
 }
 
-/// How a feed is cut into messages.
+/// How a feed is split into messages.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedOptions {
-    /// How many changes a step has at most.
+    /// Maximum number of changes in a step.
     pub largest_step: usize,
-    /// How many entries a message of a plain snapshot has at most.
+    /// Maximum number of entries in a message of a plain snapshot.
     pub largest_message: usize,
 }
 
@@ -66,7 +66,7 @@ impl Default for FeedOptions {
 }
 
 impl Feed {
-    /// A feed of which nothing is known. `instance` tells this run of the server from all others.
+    /// Creates an empty feed. `instance` distinguishes this run of the server from all others.
     #[must_use]
     pub fn new(kind: SyncerType, instance: u64, options: FeedOptions) -> Arc<Self> {
         let first = Crumb::first(Instant::now());
@@ -88,13 +88,13 @@ impl Feed {
         })
     }
 
-    /// Which feed it is.
+    /// The type of the feed.
     #[must_use]
     pub fn kind(&self) -> SyncerType {
         self.kind
     }
 
-    /// Which run of which server.
+    /// The run of the server that this feed belongs to.
     #[must_use]
     pub fn instance(&self) -> u64 {
         self.instance
@@ -104,7 +104,7 @@ impl Feed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries came, changed or went.
+    /// Publishes added, changed and removed entries.
     pub fn publish(&self, inputs: impl IntoIterator<Item = Input>) {
         let mut state = self.state();
         let steps = state.cache.apply(inputs);
@@ -113,13 +113,13 @@ impl Feed {
         self.tell(sequence);
     }
 
-    /// The feed has come this far.
+    /// Publishes a new status.
     pub fn set_status(&self, status: Status) {
         let mut state = self.state();
         let step = state.cache.set_status(status);
         let sequence = state.append(step, Instant::now());
         if status == Status::InSync && !state.was_in_sync {
-            // The steps of the first reading are the snapshot once more. Who is in the middle of them holds them.
+            // The steps of the first reading equal the snapshot. Clients in the middle of them hold them.
             state.was_in_sync = true;
             state.trail = VecDeque::from([Arc::clone(&state.latest)]);
             state.trail_bytes = state.latest.size();
@@ -142,7 +142,7 @@ impl Feed {
         }
     }
 
-    /// Woken up whenever there is a new step.
+    /// Notifies of every new step.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.wake.subscribe()
@@ -154,7 +154,7 @@ impl Feed {
         Arc::clone(&self.state().latest)
     }
 
-    /// The step at which a client stands that comes back, if what follows is still there.
+    /// The step at which a reconnecting client is, if everything after it is still available.
     #[must_use]
     pub fn resume(&self, position: Position) -> Option<Arc<Crumb>> {
         if position.instance != self.instance {
@@ -166,7 +166,8 @@ impl Feed {
         state.trail.get(place).cloned()
     }
 
-    /// A snapshot for a client: the last one while it is fresh, or as long as what has happened since is little beside it.
+    /// A snapshot for a client: the last one while it is fresh, or while what has changed since is small compared with
+    /// it.
     pub async fn snapshot(self: &Arc<Self>, compress: bool) -> Arc<Snapshot> {
         let place = if compress { &self.compressed } else { &self.plain };
         let mut place = place.lock().await;
@@ -180,7 +181,7 @@ impl Feed {
         let made = tokio::task::spawn_blocking(move || feed.make_snapshot(compress)).await;
         let snapshot = Arc::new(match made {
             Ok(snapshot) => snapshot,
-            // Only when the runtime ends: nobody will get it.
+            // Only when the runtime is shutting down: it will never be received.
             Err(_) => self.make_snapshot(compress),
         });
         let mut counts = self.counts_mut();
@@ -207,7 +208,7 @@ impl Feed {
 
     fn is_fresh(&self, snapshot: &Snapshot) -> bool {
         let latest = self.latest();
-        // A snapshot from before everything was read is not worth much.
+        // A snapshot taken before everything was read is of little use.
         let since = latest.offset - snapshot.crumb.offset;
         latest.sequence == snapshot.crumb.sequence
             || (snapshot.time.elapsed() < FRESH && snapshot.crumb.status == Status::InSync)
@@ -218,26 +219,26 @@ impl Feed {
         self.snapshot_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was done about snapshots.
+    /// The counters about snapshots.
     #[must_use]
     pub fn snapshot_counts(&self) -> SnapshotCounts {
         *self.counts_mut()
     }
 
-    /// How many entries there are, and how many updates came.
+    /// The number of entries, and the counters of the cache.
     #[must_use]
     pub fn counts(&self) -> (usize, Counts) {
         let state = self.state();
         (state.cache.len(), state.cache.counts())
     }
 
-    /// The status.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.state().cache.status()
     }
 
-    /// Everything that is there as paths and values, for tests and dumps.
+    /// All entries as paths and values, for tests and dumps.
     #[must_use]
     pub fn contents(&self) -> Vec<(String, Vec<u8>)> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,4 +1,4 @@
-//! Figures with Calico's names.
+//! Metrics with Calico's names.
 
 use crate::feed::Feed;
 use daemon::log::Losses;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use telemetry::{Figure, FigureKind, Metrics};
 use typha_wire::SyncerType;
 
-/// A sum, and how many values it is of.
+/// A sum, and the number of its values.
 #[derive(Debug, Default)]
 struct Sum {
     count: AtomicU64,
@@ -44,7 +44,7 @@ struct KindFigures {
     without_waiting: AtomicU64,
 }
 
-/// What connections count.
+/// The counters of connections.
 #[derive(Debug, Default)]
 pub struct ConnectionFigures {
     accepted: AtomicU64,
@@ -54,7 +54,7 @@ pub struct ConnectionFigures {
     kinds: [KindFigures; 4],
 }
 
-/// Counts something that is there as long as this value.
+/// Counts itself for as long as it lives.
 pub struct Present<'a>(&'a AtomicU64);
 
 impl<'a> Present<'a> {
@@ -76,63 +76,64 @@ impl ConnectionFigures {
         &self.kinds[place]
     }
 
-    /// A connection was accepted; it counts as active as long as the value lives.
+    /// Counts an accepted connection, which is active as long as the returned value lives.
     pub fn accepted(&self) -> Present<'_> {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         Present::new(&self.active)
     }
 
-    /// A client was sent away because there were too many.
+    /// Counts a client that was dropped because there were too many.
     pub fn dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client got only what it missed.
+    /// Counts a client that received only what it missed.
     pub fn resumed(&self) {
         self.resumed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many clients got only what they missed.
+    /// The number of clients that received only what they missed.
     #[must_use]
     pub fn resumed_total(&self) -> u64 {
         self.resumed.load(Ordering::Relaxed)
     }
 
-    /// A client streams as long as the value lives.
+    /// Counts a streaming client for as long as the returned value lives.
     pub fn streaming(&self, kind: SyncerType) -> Present<'_> {
         Present::new(&self.kind(kind).streaming)
     }
 
-    /// How many clients stream.
+    /// The number of streaming clients.
     #[must_use]
     pub fn streaming_total(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.streaming.load(Ordering::Relaxed)).sum()
     }
 
-    /// A new client was behind for a while.
+    /// Counts a new client that used the grace period.
     pub fn grace_used(&self, kind: SyncerType) {
         self.kind(kind).grace_used.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A snapshot was sent.
+    /// Records that a snapshot was sent.
     pub fn snapshot_sent(&self, kind: SyncerType, duration: Duration) {
         self.kind(kind).snapshot_send.observe(duration);
     }
 
-    /// Changes were written, which were so old.
+    /// Records that changes of this age were written.
     pub fn written(&self, kind: SyncerType, duration: Duration, age: Duration) {
         self.kind(kind).write_latency.observe(duration);
         self.kind(kind).client_latency.observe(age);
     }
 
-    /// A message with so many changes was sent.
+    /// Records that a message with this many changes was sent.
     pub fn message(&self, kind: SyncerType, changes: usize) {
         let kind = self.kind(kind);
         kind.messages.fetch_add(1, Ordering::Relaxed);
         kind.changes.fetch_add(changes as u64, Ordering::Relaxed);
     }
 
-    /// A client got its next step: after waiting for it, or at once, because it was behind; that took so long.
+    /// Records that a client got its next step, after waiting for it or at once because it was behind, and how long
+    /// that took.
     pub fn next_step(&self, kind: SyncerType, waited: bool, took: Duration) {
         let kind = self.kind(kind);
         if waited {
@@ -143,13 +144,13 @@ impl ConnectionFigures {
         }
     }
 
-    /// A ping was answered.
+    /// Records the answer to a ping.
     pub fn ping_answered(&self, kind: SyncerType, latency: Duration) {
         self.kind(kind).pings.observe(latency);
     }
 }
 
-/// Shows everything in the metrics of the process.
+/// Adds everything to the metrics of the process.
 pub(crate) fn register(
     metrics: &Metrics,
     figures: &Arc<ConnectionFigures>,
@@ -330,9 +331,9 @@ mod tests {
     use super::*;
     use crate::feed::FeedOptions;
 
-    /// Every figure that Calico's Typha has of its own. Summaries are sums and counts here.
+    /// Every metric that is specific to Calico's Typha. Summaries are sums and counts here.
     #[test]
-    fn calico_s_names_are_served() {
+    fn metrics_have_calicos_names() {
         let metrics = Metrics::default();
         let feeds = SyncerType::ALL.map(|kind| Feed::new(kind, 1, FeedOptions::default()));
         register(&metrics, &Arc::default(), &feeds, Arc::default());

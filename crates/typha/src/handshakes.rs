@@ -1,15 +1,15 @@
-//! Who may be in a handshake. Pure.
+//! Which connections may be in a handshake. Pure.
 //!
-//! So many handshakes go on at once; others wait, and begin as places become free. Places are shared by the machines that
-//! clients come from: one that holds many loses its oldest to one that holds fewer, so that strangers who connect and say
-//! nothing hold up only themselves. Clients that all come from one machine take nothing from each other. Where strangers come
-//! from more machines than there are places, machines take turns: a client waits for one handshake of each machine that has
-//! waited longer, however many connections these have.
+//! The number of concurrent handshakes is limited; other connections wait until places become free. Places are shared
+//! by the machines that clients connect from: a machine that holds many loses its oldest to one that holds fewer, so
+//! that strangers who connect and stay silent only delay themselves. Clients that all connect from one machine take
+//! nothing from each other. If strangers connect from more machines than there are places, machines take turns: a
+//! client waits for one handshake of each machine that has waited longer, however many connections these have.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A machine that clients come from. One with IPv6 has a whole /64 to connect from.
+/// A machine that clients connect from. One with IPv6 has a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 
@@ -22,7 +22,7 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// What becomes of a connection that has come.
+/// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Its handshake begins.
@@ -33,12 +33,12 @@ pub(crate) enum Verdict {
     Refuse,
 }
 
-/// What a new connection changes.
+/// The consequences of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// What becomes of it.
+    /// The decision about it.
     pub verdict: Verdict,
-    /// Another one that is closed for it.
+    /// Another connection that is closed in favour of it.
     pub closed: Option<u64>,
 }
 
@@ -46,32 +46,32 @@ pub(crate) struct Arrival {
 struct Held {
     running: VecDeque<u64>,
     waiting: VecDeque<u64>,
-    /// When this machine had its last turn, or its first connection came, by [`Handshakes::events`].
+    /// When this machine had its last turn, or its first connection arrived, by [`Handshakes::events`].
     since: u64,
 }
 
-/// Connections whose handshake goes on or has not begun.
+/// Connections in their handshake or waiting for it.
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     most: usize,
     most_waiting: usize,
     running: usize,
     waiting: usize,
-    /// Arrivals and turns so far.
+    /// The number of arrivals and turns so far.
     events: u64,
     sources: HashMap<Source, Held>,
     places: HashMap<u64, Source>,
 }
 
 impl Handshakes {
-    /// So many at once, and so many that wait.
+    /// Allows this many handshakes at once, and this many waiting connections.
     #[must_use]
     pub(crate) fn new(most: usize, most_waiting: usize) -> Self {
         let (sources, places) = (HashMap::new(), HashMap::new());
         Self { most, most_waiting, running: 0, waiting: 0, events: 0, sources, places }
     }
 
-    /// A connection has come; later ones have higher numbers.
+    /// Adds a new connection; later ones have higher numbers.
     pub(crate) fn arrive(&mut self, id: u64, source: Source) -> Arrival {
         let own = self.sources.get(&source).map_or((0, 0), |held| (held.running.len(), held.waiting.len()));
         self.events += 1;
@@ -113,7 +113,7 @@ impl Handshakes {
         self.sources.entry(source).or_insert_with(none)
     }
 
-    /// The source that has most, if it would still have no fewer than one that has `own` and gets one of them.
+    /// The source that has the most, if it would still have no fewer than one that has `own` and gets one of them.
     fn richest(&self, count: impl Fn(&Held) -> usize, own: usize) -> Option<Source> {
         let richest = self.sources.iter().max_by_key(|(_, held)| count(held));
         richest.filter(|(_, held)| count(held) >= own + 2).map(|(source, _)| *source)
@@ -125,7 +125,7 @@ impl Handshakes {
         Some(id)
     }
 
-    /// Takes a connection out; whether it was in its handshake.
+    /// Removes a connection; returns whether it was in its handshake.
     fn forget(&mut self, id: u64) -> bool {
         let Some(source) = self.places.remove(&id) else { return false };
         let Some(held) = self.sources.get_mut(&source) else { return false };
@@ -141,8 +141,8 @@ impl Handshakes {
         was_running
     }
 
-    /// A handshake is over, however it ended; the connection whose handshake begins now. The machine with the fewest comes
-    /// first, and of several the one that has waited longest for a turn.
+    /// Records the end of a handshake, however it ended; returns the connection whose handshake begins now. The machine
+    /// with the fewest is next, and among several the one that has waited longest for a turn.
     pub(crate) fn over(&mut self, id: u64) -> Option<u64> {
         if !self.forget(id) {
             return None;
@@ -158,13 +158,14 @@ impl Handshakes {
         Some(next)
     }
 
-    /// One that waits goes, because the process cannot have more files: the newest of the machine that has most.
+    /// Removes a waiting connection, because the process cannot open more files: the newest of the machine that has the
+    /// most.
     pub(crate) fn shed(&mut self) -> Option<u64> {
         let (source, _) = self.sources.iter().max_by_key(|(_, held)| held.waiting.len())?;
         self.remove(*source, |held| held.waiting.back().copied())
     }
 
-    /// How many are in their handshake, and how many wait.
+    /// The number of connections in their handshake, and of those waiting.
     #[cfg(test)]
     fn counts(&self) -> (usize, usize) {
         (self.running, self.waiting)
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_many_loses_the_oldest_to_who_holds_few() {
+    fn a_machine_with_many_connections_loses_its_oldest_to_one_with_few() {
         let mut handshakes = Handshakes::new(4, 4);
         for id in 1..=8 {
             handshakes.arrive(id, source(1));
@@ -209,7 +210,7 @@ mod tests {
         let begins = |closed| Arrival { verdict: Verdict::Begin, closed: Some(closed) };
         assert_eq!(handshakes.arrive(9, source(2)), begins(1));
         assert_eq!(handshakes.arrive(10, source(3)), begins(2));
-        // Two, one and one: nobody has two more than another.
+        // Two, one and one: no machine has two more than another.
         let waits = Arrival { verdict: Verdict::Wait, closed: Some(8) };
         assert_eq!(handshakes.arrive(11, source(2)), waits);
         assert_eq!(handshakes.counts(), (4, 4));
@@ -229,8 +230,8 @@ mod tests {
         assert_eq!(handshakes.counts(), (3, 1));
     }
 
-    /// Strangers from five times as many machines as there are places, each with as many connections as it may have, who come
-    /// again whenever they are sent away: one who means it waits for one turn of each of them.
+    /// Strangers from five times as many machines as there are places, each with as many connections as allowed,
+    /// reconnect whenever they are dropped: a genuine client waits for one turn of each of them.
     #[test]
     fn machines_take_turns() {
         const MACHINES: u8 = 20;

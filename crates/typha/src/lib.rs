@@ -6,16 +6,16 @@
 //!                               clients ◄── connection ┘ (one task each)
 //! ```
 //!
-//! - [`cache`], [`trail`], [`snapshot`]: what a feed holds, what each step changed, and both as bytes; pure.
+//! - [`cache`], [`trail`], [`snapshot`]: the contents of a feed, the changes of each step, and both as bytes; pure.
 //! - [`feed`]: one feed, shared by the follower of the store and all connections.
-//! - [`connection`]: one client, from its hello to its end. [`server`]: all of them; [`handshakes`]: whose turn it is.
-//! - [`source`]: from the datastore to the feeds. [`rebalance`]: how many clients are ours.
-//! - [`config`], [`run`], [`cli`]: the process. [`figures`], [`settings`]: what is counted, and the limits.
+//! - [`connection`]: one client, from its hello to its end. [`server`]: all of them; [`handshakes`]: which may begin.
+//! - [`source`]: from the datastore to the feeds. [`rebalance`]: this Typha's share of the clients.
+//! - [`config`], [`run`], [`cli`]: the process. [`figures`], [`settings`]: metrics and limits.
 //!
-//! Promises: a client that comes at any time ends with exactly what the feed holds; a slow client holds up nobody; a
-//! change is encoded once and compressed once, however many clients there are.
+//! Promises: a client that connects at any time ends with exactly the contents of the feed; a slow client delays no
+//! other; a change is encoded once and compressed once, however many clients there are.
 //!
-//! It refuses to know what an entry means, and to speak without TLS where TLS was asked for.
+//! Does not interpret entries, and never speaks without TLS where TLS is configured.
 
 mod cache;
 pub mod cli;
@@ -33,7 +33,7 @@ mod snapshot;
 mod source;
 mod trail;
 
-/// What tests, benchmarks and counts reach into, and nothing else may.
+/// Internals for tests, benchmarks and counts only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::cache::{Cache, Input, Step};

@@ -1,4 +1,4 @@
-//! Numbers that nobody can foresee: who is dropped first, when the next ping goes out.
+//! Unpredictable numbers: which client is dropped first, when the next ping is sent.
 
 /// Any number.
 #[must_use]

@@ -4,17 +4,17 @@ use kube_access::KubeAccess;
 use std::time::Duration;
 use typha_client::discovery;
 
-/// What the number depends on.
+/// The bounds of that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Never fewer.
+    /// The minimum.
     pub lower: usize,
-    /// Never more.
+    /// The maximum.
     pub upper: usize,
 }
 
-/// The number for so many Typhas, nodes and types of clients: an equal share as if one Typha were gone, a fifth more than
-/// that, and one for each type. All in whole numbers, as Calico counts.
+/// The number for this many Typhas, nodes and types of clients: an equal share as if one Typha were missing, a fifth
+/// more, and one for each type. In integers, as Calico counts.
 #[must_use]
 pub(crate) fn most_connections(limits: Limits, typhas: usize, nodes: usize, types: usize) -> usize {
     if typhas <= 1 {
@@ -24,7 +24,7 @@ pub(crate) fn most_connections(limits: Limits, typhas: usize, nodes: usize, type
     share.max(limits.lower).min(limits.upper)
 }
 
-/// Where to look.
+/// How to find the other Typhas.
 #[derive(Clone)]
 pub struct Rebalancing {
     /// Access to the Kubernetes API.
@@ -33,23 +33,23 @@ pub struct Rebalancing {
     pub namespace: String,
     /// The service.
     pub service: String,
-    /// Its port.
+    /// The name of the service's port.
     pub port_name: String,
-    /// How often to look.
+    /// How often to count them.
     pub interval: Duration,
     /// The limits.
     pub limits: Limits,
 }
 
 impl Rebalancing {
-    /// The number now. Where Kubernetes does not say, nobody is sent away.
+    /// The current number. If Kubernetes does not answer, no client is dropped.
     pub async fn most(&self, types: usize) -> usize {
         let typhas = discovery::count(&self.access, &self.namespace, &self.service, &self.port_name).await;
         let nodes = discovery::count_nodes(&self.access).await;
         match (typhas, nodes) {
             (Ok(typhas), Ok(nodes)) => most_connections(self.limits, typhas, nodes, types),
             (Err(error), _) | (_, Err(error)) => {
-                tracing::warn!(error = %daemon::causes(&error), "cannot find out how many connections are this Typha's");
+                tracing::warn!(error = %daemon::causes(&error), "cannot determine this Typha's share of the connections");
                 self.limits.upper
             }
         }

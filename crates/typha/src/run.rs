@@ -1,4 +1,4 @@
-//! The process: configuration, datastore, feeds, server, health, figures.
+//! The process: configuration, datastore, feeds, server, health, metrics.
 
 use crate::config::Config;
 use crate::feed::Feed;
@@ -29,16 +29,17 @@ use typha_wire::{DEFAULT_PORT, SyncerType};
 
 /// How many clients may wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: u32 = 8192;
-/// How often health looks at a feed that is in sync at most, and at any feed at least.
+/// How often health checks a feed: at most this often while it is in sync, at least this often otherwise.
 const HEALTH_PAUSE: Duration = Duration::from_millis(10);
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
-/// The pauses between attempts to make the datastore ready. What is missing may be a right, which nobody gives within seconds.
+/// The pauses between attempts to initialise the datastore. A permission may be missing, which takes longer than
+/// seconds to grant.
 const READY_PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
-/// Runs Typha until it is asked to end.
+/// Runs Typha until it is asked to stop.
 ///
 /// # Errors
-/// When the configuration cannot be used, the store's address is wrong, or the port cannot be had.
+/// When the configuration is invalid, the store's address is wrong, or the port is not available.
 pub(crate) async fn run(file: &Path, version: &str, log: &Log, shutdown: &Shutdown) -> Result<()> {
     let config = read(file)?;
     set_log(log, &config);
@@ -60,7 +61,7 @@ pub(crate) async fn run(file: &Path, version: &str, log: &Log, shutdown: &Shutdo
 
     let tls = config.tls()?.map(|(files, peer)| ServerTls::new(files, peer));
     if let Some(tls) = &tls {
-        // Wrong files are found now, and not by the first client.
+        // Unusable files are detected now instead of by the first client.
         tls.acceptor()?;
     }
     let settings = datastore(&config)?;
@@ -118,7 +119,7 @@ fn set_log(log: &Log, config: &Config) {
     }
 }
 
-/// Where the datastore is. Typha's own parameters come before the variables that all components share.
+/// The datastore's configuration. Typha's own parameters take precedence over the variables that all components share.
 fn datastore(config: &Config) -> Result<ClientConfig> {
     let given = &config.parameters;
     let mut settings = ClientConfig::load(None, &SystemEnvironment)?;
@@ -153,7 +154,7 @@ async fn listen(config: &Config) -> Result<TcpListener> {
     let host = config.parameters.server_host.as_str();
     let attempt = async {
         let addresses: Vec<SocketAddr> = if host.is_empty() {
-            // All addresses of both families, or of IPv4 where the machine has no IPv6.
+            // All addresses of both families, or of IPv4 on a machine without IPv6.
             vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
         } else {
             tokio::net::lookup_host((host, port)).await?.collect()
@@ -170,8 +171,8 @@ async fn listen(config: &Config) -> Result<TcpListener> {
     attempt.await.with_context(|| format!("listening for clients on {host}:{port}"))
 }
 
-/// Listens with room for all nodes of a large cluster that come at once: a connection that finds no room is tried again by
-/// the client's kernel after a second, then after three, then after seven.
+/// Listens with a backlog for all nodes of a large cluster connecting at once: a connection that does not fit is
+/// retried by the client's kernel after one second, then after three, then after seven.
 fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -179,7 +180,7 @@ fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Every client is an open file; what a service manager allows at first is often fewer than Typha may have clients.
+/// Every client is an open file; the initial limit of a service manager is often lower than the number of clients.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -197,7 +198,7 @@ async fn rebalancing(config: &Config) -> Result<Option<Rebalancing>> {
     }
     let access = kube_access::KubeAccess::from_environment(&SystemEnvironment).await?;
     let access =
-        access.context("ConnectionRebalancingMode is kubernetes, and there is no access to Kubernetes")?;
+        access.context("ConnectionRebalancingMode is kubernetes, but there is no access to Kubernetes")?;
     Ok(Some(Rebalancing {
         access,
         namespace: given.k8s_namespace.clone(),
@@ -208,7 +209,7 @@ async fn rebalancing(config: &Config) -> Result<Option<Rebalancing>> {
     }))
 }
 
-/// What runs beside the server; it ends with this value.
+/// Tasks beside the server; dropping this ends them.
 #[derive(Default)]
 struct Tasks(Vec<JoinHandle<()>>);
 
@@ -219,7 +220,7 @@ impl Drop for Tasks {
 }
 
 impl Tasks {
-    /// Each feed is ready when it is in sync.
+    /// Reports each feed as ready when it is in sync.
     fn watch_health(&mut self, health: &Health, feeds: &[Arc<Feed>]) {
         for feed in feeds {
             let name = match feed.kind() {
@@ -236,7 +237,7 @@ impl Tasks {
                 loop {
                     let status = feed.status();
                     pulse.report(status == Status::InSync, status.as_str());
-                    // Whoever waits for the first reading waits no longer than that.
+                    // Clients waiting for the first reading wait no longer than that.
                     if status == Status::InSync {
                         tokio::time::sleep(HEALTH_PAUSE).await;
                     }
@@ -246,7 +247,8 @@ impl Tasks {
         }
     }
 
-    /// Reading a whole cluster takes more memory than keeping it: the rest goes back when everything has been read.
+    /// Reading a whole cluster takes more memory than keeping it: the rest is returned to the system after everything
+    /// has been read.
     fn give_memory_back(&mut self, feeds: &[Arc<Feed>]) {
         let feeds = feeds.to_vec();
         self.0.push(tokio::spawn(async move {
@@ -266,8 +268,8 @@ impl Tasks {
         }));
     }
 
-    /// Calico's agents wait for a datastore that somebody has made ready, and Typha may be the first who comes. Nothing here
-    /// waits for that: what the store has is sent meanwhile.
+    /// Initialises the datastore: Calico's agents wait for that, and Typha may be the first to connect. Nothing here
+    /// waits for it: the contents of the store are sent meanwhile.
     fn make_ready(&mut self, client: Client) {
         self.0.push(tokio::spawn(async move {
             let mut pauses = READY_PAUSES;

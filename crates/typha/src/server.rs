@@ -1,4 +1,4 @@
-//! Accepting clients, and letting them go: too many at once, one after the other when shutting down.
+//! Accepting clients, and dropping them: when there are too many, and in turn when shutting down.
 
 use crate::connection::Connection;
 use crate::feed::Feed;
@@ -19,9 +19,9 @@ use typha_client::tls::ServerTls;
 
 /// How many clients may be in their handshake at once.
 const HANDSHAKES: usize = 512;
-/// How many may wait for their turn.
+/// How many connections may wait for their turn.
 const WAITING: usize = 8192;
-/// How long a peer that is gone without a word stays unnoticed by the kernel, beside our pings.
+/// How long the kernel takes to notice a peer that vanished, in addition to our pings.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// A server that accepts connections.
@@ -41,7 +41,7 @@ struct Shared {
     most: AtomicUsize,
     next_id: AtomicU64,
     lobby: Mutex<Lobby>,
-    /// Whose turn it is.
+    /// Announces whose turn it is.
     turns: mpsc::UnboundedSender<u64>,
 }
 
@@ -51,22 +51,22 @@ struct Lobby {
     waiting: HashMap<u64, (TcpStream, SocketAddr)>,
 }
 
-/// What a server is made of.
+/// The parts that a server consists of.
 pub struct ServerParts {
-    /// The feeds that clients may ask for.
+    /// The feeds that clients may request.
     pub feeds: Vec<Arc<Feed>>,
     /// Limits and intervals.
     pub settings: ServerSettings,
     /// Our version, for the logs of clients.
     pub version: String,
-    /// TLS; none for plain connections.
+    /// TLS; `None` for plain connections.
     pub tls: Option<ServerTls>,
-    /// Where to count.
+    /// The counters to update.
     pub figures: Arc<ConnectionFigures>,
 }
 
 impl Server {
-    /// Begins to accept. Needs a Tokio runtime.
+    /// Starts accepting connections. Needs a Tokio runtime.
     #[must_use]
     pub fn start(listener: TcpListener, parts: ServerParts) -> Self {
         let (turns, taken) = mpsc::unbounded_channel();
@@ -89,13 +89,13 @@ impl Server {
         Self { shared, accepting, governing }
     }
 
-    /// How many connections there are, those in their handshake included, and those that wait for theirs not.
+    /// The number of connections, including those in their handshake but not those waiting for theirs.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections().len()
     }
 
-    /// Beyond so many connections, one is dropped after the other.
+    /// Sets the number of connections beyond which clients are dropped in turn.
     pub fn set_most_connections(&self, most: usize) {
         let before = self.shared.most.swap(most, Ordering::Relaxed);
         if before != most {
@@ -103,11 +103,11 @@ impl Server {
         }
     }
 
-    /// Takes no more clients, and lets those that are there go one after the other, so that they do not all come to the
-    /// next server at once.
+    /// Stops accepting clients, and drops the existing ones in turn, so that they do not all move to the next server at
+    /// once.
     pub async fn shut_down(mut self) {
         self.accepting.abort();
-        // The socket is closed when the task is gone.
+        // The socket is closed when the task has ended.
         let _ = (&mut self.accepting).await;
         self.governing.abort();
         let shared = &self.shared;
@@ -117,7 +117,7 @@ impl Server {
             return;
         }
         let pause = shared.settings.shutdown_pause(clients);
-        tracing::info!(clients, ?pause, "shutting down: closing connections one after the other");
+        tracing::info!(clients, ?pause, "shutting down: closing connections in turn");
         loop {
             tokio::time::sleep(pause).await;
             let dropped = shared.drop_one("graceful shutdown in progress");
@@ -133,7 +133,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.accepting.abort();
         self.governing.abort();
-        // Taken out first: each task removes itself when it ends.
+        // Removed first: each task removes its own entry when it ends.
         let connections = std::mem::take(&mut *self.shared.connections());
         connections.values().for_each(AbortHandle::abort);
     }
@@ -148,7 +148,7 @@ impl Shared {
         self.lobby.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client has come.
+    /// Handles a new connection.
     fn arrive(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut lobby = self.lobby();
@@ -168,21 +168,21 @@ impl Shared {
                 tracing::warn!(%peer, "a client was refused: too many wait for their handshake");
             }
         }
-        // Nothing is locked here: a task that ends takes itself out of both maps.
+        // Not locked here: a task that ends removes itself from both maps.
         if let Some(handle) = closed.and_then(|closed| self.connections().remove(&closed)) {
             tracing::info!(connection = closed, %peer, "a handshake was ended to make room for another machine");
             handle.abort();
         }
     }
 
-    /// One of those that wait goes.
+    /// Closes one of the waiting connections.
     fn shed(&self) {
         let mut lobby = self.lobby();
         let shed = lobby.handshakes.shed();
         shed.and_then(|id| lobby.waiting.remove(&id));
     }
 
-    /// Lets the client whose turn it is begin.
+    /// Starts serving the client whose turn it is.
     fn begin(self: &Arc<Self>, id: u64) {
         let waited = self.lobby().waiting.remove(&id);
         if let Some((stream, peer)) = waited {
@@ -190,7 +190,7 @@ impl Shared {
         }
     }
 
-    /// Closes any one connection.
+    /// Closes a random connection.
     fn drop_one(&self, reason: &str) -> bool {
         let mut connections = self.connections();
         let place = random::below(connections.len() as u64);
@@ -202,8 +202,8 @@ impl Shared {
     }
 }
 
-/// Sets what every connection is to have. The kernel hands it on from the socket that listens, which spares four calls for each
-/// of thousands of clients that come at once.
+/// Sets the socket options for every connection. Accepted sockets inherit them from the listener, which saves four
+/// system calls for each of thousands of clients that connect at once.
 fn prepare(listener: &TcpListener) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
     let socket = SockRef::from(listener);
@@ -240,7 +240,7 @@ async fn accept(listener: TcpListener, mut turns: mpsc::UnboundedReceiver<u64>, 
     }
 }
 
-/// The place of a client among those in their handshake. It becomes free with this value.
+/// A client's place among the handshakes. Dropping this frees the place.
 struct Turn {
     id: u64,
     shared: Arc<Shared>,
@@ -249,7 +249,7 @@ struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(next) = self.shared.lobby().handshakes.over(self.id) {
-            // Nobody takes turns any more when the server is about to end.
+            // No more turns are taken when the server is about to end.
             let _ = self.shared.turns.send(next);
         }
     }
@@ -260,7 +260,7 @@ fn admit(stream: TcpStream, peer: SocketAddr, id: u64, shared: &Arc<Shared>) {
         let shared = Arc::clone(shared);
         let turn = Turn { id, shared: Arc::clone(&shared) };
         async move {
-            // The entry goes with the task, however that ends.
+            // The entry is removed with the task, however that ends.
             let _entry = Entry { id, shared: &shared };
             let _active = shared.figures.accepted();
             serve(stream, peer, id, turn, &shared).await;
@@ -329,9 +329,9 @@ async fn serve(stream: TcpStream, peer: SocketAddr, id: u64, turn: Turn, shared:
 mod tests {
     use super::*;
 
-    /// A peer that is gone is noticed, and small messages do not wait.
+    /// A vanished peer is detected, and small messages are not delayed.
     #[tokio::test]
-    async fn connections_get_what_the_listener_has() {
+    async fn connections_inherit_the_listeners_options() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         prepare(&listener);
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

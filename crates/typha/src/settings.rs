@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How the server treats its clients. The defaults are Calico's.
+/// The limits and intervals for clients. The defaults are Calico's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
     /// How far behind a client may be.
@@ -11,9 +11,9 @@ pub struct ServerSettings {
     pub new_client_grace: Duration,
     /// How often clients are pinged.
     pub ping_interval: Duration,
-    /// How long they may take to answer.
+    /// How long they may take to answer a ping.
     pub pong_timeout: Duration,
-    /// How long TLS may take, and then the hello.
+    /// How long the TLS handshake may take, and then the hello.
     pub handshake_timeout: Duration,
     /// How long a client may take to read 256 KiB.
     pub write_timeout: Duration,
@@ -21,7 +21,7 @@ pub struct ServerSettings {
     pub drop_interval: Duration,
     /// How long shutting down may take.
     pub shutdown_timeout: Duration,
-    /// The longest pause between two clients that are dropped then.
+    /// The longest pause between two clients that are dropped during shutdown.
     pub shutdown_drop_interval: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for ServerSettings {
 }
 
 impl ServerSettings {
-    /// The settings with Calico's corrections: nothing is zero, and a pong has time for more than two pings.
+    /// The settings with Calico's corrections: nothing is zero, and a pong may take longer than two ping intervals.
     #[must_use]
     pub fn corrected(mut self) -> Self {
         let defaults = Self::default();
@@ -66,7 +66,7 @@ impl ServerSettings {
         self
     }
 
-    /// The pause between two clients that are dropped when so many are to go.
+    /// The pause between two clients during shutdown, when this many are to be dropped.
     #[must_use]
     pub fn shutdown_pause(&self, clients: usize) -> Duration {
         let share = self.shutdown_timeout * 95 / 100 / u32::try_from(clients.max(1)).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! Everything that a feed holds, as the bytes that a new client gets. Made once for all clients that come while it is
-//! fresh.
+//! The entire contents of a feed, as the bytes that a new client gets. Created once for all clients that connect while
+//! it is fresh.
 
 use crate::trail::Crumb;
 use bytes::Bytes;
@@ -14,29 +14,29 @@ use typha_wire::schema;
 use typha_wire::snappy::{Compressor, IDENTIFIER, LARGEST_CHUNK};
 use typha_wire::{Change, Compression, EncodedUpdate, Message};
 
-/// How many entries a message of a compressed snapshot has at most.
+/// Maximum number of entries in a message of a compressed snapshot.
 const COMPRESSED_MESSAGE: usize = 1000;
-/// About how many bytes are written at once.
+/// The approximate number of bytes written at once.
 const PIECE: usize = 256 << 10;
 
 /// A snapshot as bytes.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The step after which it was made: what follows is sent from there on.
+    /// The step after which it was created: sending continues from there.
     pub crumb: Arc<Crumb>,
-    /// When it was made.
+    /// When it was created.
     pub time: Instant,
     /// The bytes, in pieces.
     pub pieces: Vec<Bytes>,
-    /// How many entries it has.
+    /// The number of entries.
     pub entries: usize,
-    /// How many bytes it has before compression.
+    /// The size before compression, in bytes.
     pub raw_bytes: usize,
     file: OnceLock<Option<OwnedFd>>,
 }
 
 impl Snapshot {
-    /// A snapshot of these pieces.
+    /// Creates a snapshot of these pieces.
     #[must_use]
     pub fn new(
         crumb: Arc<Crumb>,
@@ -48,9 +48,10 @@ impl Snapshot {
         Self { crumb, time, pieces, entries, raw_bytes, file: OnceLock::new() }
     }
 
-    /// The same bytes as a file in memory that nobody can change. The kernel puts its pages into sockets as they are, where
-    /// it would copy the pieces once for each client and hold the copies until the client has read them. Made for the first
-    /// client that can use it, which takes a millisecond for some MiB; none where the kernel has no such files.
+    /// The same bytes as an immutable file in memory. The kernel puts its pages into sockets without copying, whereas
+    /// it would copy the pieces once for each client and hold the copies until the client has read them. Created for
+    /// the first client that can use it, which takes a millisecond for some MiB; `None` where the kernel has no such
+    /// files.
     pub fn file(&self) -> Option<&OwnedFd> {
         let make = || {
             let made = sealed(&self.pieces);
@@ -62,14 +63,14 @@ impl Snapshot {
         self.file.get_or_init(make).as_ref()
     }
 
-    /// How many bytes are sent.
+    /// The number of bytes to send.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
     }
 }
 
-/// A whole compressed stream: definitions, entries, and the message that ends it.
+/// A whole compressed stream: definitions, entries, and the final message.
 #[must_use]
 pub fn compressed(crumb: Arc<Crumb>, entries: &[EncodedUpdate], time: Instant) -> Snapshot {
     let mut writer = Writer { out: IDENTIFIER.to_vec(), compressor: Compressor::new(), ..Writer::default() };
@@ -88,7 +89,7 @@ pub fn compressed(crumb: Arc<Crumb>, entries: &[EncodedUpdate], time: Instant) -
     Snapshot::new(crumb, time, pieces, entries.len(), raw_bytes)
 }
 
-/// Messages for a stream that has all definitions.
+/// Messages for a stream that already has all definitions.
 #[must_use]
 pub(crate) fn plain(crumb: Arc<Crumb>, entries: &[EncodedUpdate], largest: usize, time: Instant) -> Snapshot {
     let mut pieces = Vec::new();
@@ -106,7 +107,7 @@ pub(crate) fn plain(crumb: Arc<Crumb>, entries: &[EncodedUpdate], largest: usize
     Snapshot::new(crumb, time, pieces, entries.len(), raw_bytes)
 }
 
-/// A file in memory with these bytes.
+/// Creates a sealed file in memory with these bytes.
 fn sealed(pieces: &[Bytes]) -> std::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(rustix::fs::memfd_create("typha-snapshot", flags)?);
@@ -126,7 +127,7 @@ fn kvs(entries: &[EncodedUpdate]) -> Vec<u8> {
     kvs_segment(entries.len(), &body)
 }
 
-/// Compresses as it goes: a snapshot is never there whole without compression.
+/// Compresses on the fly: a snapshot is never entirely in memory uncompressed.
 #[derive(Default)]
 struct Writer {
     raw: Vec<u8>,

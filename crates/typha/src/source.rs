@@ -14,16 +14,16 @@ use tokio::sync::mpsc;
 use typha_wire::SyncerType;
 use typha_wire::entries::Encoder;
 
-/// What the store is like.
+/// Properties of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceOptions {
     /// Whether it is the Kubernetes API.
     pub kubernetes: bool,
-    /// Whether Kubernetes gives out the addresses.
+    /// Whether Kubernetes allocates the addresses.
     pub use_pod_cidr: bool,
 }
 
-/// The kinds of each feed. They hold the data of all nodes.
+/// The kinds of each feed. They contain the data of all nodes.
 #[must_use]
 pub fn kinds(kind: SyncerType, options: SourceOptions) -> Vec<FollowedKind> {
     let SourceOptions { kubernetes, use_pod_cidr } = options;
@@ -35,7 +35,7 @@ pub fn kinds(kind: SyncerType, options: SourceOptions) -> Vec<FollowedKind> {
     }
 }
 
-/// A feed that follows the store. Dropping it ends that.
+/// Keeps a feed following the store; dropping it ends that.
 pub struct Source {
     _follower: Follower,
 }
@@ -45,8 +45,8 @@ pub struct Source {
 pub fn follow(backend: &Arc<dyn Backend>, feed: &Arc<Feed>, options: SourceOptions) -> Source {
     let (follower, events) = follow::follow_as(backend, kinds(feed.kind(), options));
     let feed = Arc::clone(feed);
-    // A thread of its own, which ends with the follower. A task would share one with the tasks that wake it, and reading a
-    // large cluster is the work of several processors.
+    // A thread of its own, which ends with the follower. A task would share a thread with the tasks that wake it, and
+    // reading a large cluster is work for several processors.
     tokio::task::spawn_blocking(move || publish(events, &feed));
     Source { _follower: follower }
 }
@@ -55,8 +55,8 @@ thread_local! {
     static ENCODER: RefCell<Encoder> = RefCell::default();
 }
 
-/// An entry as the cache takes it: what is sent for it, which are two keys for a profile. One that cannot be written is left
-/// out, and said so: what clients know of it stays.
+/// The inputs for an entry: one, or two for a profile. An entry that cannot be serialised is left out and logged:
+/// clients keep its previous value.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs([Option<Input>; 2]);
 
@@ -94,7 +94,7 @@ impl IntoIterator for Inputs {
     }
 }
 
-/// Entries as the cache takes them.
+/// Converts entries to inputs of the cache.
 #[must_use]
 pub fn inputs(entries: &[FeedEntry]) -> Vec<Input> {
     entries.iter().flat_map(Inputs::of).collect()
@@ -106,7 +106,7 @@ fn publish(mut events: mpsc::Receiver<FeedEvent<Inputs>>, feed: &Feed) {
             FeedEvent::Entries(entries) => feed.publish(entries.into_iter().flatten()),
             FeedEvent::Status(status) => feed.set_status(status),
             FeedEvent::Away(error) => {
-                tracing::warn!(syncer = %feed.kind(), %error, "the datastore has been away for long; clients keep what they have");
+                tracing::warn!(syncer = %feed.kind(), %error, "the datastore has been unreachable for long; clients keep their entries");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The trail of a feed: each step knows the one after it. A client holds the step that it has sent last; what nobody
-//! needs any more is freed. All clients write the same bytes.
+//! The trail of a feed: each step links to the next. A client holds the step that it sent last; steps that are no
+//! longer needed are freed. All clients send the same bytes.
 
 use crate::cache::Step;
 use bytes::Bytes;
@@ -10,27 +10,27 @@ use typha_wire::outgoing::segment;
 use typha_wire::snappy::compressed;
 use typha_wire::{Message, Position};
 
-/// A step of a feed in its place.
+/// A step of a feed in its place in the trail.
 #[derive(Debug)]
 pub struct Crumb {
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u64,
-    /// When it was made.
+    /// When it was created.
     pub time: Instant,
-    /// The status after it.
+    /// The status after the step.
     pub status: Status,
-    /// About how many bytes of messages the feed has had up to here.
+    /// The approximate number of bytes of the feed's messages up to here.
     pub offset: u64,
     step: Step,
-    /// The message with its changes: plain and compressed, made when the first client wants it.
+    /// The message with its changes: plain and compressed, each created on first use.
     messages: [OnceLock<Bytes>; 2],
-    /// The message that says how far a client has come: plain and compressed, made when the first client wants it.
+    /// The message with a client's position: plain and compressed, each created on first use.
     positions: [OnceLock<Bytes>; 2],
     next: OnceLock<Arc<Crumb>>,
 }
 
 impl Crumb {
-    /// The step before all others.
+    /// Creates the step before all others.
     #[must_use]
     pub fn first(now: Instant) -> Arc<Self> {
         Arc::new(Self {
@@ -45,7 +45,7 @@ impl Crumb {
         })
     }
 
-    /// Puts a step behind this one, which must be the last.
+    /// Appends a step to this one, which must be the last.
     pub fn follow(&self, step: Step, now: Instant) -> Arc<Self> {
         let crumb = Arc::new(Self {
             sequence: self.sequence + 1,
@@ -61,19 +61,19 @@ impl Crumb {
         crumb
     }
 
-    /// The step after this one, if there is one yet.
+    /// The next step, if there is one yet.
     #[must_use]
     pub fn next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// How many changes it has.
+    /// The number of changes in the step.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.step.changes.len()
     }
 
-    /// The message with its changes; empty if it has none. Made for the first client that asks for it, for all of them.
+    /// The message with its changes; empty if it has none. Created on first use and shared by all clients.
     #[must_use]
     pub fn message(&self, compress: bool) -> Bytes {
         let make = || {
@@ -83,7 +83,7 @@ impl Crumb {
         self.messages[usize::from(compress)].get_or_init(make).clone()
     }
 
-    /// The message that says how far a client has come.
+    /// The message with the position of a client at this step.
     #[must_use]
     pub fn position(&self, instance: u64, compress: bool) -> Bytes {
         let make = || {
@@ -93,7 +93,7 @@ impl Crumb {
         self.positions[usize::from(compress)].get_or_init(make).clone()
     }
 
-    /// How many bytes it keeps.
+    /// Bytes of memory that it keeps.
     #[must_use]
     pub fn size(&self) -> usize {
         let made: usize = self.messages.iter().filter_map(OnceLock::get).map(Bytes::len).sum();
@@ -101,7 +101,7 @@ impl Crumb {
     }
 }
 
-/// A long trail is freed step by step: freeing each step from within the one before would use up the stack.
+/// Frees a long trail iteratively: freeing each step from within the previous one would overflow the stack.
 impl Drop for Crumb {
     fn drop(&mut self) {
         let mut next = self.next.take();

@@ -1,6 +1,6 @@
 //! Any bytes are read or refused; what is read can be written as JSON and read again with the same result, and every
-//! mistake can be shown. Run with `cargo +nightly fuzz run document fuzz/corpus/document tests/documents` from the api
-//! crate: the files of its tests are a good beginning.
+//! mistake can be displayed. Run with `cargo +nightly fuzz run document fuzz/corpus/document tests/documents` from the
+//! api crate: its test files are a good start.
 #![no_main]
 
 use api::document::{Checks, read};

@@ -1,6 +1,6 @@
-//! Any JSON is an object of any kind as a store may hold it, or is refused. What is read is written as it was, whatever fields this
-//! version knows; defaults are complete after one turn; and checking it never panics. The first byte chooses the kind. Run with
-//! `cargo +nightly fuzz run stored` from the api crate.
+//! Any JSON is a stored object of any kind, or is refused. Writing an object gives back what was read, whether or not
+//! this version knows the fields; defaults are complete after one round; and checking never panics. The first byte
+//! selects the kind. Run with `cargo +nightly fuzz run stored` from the api crate.
 #![no_main]
 
 use api::{Kind, Resource};

@@ -1,8 +1,9 @@
-//! From an object to other forms of JSON and back, by way of its text.
+//! Converts objects to other forms of JSON and back, through their text.
 //!
-//! `serde` makes code for every pair of a type and a reader, or a type and a writer. With thirty kinds of objects, one more reader is
-//! a megabyte of program. So objects are read and written in one way only, as text; whoever wants another form gets it from the
-//! text. That costs microseconds an object, for values that a person or a client of an API waits for: feeds read and write text anyway.
+//! `serde` generates code for every pair of a type and a reader, or a type and a writer. With thirty kinds of objects,
+//! one more reader is a megabyte of program. So objects are only read and written as text, and other forms are
+//! converted from the text. That costs microseconds per object, for values that a person or an API client waits for:
+//! feeds read and write text anyway.
 
 use super::to_go_json;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
@@ -13,7 +14,7 @@ use std::fmt;
 /// The JSON value of an object, or of a part of one.
 ///
 /// # Errors
-/// Never for objects made of our types; the signature is serde's.
+/// Never for objects of our types; the signature is serde's.
 pub fn to_value<T: Serialize + ?Sized>(object: &T) -> Result<Value, Error> {
     serde_json::from_slice(&to_go_json(object)?)
 }
@@ -21,12 +22,12 @@ pub fn to_value<T: Serialize + ?Sized>(object: &T) -> Result<Value, Error> {
 /// Reads a part of an object from a JSON value.
 ///
 /// # Errors
-/// When a field holds a type that cannot be it.
+/// When a field holds a value of the wrong type.
 pub fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
     serde_json::from_str(&value.to_string()).map_err(without_place)
 }
 
-/// The error without the place in a text that nobody has seen.
+/// The error without its position in an intermediate text.
 pub(crate) fn without_place(error: Error) -> Error {
     let place = format!(" at line {} column {}", error.line(), error.column());
     match error.to_string().strip_suffix(&place) {
@@ -119,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn another_form_has_the_fields_in_the_same_order_and_the_same_values() {
+    fn other_forms_keep_field_order_and_values() {
         let text =
             r#"{"z":[1,-2,1.5,1e300,18446744073709551615,null,true],"a":{"é&<":"x\u0000\"y"},"m":{},"e":[]}"#;
         let ordered: Ordered = serde_json::from_str(text).unwrap();
@@ -143,14 +144,14 @@ mod tests {
         assert_eq!(to_value(&resource).unwrap(), serde_json::to_value(&resource).unwrap());
         let text = String::from_utf8(resource.to_json().unwrap()).unwrap();
         assert!(text.contains(r"a\u003cb"), "{text}");
-        // The same text but for what only Go escapes.
+        // The same text except for what only Go escapes.
         assert_eq!(serde_json::to_string(&resource).unwrap(), text.replace(r"\u003c", "<"));
         let read: Resource = Resource::from_json(Kind::IPPool, text.as_bytes()).unwrap();
         assert_eq!(read, resource);
     }
 
     #[test]
-    fn errors_name_the_fault_and_no_place_in_a_text_that_nobody_wrote() {
+    fn errors_name_the_fault_without_a_place_in_an_intermediate_text() {
         let wrong = json!({"blockSize": "many"});
         let error = from_value::<IPPoolSpec>(&wrong).unwrap_err().to_string();
         assert_eq!(error, serde_json::from_value::<IPPoolSpec>(wrong.clone()).unwrap_err().to_string());

@@ -3,14 +3,14 @@
 use crate::kind::Kind;
 use serde_json::{Value, json};
 
-/// A column: its title, its type, where its value is.
+/// A column: its title, its type, and the path of its value.
 type Column = (&'static str, &'static str, &'static str);
 
 const AGE: Column = ("Age", "date", ".metadata.creationTimestamp");
 const TIER: Column = ("Tier", "string", ".spec.tier");
 const ORDER: Column = ("Order", "number", ".spec.order");
 
-/// The columns of a kind, ready for its definition; none means that only the name and age are printed.
+/// The columns of a kind, as in its definition; if there are none, only name and age are printed.
 pub(super) fn printed(kind: Kind) -> Vec<Value> {
     columns(kind)
         .iter()

@@ -1,4 +1,4 @@
-//! The definitions as a whole: which there are, and that a kube-apiserver can take each of them.
+//! The definitions as a whole: which there are, and that a kube-apiserver accepts each of them.
 
 use super::*;
 use crate::errors::{FieldErrors, FieldPath};
@@ -90,7 +90,7 @@ fn every_schema_is_structural() {
     }
 }
 
-/// The rules that a kube-apiserver has for schemas, as far as ours could break them.
+/// The rules of a kube-apiserver for schemas, as far as ours could violate them.
 fn structural(schema: &Map<String, Value>, place: &str) {
     let is = |keyword: &str| schema.get(keyword) == Some(&Value::Bool(true));
     let kind = schema.get("type").and_then(Value::as_str);
@@ -186,7 +186,7 @@ fn every_field_has_a_description() {
 }
 
 #[test]
-fn the_yaml_reads_back_as_what_was_written() {
+fn the_yaml_round_trips() {
     let text = to_yaml();
     assert_eq!(text, to_yaml(), "the same bytes each time");
     assert_eq!(text.matches("---\n").count(), all().len());
@@ -194,7 +194,7 @@ fn the_yaml_reads_back_as_what_was_written() {
     assert_eq!(documents, all());
 }
 
-/// Reads YAML with another library than the one that wrote it.
+/// Reads YAML with a library other than the one that wrote it.
 fn read_yaml(text: &str) -> Vec<Value> {
     use saphyr::{LoadableYamlNode as _, Scalar, Yaml};
     fn convert(node: &Yaml<'_>) -> Value {
@@ -216,7 +216,7 @@ fn read_yaml(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn keywords_that_only_our_reader_knows_stay_inside() {
+fn our_readers_keywords_are_not_published() {
     for text in [to_yaml(), to_yaml_v3()] {
         assert!(!text.contains(READS));
     }

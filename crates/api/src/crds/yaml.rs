@@ -1,6 +1,6 @@
-//! JSON values as YAML text: block style, keys in the order of the map, one way to write each value.
+//! JSON values as YAML text: block style, keys in the order of the map, one form for each value.
 //!
-//! It only writes. Text that any reader could take for something else is written in double quotes, as JSON would.
+//! Only writes. Text that any reader could mistake for something else is written in double quotes, as in JSON.
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ fn block(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// Writes what stands after a `name:` or a `-`: on the same line if it fits there, otherwise as a block below.
+/// Writes the value after a `name:` or a `-`: on the same line if it fits there, otherwise as a block below.
 fn nested(value: &Value, depth: usize, out: &mut String) {
     let is_block = match value {
         Value::Object(fields) => !fields.is_empty(),
@@ -77,9 +77,9 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// Text, plain where no reader can mistake it.
+/// Text, plain if no reader can mistake it.
 fn text(string: &str) -> String {
-    // Words that some version of YAML reads as a truth value or as nothing.
+    // Words that some version of YAML reads as a boolean or as null.
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let plain = string.starts_with(|c: char| c.is_ascii_alphabetic())
         && !string.ends_with(' ')

@@ -1,4 +1,4 @@
-//! Warnings about objects that Calico's tool accepts, and so do we, though they hardly do what their author meant.
+//! Warnings about objects that Calico's tool and ours accept, though they hardly do what their author meant.
 
 use crate::document::report::{Diagnostic, Diagnostics};
 use crate::document::tree::Node;
@@ -31,13 +31,13 @@ pub(super) fn about(resource: &Resource, node: &Node, diagnostics: &mut Diagnost
     }
 }
 
-/// Warns of rules of a profile that have no action, one that is not known, or one that profiles have no use for.
+/// Warns of rules of a profile that have no action, an unknown one, or one that is meaningless in profiles.
 fn actions(rules: &[Rule], list: &FieldPath, node: &Node, diagnostics: &mut Diagnostics) {
     for (index, rule) in rules.iter().enumerate() {
         let message = if rule.action.is_unset() {
             "this rule has no action, and allows what it matches".to_owned()
         } else if rule.action == Action::Pass {
-            // The mark that says so is still set when a tier passed the packet.
+            // The mark that records an allowed packet is still set when a tier passed the packet.
             "Pass in a profile decides nothing, and packets that a tier passed skip the rest of the profile here, \
              whether they match or not"
                 .to_owned()

@@ -1,7 +1,7 @@
 //! Builds the tree from the events of the YAML library.
 //!
-//! What the text could make grow beyond its own size is bounded: nesting is limited, and so is what aliases add (they
-//! share nodes here, but become copies later). Merge keys (`<<`) are resolved, tags beyond the core ones refused.
+//! Growth beyond the size of the text is bounded: nesting is limited, and so is what aliases add (they share nodes
+//! here, but become copies later). Merge keys (`<<`) are resolved; tags beyond the core ones are refused.
 
 use crate::document::report::Diagnostic;
 use crate::document::source::{Chunk, Span};
@@ -11,13 +11,13 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Deepest nesting of lists and maps accepted. The deepest field of any resource is at about a quarter of it.
+/// Maximum nesting of lists and maps. The deepest field of any resource is at about a quarter of it.
 const MAX_DEPTH: usize = 64;
 
 /// How many nodes aliases and merge keys may add to a document.
 const MAX_ALIAS_NODES: usize = 100_000;
 
-/// Parses all documents of a chunk; usually there is one. Empty documents are left out.
+/// Parses all documents of a chunk; usually there is one. Empty documents are omitted.
 pub(super) fn parse(chunk: &Chunk<'_>) -> Result<Vec<Arc<Node>>, Diagnostic> {
     let mut builder = Builder::new(chunk.lines_before);
     if chunk.is_too_long() {
@@ -52,7 +52,7 @@ struct Builder {
     alias_nodes: usize,
 }
 
-/// A list or map whose end has not come yet.
+/// A list or map whose end has not been reached yet.
 struct Open {
     span: Span,
     anchor: usize,
@@ -172,7 +172,7 @@ impl Builder {
         }
         match self.open.last_mut() {
             None => {
-                // A document of nothing, as between two `---`, is not a mistake.
+                // An empty document, as between two `---`, is not a mistake.
                 let empty = matches!(&node.content, Content::Scalar(scalar) if scalar.plain && scalar.text.is_empty());
                 if !empty {
                     self.documents.push(node);
@@ -201,7 +201,7 @@ impl Builder {
         }
     }
 
-    /// Adds what merge keys bring: fields that the map does not have itself, earlier merges first.
+    /// Adds the fields of merge keys that the map does not have itself, earlier merges first.
     fn merge(
         &mut self,
         mut entries: Vec<Entry>,
@@ -263,7 +263,7 @@ impl Builder {
     }
 }
 
-/// The parser library lets a scalar's span run over the blanks and the comment after it.
+/// The parser library extends a scalar's span over the blanks and the comment after it.
 fn scalar_span(span: Span, text: &str, style: ScalarStyle) -> Span {
     if style == ScalarStyle::Plain && !text.contains('\n') && span.line == span.end_line {
         let width = text.chars().count();

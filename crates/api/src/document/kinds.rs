@@ -1,7 +1,6 @@
-//! Which kind a document is, and the objects in it: `kind` and `apiVersion`, lists of objects, typed lists.
+//! The kind of a document, and the objects in it: `kind` and `apiVersion`, lists of objects, typed lists.
 //!
-//! It refuses kinds that exist only inside the program (what is computed from Kubernetes' own objects): a user cannot
-//! write those.
+//! Refuses kinds that exist only inside the program (derived from Kubernetes' own objects): a user cannot write those.
 
 use crate::document::report::{Diagnostic, Diagnostics};
 use crate::document::suggest::nearest;
@@ -10,20 +9,20 @@ use crate::errors::FieldPath;
 use crate::kind::{API_VERSION, CRD_API_VERSION, Kind};
 use std::sync::Arc;
 
-/// One object of a document, before its fields are looked at.
+/// One object of a document, before its fields are examined.
 pub(super) struct Object {
     pub(super) kind: Kind,
     pub(super) node: Arc<Node>,
 }
 
-/// Finds the objects of a document; what is wrong is reported.
+/// Finds the objects of a document; mistakes are reported.
 pub(super) fn identify(node: &Arc<Node>, diagnostics: &mut Diagnostics) -> Vec<Object> {
     let mut objects = Vec::new();
     collect(node, None, 0, &mut objects, diagnostics);
     objects
 }
 
-/// Adds the objects of `node`. `listed` is the kind that a typed list gives to items that do not say their own.
+/// Adds the objects of `node`. `listed` is the kind that a typed list implies for items that do not name their own.
 fn collect(
     node: &Arc<Node>,
     listed: Option<Kind>,
@@ -121,7 +120,7 @@ fn list(
     objects: &mut Vec<Object>,
     diagnostics: &mut Diagnostics,
 ) {
-    // A list inside a list would need a name for its place; nobody writes one.
+    // A list inside a list would need a name for its place, and does not occur in practice.
     if depth > 1 {
         let message = "a list of objects cannot be inside another one".to_owned();
         diagnostics.add(Diagnostic::new(node.first_span(), FieldPath::root(), message));
@@ -185,7 +184,7 @@ fn not_text(entry: &Entry, name: &str) -> Diagnostic {
 
 fn missing(node: &Node, name: &str, help: &str) -> Diagnostic {
     let message = format!("missing field `{name}`");
-    // Calico's tool takes other fields in any case, but not the two that say what the object is.
+    // Calico's tool accepts other fields in any case, but not these two.
     if let Some(entry) = node.field(name) {
         let help = format!("write `{name}`: only in this case is it recognised");
         return Diagnostic::new(entry.key_span, FieldPath::new(name), message).with_help(help);
@@ -193,7 +192,7 @@ fn missing(node: &Node, name: &str, help: &str) -> Diagnostic {
     Diagnostic::new(node.first_span(), FieldPath::new(name), message).with_help(help.to_owned())
 }
 
-/// Several objects of a kind, in English.
+/// The plural of a kind's name, in English.
 fn plural(kind: &str) -> String {
     match kind.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
@@ -202,7 +201,7 @@ fn plural(kind: &str) -> String {
     }
 }
 
-/// Whether the version is one that the kind can have; reports it if not.
+/// Checks that the kind can have this version; reports it if not.
 fn check_version(entry: &Entry, kind_name: &str, diagnostics: &mut Diagnostics) -> bool {
     let Some(version) = text(entry) else {
         diagnostics.add(not_text(entry, "apiVersion"));

@@ -1,7 +1,8 @@
-//! Mistakes and warnings about a file, and how they are shown: place, line, caret, path, help, in the manner of rustc.
+//! Mistakes and warnings about a file, and how they are displayed: place, line, caret, path, help, in the manner of
+//! rustc.
 //!
-//! A mistake refuses the file. A warning is about text that is read all the same, but perhaps not as its author meant it.
-//! It refuses colours and terminal widths; the caller may add them to the text.
+//! A file with a mistake is refused. A warning is about text that is accepted, but perhaps not as its author meant it.
+//! Colours and terminal widths are left to the caller.
 
 use crate::document::source::{Source, Span};
 use crate::document::trail::{around, is_within};
@@ -13,13 +14,13 @@ use std::sync::Arc;
 /// One mistake in a file, or one warning about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where it is.
+    /// The place of the mistake.
     pub span: Span,
-    /// The field, from the top of its object; empty where the mistake is not about a field.
+    /// The field, from the top of its object; empty if the mistake does not concern a field.
     pub path: FieldPath,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
@@ -34,11 +35,11 @@ impl Diagnostic {
     }
 }
 
-/// How many mistakes are shown with their lines. Nobody reads more, and a file of one huge line would make it slow.
+/// Maximum number of mistakes shown with their lines. More are of no use, and a file of one huge line would make it
+/// slow.
 const MAX_SHOWN: usize = 200;
 
-/// All mistakes in a file and the warnings about it. Displaying it shows each with its line, in the order of their
-/// places.
+/// All mistakes in a file and the warnings about it. Displaying it shows each with its line, in order of their places.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     source: Arc<Source>,
@@ -55,13 +56,13 @@ impl Diagnostics {
         self.found.push(diagnostic);
     }
 
-    /// Adds a warning: it refuses nothing.
+    /// Adds a warning, which does not cause a refusal.
     pub(super) fn warn(&mut self, warning: Diagnostic) {
         self.warnings.push(warning);
     }
 
-    /// Adds what validation found about an object whose structural mistakes begin at `first`, without what may only be
-    /// their consequence: errors about the same field, a field below it, or the struct around it.
+    /// Adds the validation errors of an object whose structural mistakes start at `first`, except possible consequences
+    /// of those: errors about the same field, a field below it, or the struct around it.
     pub(super) fn add_unrelated(&mut self, first: usize, other: Self) {
         let structural: BTreeSet<&str> =
             self.found.iter().skip(first).map(|found| found.path.as_str()).collect();
@@ -74,13 +75,13 @@ impl Diagnostics {
         Arc::ptr_eq(&self.source, source)
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there are no mistakes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// How many mistakes there are.
+    /// The number of mistakes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.found.len()
@@ -126,8 +127,8 @@ impl Diagnostics {
     }
 }
 
-/// Whether `path` is one of the known ones, lies below one, or is around one. Ordered lookups keep this fast when a file
-/// has very many mistakes.
+/// Whether `path` is one of the known ones, below one, or around one. Ordered lookups keep this fast when a file has
+/// very many mistakes.
 fn is_related(path: &str, known: &BTreeSet<&str>) -> bool {
     let below = |separator: char| {
         let start = format!("{path}{separator}");
@@ -158,7 +159,7 @@ impl fmt::Display for Diagnostics {
     }
 }
 
-/// `1 mistake`, `2 mistakes`, or nothing.
+/// `1 mistake`, `2 mistakes`, or `None` for zero.
 fn count(number: usize, what: &str) -> Option<String> {
     match number {
         0 => None,
@@ -169,7 +170,7 @@ fn count(number: usize, what: &str) -> Option<String> {
 
 impl std::error::Error for Diagnostics {}
 
-/// The part of a line that is shown, and where the carets go.
+/// The displayed part of a line, and the position of the carets.
 struct Shown {
     text: String,
     indent: usize,
@@ -186,7 +187,7 @@ impl Shown {
         let mut text = if skipped > 0 { "...".to_owned() } else { String::new() };
         let indent = text.len() + column - skipped;
         let mut characters = line.chars().skip(skipped);
-        // One character stays one column, or the carets would point elsewhere.
+        // One character must stay one column, or the carets would point elsewhere.
         text.extend(characters.by_ref().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }));
         if characters.next().is_some() {
             text.push_str("...");

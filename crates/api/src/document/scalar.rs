@@ -1,6 +1,6 @@
-//! What a plain YAML scalar means: Go's YAML 1.1 reading, which is what Calico's tool applies to the same files.
+//! The meaning of a plain YAML scalar: Go's YAML 1.1 interpretation, which Calico's tool applies to the same files.
 //!
-//! Quoted text is never looked at here. Nothing is guessed from the schema either: that is the walk's business.
+//! Quoted text is not handled here. Nor is the schema consulted: the walk does that.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ pub(super) enum Meaning {
     Null,
     Bool(bool),
     Integer(i64),
-    /// Larger than an `i64` holds.
+    /// Larger than an `i64`.
     Unsigned(u64),
     Float(f64),
     Text,
 }
 
-/// What unquoted `text` means.
+/// The meaning of unquoted `text`.
 pub(super) fn meaning(text: &str) -> Meaning {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
@@ -38,7 +38,7 @@ pub(super) fn meaning(text: &str) -> Meaning {
     if let Some(integer) = integer(&digits) {
         return integer;
     }
-    // Out of a double's range, Go leaves it as text.
+    // Beyond the range of a double, Go leaves it as text.
     if is_decimal(&digits)
         && let Ok(float) = digits.parse::<f64>()
         && float.is_finite()
@@ -67,7 +67,7 @@ fn integer(text: &str) -> Option<Meaning> {
     } else {
         (10, lower.as_str())
     };
-    // Rust's parser would take a second sign.
+    // Rust's parser would accept a second sign.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }
@@ -101,8 +101,8 @@ fn is_decimal(text: &str) -> bool {
         })
 }
 
-/// What unquoted `text` is in a field of text: Go reads it by its meaning first, and writes that down as text. `None` where it
-/// means nothing at all.
+/// The value of unquoted `text` in a field of text: Go interprets it first, and writes the result as text. `None` where
+/// it has no special meaning.
 pub(super) fn as_text(text: &str) -> Option<Cow<'_, str>> {
     Some(match meaning(text) {
         Meaning::Null => return None,
@@ -114,8 +114,8 @@ pub(super) fn as_text(text: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// A number as Go's YAML library writes it into a field of text: with 32-bit precision, and with an exponent if it is large or
-/// very small.
+/// A number as Go's YAML library writes it into a field of text: with 32-bit precision, and with an exponent if it is
+/// large or very small.
 fn float_text(value: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "Go loses the same precision")]
     let narrow = value as f32;
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_scalars_mean_what_go_takes_them_for() {
+    fn plain_scalars_are_interpreted_like_in_go() {
         for (text, expected) in [
             ("", Meaning::Null),
             ("~", Meaning::Null),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_text_holds_what_go_makes_of_it() {
+    fn text_fields_hold_gos_interpretation() {
         for (text, expected) in [
             ("web", "web"),
             ("true", "true"),

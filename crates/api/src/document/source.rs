@@ -1,14 +1,14 @@
-//! The text of a file: decoding, lines, and the cut into documents.
+//! The text of a file: decoding, lines, and the split into documents.
 //!
-//! Documents are cut at the `---` lines before any parsing, so that a syntax error in one of them does not hide the
-//! mistakes in the others. A line that begins with `---` is a document marker everywhere in YAML, inside quotes too.
+//! Documents are split at the `---` lines before any parsing, so that a syntax error in one of them does not hide the
+//! mistakes in the others. A line that begins with `---` is a document marker everywhere in YAML, even inside quotes.
 
 use crate::document::MAX_DOCUMENT_LENGTH;
 use crate::document::report::Diagnostic;
 use crate::errors::FieldPath;
 use std::borrow::Cow;
 
-/// A stretch of a file. Lines and columns count from 1, columns in characters; the end is exclusive.
+/// A range of a file. Lines and columns count from 1, columns in characters; the end is exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// First line.
@@ -32,11 +32,11 @@ impl Span {
 pub(super) struct Source {
     pub(super) name: String,
     text: String,
-    /// Where each line begins, in bytes.
+    /// The byte offset at which each line begins.
     line_starts: Vec<usize>,
 }
 
-/// One document of a file (seldom more: YAML may also separate them by `...`).
+/// One document of a file (rarely more: YAML may also separate them by `...`).
 pub(super) struct Chunk<'a> {
     pub(super) text: Cow<'a, str>,
     /// Lines of the file before this chunk.
@@ -44,7 +44,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Source {
-    /// Decodes the bytes. Where that is not possible, the source is what can be shown of it.
+    /// Decodes the bytes. If that fails, the source contains what can be displayed of them.
     pub(super) fn new(name: &str, bytes: &[u8]) -> (Self, Option<Diagnostic>) {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         match std::str::from_utf8(bytes) {
@@ -88,7 +88,7 @@ impl Source {
         let mut has_directive = false;
         for (index, &start) in self.line_starts.iter().enumerate() {
             let line = self.line(index + 1);
-            // Directives (`%YAML 1.2`) stand before the marker of the document that they are about.
+            // Directives (`%YAML 1.2`) precede the marker of their document.
             if is_marker(line) && index > first_line && !(only_directives && has_directive) {
                 chunks.push(self.chunk(first_line, start));
                 first_line = index;
@@ -121,8 +121,8 @@ fn is_marker(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
 
-/// JSON writes a character beyond U+FFFF as two escapes, which YAML does not know: `\ud83d\ude00` becomes `\U0001f600`.
-/// Only text that begins as JSON does is changed.
+/// JSON writes a character beyond U+FFFF as two escapes, which YAML does not support: `\ud83d\ude00` becomes
+/// `\U0001f600`. Only text that begins like JSON is changed.
 fn join_surrogates(text: &str) -> Cow<'_, str> {
     let json = text.trim_start().starts_with(['{', '[']) || text.trim_start().starts_with("---");
     if !json || !text.contains("\\u") && !text.contains("\\U") {
@@ -137,7 +137,8 @@ fn join_surrogates(text: &str) -> Cow<'_, str> {
             out.push_str(&format!("\\U{:08x}", u32::from(character)));
             rest = &rest[12..];
         } else {
-            // The escape and what it escapes, so that `\\u` is not taken for an escape of its own.
+            // The backslash together with the escaped character, so that `\\u` is not mistaken for an escape of its
+            // own.
             let length = 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
             out.push_str(&rest[..length]);
             rest = &rest[length..];

@@ -1,10 +1,10 @@
-//! What the user may have meant: the nearest known name, and names that people bring from Kubernetes' own policies.
+//! Guesses what the user meant: the nearest known name, and names that people bring from Kubernetes' own policies.
 //!
 //! A suggestion is only made when it is likely; a wrong one costs more time than none.
 
 use serde_json::{Map, Value};
 
-/// Names that other APIs use for what Calico calls differently, with Calico's name.
+/// Names that other APIs use for something that has a different name in Calico, with Calico's name.
 const SYNONYMS: &[(&str, &str)] = &[
     ("policyTypes", "types"),
     ("podSelector", "selector"),
@@ -22,9 +22,9 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("iface", "interfaceName"),
 ];
 
-/// The candidate closest to `name`, if it is close enough to be meant.
+/// The candidate closest to `name`, if it is close enough.
 pub(super) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A name this long is not a slip of the finger, and comparing takes the product of the lengths.
+    // A name this long is not a typing error, and comparing takes the product of the lengths.
     if name.len() > 128 {
         return None;
     }
@@ -44,8 +44,9 @@ fn allowed_distance(name: &str, candidate: &str) -> usize {
     name.chars().count().min(candidate.chars().count()).div_ceil(3).min(3)
 }
 
-/// What to say about Kubernetes' `from` and `to` in a rule of Calico's: they mean the peer, and which end that is depends on the
-/// direction. The other end is the pod itself, and a policy with the two swapped would mean something else.
+/// The advice about Kubernetes' `from` and `to` in a rule of Calico's: they mean the peer, and which end that is
+/// depends on the direction. The other end is the pod itself, and a policy with the two swapped would mean something
+/// else.
 pub(super) fn other_end(name: &str, path: &str) -> Option<(String, &'static str)> {
     let direction = path.rsplit(['.', '[', ']']).find(|part| matches!(*part, "ingress" | "egress"))?;
     let (peer, own) =
@@ -57,7 +58,7 @@ pub(super) fn other_end(name: &str, path: &str) -> Option<(String, &'static str)
     })
 }
 
-/// What to say about a field that `schema` does not have, and the field of the same map that was probably meant.
+/// The advice about a field that `schema` does not have, and the field of the same map that was probably meant.
 /// `ancestors` are the schemas around it, innermost last.
 pub(super) fn for_unknown_field<'a>(
     name: &str,
@@ -78,7 +79,7 @@ pub(super) fn for_unknown_field<'a>(
     (elsewhere(name, properties, ancestors), None)
 }
 
-/// Where a field of this name would stand, or which fields stand here.
+/// Where a field of this name belongs, or which fields are known here.
 fn elsewhere(
     name: &str,
     properties: &Map<String, Value>,

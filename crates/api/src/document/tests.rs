@@ -1,5 +1,5 @@
-//! Whole files as data: each file of `tests/documents` is read with all checks, and what comes out (the objects as JSON,
-//! or the mistakes) is compared with the `.expected` file beside it. `UPDATE_EXPECT=1` rewrites those.
+//! Whole files as data: each file of `tests/documents` is read with all checks, and the result (the objects as JSON, or
+//! the mistakes) is compared with the `.expected` file beside it. `UPDATE_EXPECT=1` rewrites those.
 
 use super::*;
 use proptest::prelude::*;
@@ -104,8 +104,8 @@ fn sizes_are_bounded() {
     assert!(found.as_slice()[0].message.contains("the limit is 10485760"), "{}", found.as_slice()[0].message);
 }
 
-/// One long line with very many mistakes of each kind: all are counted, the display is cut. Should a path through the
-/// reader become quadratic again, this test takes minutes instead of seconds.
+/// One long line with very many mistakes of each kind: all are counted, the display is truncated. If a path through the
+/// reader became quadratic again, this test would take minutes instead of seconds.
 #[test]
 fn very_many_mistakes() {
     const COUNT: usize = 5000;
@@ -130,7 +130,7 @@ fn text_that_is_not_utf8() {
     assert!(read("bom", b"\xef\xbb\xbf# nothing\n", Checks::Structure).unwrap().is_empty());
 }
 
-/// Pieces that documents are made of, put together at random.
+/// Pieces of documents, put together at random.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "apiVersion: projectcalico.org/v3\n",

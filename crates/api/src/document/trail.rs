@@ -1,6 +1,6 @@
-//! Paths while walking: a chain of borrowed segments on the stack, turned into text only when a mistake is found.
+//! Paths while walking: a chain of borrowed segments on the stack, only converted to text when a mistake is found.
 //!
-//! Most fields of most files are right; building a path string for each of them would be the main cost of reading.
+//! Most fields of most files are correct; building a path string for each of them would be the main cost of reading.
 
 use crate::errors::FieldPath;
 
@@ -28,17 +28,17 @@ impl Trail<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Segment<'a> {
     Name(&'a str),
-    /// What stood in brackets: the index of a list, or the key of a map.
+    /// The text in brackets: the index of a list, or the key of a map.
     Bracket(&'a str),
 }
 
-/// Takes a path such as `spec.ingress[0].source` or `metadata.labels[a.b/c]` apart.
+/// Splits a path such as `spec.ingress[0].source` or `metadata.labels[a.b/c]`.
 pub(super) fn segments(path: &str) -> Vec<Segment<'_>> {
     let mut segments = Vec::new();
     let mut rest = path;
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('[') {
-            // A key may itself hold brackets: the last one before the next segment closes it.
+            // A key may itself contain brackets: the last one before the next segment closes it.
             let end = after
                 .match_indices(']')
                 .map(|(at, _)| at)
@@ -61,7 +61,7 @@ pub(super) fn segments(path: &str) -> Vec<Segment<'_>> {
     segments
 }
 
-/// Whether one path is the other or lies below it.
+/// Whether one path is the other or below it.
 pub(super) fn is_within(path: &str, ancestor: &str) -> bool {
     path.strip_prefix(ancestor)
         .is_some_and(|rest| ancestor.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_come_apart() {
+    fn paths_are_split_into_segments() {
         use Segment::{Bracket, Name};
         let expected = [Name("spec"), Name("ingress"), Bracket("0"), Name("source")];
         assert_eq!(segments("spec.ingress[0].source"), expected);
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(segments("[1][2]"), [Bracket("1"), Bracket("2")]);
         assert_eq!(segments(""), []);
         for odd in ["[", "]", "..", "a.", "a[", "a[]]", ".[.", "[[]]"] {
-            // Paths are ours, but a key in one is the user's: nothing may panic.
+            // Paths are ours, but keys in them are the user's: nothing may panic.
             segments(odd);
         }
     }

@@ -1,6 +1,6 @@
-//! YAML as a tree with places, and the way from a field's path to its place.
+//! YAML as a tree with places, and the lookup of a field's place by its path.
 //!
-//! What a scalar means is not decided here: that depends on the field it is for.
+//! The meaning of a scalar is not decided here: it depends on the field.
 
 use crate::document::report::Diagnostic;
 use crate::document::scalar::{Meaning, meaning};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) struct Node {
     pub(super) span: Span,
     pub(super) content: Content,
-    /// How many nodes the tree below this one has, itself included.
+    /// The number of nodes in this tree, including its root.
     pub(super) size: usize,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Content {
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: String,
-    /// Not in quotes and not tagged as a string: what it means depends on its text.
+    /// Not in quotes and not tagged as a string: its meaning depends on its text.
     pub(super) plain: bool,
 }
 
@@ -39,13 +39,13 @@ pub(super) struct Entry {
     pub(super) key: Scalar,
     pub(super) key_span: Span,
     pub(super) value: Arc<Node>,
-    /// Came through a merge key, so it may not be a duplicate.
+    /// Added by a merge key, so it cannot be a duplicate.
     pub(super) merged: bool,
 }
 
 impl Scalar {
     /// The column of the first character of the text itself, if it is written on one line without escapes, so that
-    /// character `n` of the text stands `n` columns further.
+    /// character `n` of the text is `n` columns further.
     fn first_column(&self, span: Span) -> Option<usize> {
         let length = self.text.chars().count();
         let quotes = usize::from(!self.plain);
@@ -54,10 +54,10 @@ impl Scalar {
     }
 }
 
-/// What [`Node::find`] found.
+/// The result of [`Node::find`].
 pub(super) struct Found {
     pub(super) span: Span,
-    /// Whether the path itself was found, or only something around it.
+    /// Whether the path itself was found, or only an enclosing field.
     pub(super) exact: bool,
 }
 
@@ -77,14 +77,14 @@ impl Node {
         }
     }
 
-    /// The field of this name, in its own spelling or, failing that, in another case.
+    /// The field of this name, in this spelling or, failing that, in another case.
     pub(super) fn field(&self, name: &str) -> Option<&Entry> {
         let Content::Map(entries) = &self.content else { return None };
         let folded = || entries.iter().find(|entry| entry.key.text.eq_ignore_ascii_case(name));
         self.get(name).or_else(folded)
     }
 
-    /// What one segment of a path leads to, and the place of its name.
+    /// The node that one segment of a path leads to, and the place of its name.
     fn step(&self, segment: Segment<'_>) -> Option<(&Node, Span)> {
         let entry = match (segment, &self.content) {
             (Segment::Name(name), Content::Map(_)) => self.field(name)?,
@@ -98,8 +98,8 @@ impl Node {
         Some((&entry.value, entry.key_span))
     }
 
-    /// The place of the field at `path`, or of the nearest one around it. Scalars are shown themselves, lists and maps
-    /// by the name they stand under.
+    /// The place of the field at `path`, or of the nearest enclosing one. Scalars are shown themselves, lists and maps
+    /// by their name.
     pub(super) fn find(&self, path: &str) -> Option<Found> {
         let mut node = self;
         let mut span = match &self.content {
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Whether nothing was written here, or `null`.
+    /// Whether there is no value here, or `null`.
     pub(super) fn is_null(&self) -> bool {
         match &self.content {
             Content::Scalar(scalar) => scalar.plain && meaning(&scalar.text) == Meaning::Null,
@@ -166,7 +166,7 @@ impl Node {
         }
     }
 
-    /// What this is, for messages.
+    /// A description of the node's type, for messages.
     pub(super) fn describe(&self) -> &'static str {
         match &self.content {
             Content::List(_) => "a list",

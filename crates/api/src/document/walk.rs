@@ -1,8 +1,8 @@
-//! Walks an object against its kind's schema: each value gets the type that the schema asks for, and everything that
-//! does not fit is reported, with the rest still looked at.
+//! Walks an object against its kind's schema: each value is converted to the type that the schema requires, and
+//! everything that does not fit is reported, without stopping there.
 //!
-//! Limits (lengths, ranges, patterns) and rules between fields are not looked at here; they need the whole object and
-//! are checked on it. What is reported here is left out of the JSON, so that those checks do not stumble over it.
+//! Limits (lengths, ranges, patterns) and rules between fields are not checked here; they need the whole object. A
+//! value reported here is omitted from the JSON, so that those checks do not report it again.
 
 use crate::document::Checks;
 use crate::document::kinds::Object;
@@ -20,7 +20,7 @@ use serde_json::{Map, Number, Value, json};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-/// After this many mistakes no more names are suggested: the file is something else altogether, and looking for the
+/// After this many mistakes no more names are suggested: the file is something else entirely, and searching for the
 /// nearest name is the slow part.
 const MAX_SUGGESTIONS: usize = 200;
 
@@ -34,19 +34,19 @@ pub(super) fn object(object: &Object, checks: Checks, diagnostics: &mut Diagnost
         Value::Object(fields) => fields,
         _ => Map::new(),
     };
-    // Items of a typed list need not repeat what the list says.
+    // Items of a typed list need not repeat the list's kind.
     value.entry("kind").or_insert_with(|| object.kind.as_str().into());
     value.entry("apiVersion").or_insert_with(|| API_VERSION.into());
     Value::Object(value)
 }
 
-/// A value of any schema as JSON, if it is one; mistakes go to `diagnostics`.
+/// Converts a value of any schema to JSON, if possible; mistakes go to `diagnostics`.
 pub(super) fn plain(schema: &'static SchemaMap, node: &Node, diagnostics: &mut Diagnostics) -> Option<Value> {
     let mut walk = Walk { diagnostics, checks: Checks::Everything, ancestors: Vec::new() };
     walk.value(schema, node, &Trail::Root)
 }
 
-/// The metadata schema of a CRD says only "a map", because the API server knows the rest.
+/// The metadata schema of a CRD is just a map, because the API server knows the rest.
 fn metadata_schema() -> &'static SchemaMap {
     static BUILT: OnceLock<SchemaMap> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -147,7 +147,7 @@ impl Walk<'_> {
             let known = properties.and_then(|known| spelled(known, &entry.key.text));
             let name = known.map_or(entry.key.text.as_str(), |(name, _)| name);
             if !seen.insert(name) {
-                // What a merge key brings gives way to what the map says itself, in whatever case.
+                // Fields from a merge key give way to those of the map itself, in whatever case.
                 if !entry.merged {
                     self.given_twice(entry, name, trail);
                 }
@@ -165,7 +165,7 @@ impl Walk<'_> {
                 self.value(property, &entry.value, &Trail::Field(trail, name))
             } else if let Some(entry_schema) = open {
                 let Some(key) = self.key(entry, trail) else { continue };
-                // A label without a value is a label with an empty value, to Go too.
+                // A label without a value is a label with an empty value, also to Go.
                 let value = if entry.value.is_null() {
                     Some(placeholder(entry_schema))
                 } else {
@@ -181,7 +181,7 @@ impl Walk<'_> {
                 self.anything(&entry.value, &Trail::Field(trail, name))
             } else {
                 if let Some(meant) = self.unknown_field(schema, entry, trail) {
-                    // It is there, only misspelt: no second complaint that it is missing.
+                    // It is present, only misspelt: do not also report it as missing.
                     misspelt.push(meant);
                 }
                 None
@@ -191,13 +191,13 @@ impl Walk<'_> {
             }
         }
         self.ancestors.truncate(depth);
-        // A required field that holds nothing is missing.
+        // A required field without a value is missing.
         for entry in entries.iter().filter(|entry| entry.value.is_null()) {
             let known = properties.and_then(|known| spelled(known, &entry.key.text));
             seen.remove(known.map_or(entry.key.text.as_str(), |(name, _)| name));
         }
         seen.extend(misspelt);
-        // A file for a delete need not be complete, and an empty `spec` is what a missing one is read as.
+        // A file for a delete need not be complete, and a missing `spec` is read as an empty one.
         if self.checks == Checks::Everything && !matches!(trail, Trail::Root) {
             self.check_required(schema, node, &seen, trail);
         }
@@ -236,7 +236,7 @@ impl Walk<'_> {
 
     fn check_required(&mut self, schema: &SchemaMap, node: &Node, seen: &HashSet<&str>, trail: &Trail<'_>) {
         let Some(required) = schema.get("required").and_then(Value::as_array) else { return };
-        // Go has no missing booleans and structs: they are false and empty, and Calico's tool stores them so.
+        // Go has no missing booleans and structs: they are false and empty, and Calico's tool stores them as such.
         let has_zero = |name: &str| {
             let kind = schema
                 .get("properties")
@@ -264,7 +264,7 @@ impl Walk<'_> {
         self.diagnostics.add(diagnostic);
     }
 
-    /// Go takes field names in any case, so Calico's tool does, and files that work there must work here.
+    /// Go accepts field names in any case, so Calico's tool does, and files that work there must work here.
     fn other_case(&mut self, entry: &Entry, name: &str, trail: &Trail<'_>) {
         let message = format!("field `{}` is read as `{name}`", entry.key.text);
         self.warn(
@@ -275,7 +275,7 @@ impl Walk<'_> {
         );
     }
 
-    /// The key of a free map. Keys are text too: Go reads `yes` and writes down `true`.
+    /// The key of a free-form map. Keys are text too: Go reads `yes` and writes `true`.
     fn key(&mut self, entry: &Entry, trail: &Trail<'_>) -> Option<String> {
         let written = entry.key.text.as_str();
         if !entry.key.plain {
@@ -354,7 +354,7 @@ impl Walk<'_> {
             return Some(text.into());
         }
         if schema.get(READS).and_then(Value::as_str) == Some("text") && meaning(text) != Meaning::Text {
-            // The types behind these fields read text only, in Calico too.
+            // The types behind these fields only read text, also in Calico.
             let is_time = schema.get("format").and_then(Value::as_str) == Some("date-time");
             let example = if is_time {
                 "a time such as 2026-11-17T08:00:00Z"
@@ -378,7 +378,7 @@ impl Walk<'_> {
         trail: &Trail<'_>,
     ) -> Option<Value> {
         let text = scalar.text.as_str();
-        // The empty text is "not set", as everywhere in Calico's API.
+        // Empty text means "not set", as everywhere in Calico's API.
         if text.is_empty() || allowed.iter().any(|value| value.as_str() == Some(text)) {
             return Some(text.into());
         }
@@ -437,7 +437,7 @@ impl Walk<'_> {
         Some(value)
     }
 
-    /// The number of an autonomous system may be text, and text may be the dotted form.
+    /// The number of an autonomous system may be text, including the dotted form.
     fn as_number(&mut self, scalar: &Scalar, node: &Node, trail: &Trail<'_>) -> Option<Value> {
         let number = match (scalar.plain, meaning(&scalar.text)) {
             (true, Meaning::Integer(value)) => u32::try_from(value).ok(),
@@ -450,7 +450,7 @@ impl Walk<'_> {
         if number.is_none() {
             let dotted = scalar.plain && ASNumber::from_text(&scalar.text).is_ok();
             let help = if dotted {
-                // YAML takes 1.10 and 1.1 for the same number.
+                // YAML reads 1.10 and 1.1 as the same number.
                 format!("put it in quotes: \"{}\"", scalar.text)
             } else {
                 "write a number up to 4294967295, or two up to 65535 as in \"1.10\"".to_owned()
@@ -508,7 +508,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A value that the schema says nothing about.
+    /// A value whose schema allows anything.
     fn anything(&mut self, node: &Node, trail: &Trail<'_>) -> Option<Value> {
         match &node.content {
             Content::Scalar(scalar) if !scalar.plain => Some(scalar.text.as_str().into()),
@@ -552,7 +552,7 @@ fn is_true(schema: &SchemaMap, keyword: &str) -> bool {
     schema.get(keyword) == Some(&Value::Bool(true))
 }
 
-/// A whole number written with a point or an exponent, as Go writes large ones.
+/// An integer written with a point or an exponent, as Go writes large ones.
 fn whole(value: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     #[expect(
@@ -562,7 +562,7 @@ fn whole(value: f64) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
 }
 
-/// Stands for an item that was reported, so that the items after it keep their index.
+/// A placeholder for a reported item, so that the items after it keep their index.
 fn placeholder(schema: &SchemaMap) -> Value {
     match schema.get("type").and_then(Value::as_str) {
         Some("object") => Value::Object(Map::new()),
@@ -581,7 +581,7 @@ fn quote(text: &str) -> String {
     format!("put it in quotes if you mean the text: \"{}\"", shorten(text))
 }
 
-/// The property of this name, in its own spelling or, failing that, in another case.
+/// The property of this name, in this spelling or, failing that, in another case.
 fn spelled<'a>(properties: &'a SchemaMap, name: &str) -> Option<(&'a str, &'a SchemaMap)> {
     let exact = properties.get_key_value(name);
     let found = exact.or_else(|| properties.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)))?;

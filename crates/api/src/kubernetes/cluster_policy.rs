@@ -6,19 +6,19 @@ use super::{read_only_objects, read_only_structs};
 read_only_objects! {
     /// A policy of the cluster's administrators.
     ClusterNetworkPolicy {
-        /// What it says.
+        /// The policy itself.
         spec: ClusterNetworkPolicySpec,
     }
 }
 
 read_only_structs! {
-    /// What a cluster network policy says.
+    /// The content of a cluster network policy.
     ClusterNetworkPolicySpec {
         /// `Admin` (before other policies) or `Baseline` (after them).
         tier: String = "tier",
-        /// The policy's place: low numbers first.
+        /// The policy's place in the order: low numbers first.
         priority: i32 = "priority",
-        /// The pods that the policy is for.
+        /// The pods to which the policy applies.
         subject: Subject = "subject",
         /// Rules for packets to them, in order.
         ingress: Vec<IngressRule> = "ingress",
@@ -26,7 +26,7 @@ read_only_structs! {
         egress: Vec<EgressRule> = "egress",
     }
 
-    /// The pods that a policy is for: exactly one way to choose them is set.
+    /// The pods to which a policy applies: exactly one way to select them is set.
     Subject {
         /// All pods of these namespaces.
         namespaces: Option<LabelSelector> = "namespaces",
@@ -34,7 +34,7 @@ read_only_structs! {
         pods: Option<NamespacedPod> = "pods",
     }
 
-    /// Pods by the labels of their namespace and their own.
+    /// Pods selected by the labels of their namespace and their own.
     NamespacedPod {
         /// The namespaces.
         namespace_selector: LabelSelector = "namespaceSelector",
@@ -42,31 +42,31 @@ read_only_structs! {
         pod_selector: LabelSelector = "podSelector",
     }
 
-    /// A rule for packets that come in.
+    /// A rule for incoming packets.
     IngressRule {
         /// The rule's name.
         name: String = "name",
         /// `Accept`, `Deny` or `Pass`.
         action: String = "action",
-        /// Where from; at least one.
+        /// The sources; at least one.
         from: Vec<IngressPeer> = "from",
         /// Protocols and ports; all if empty.
         protocols: Vec<PolicyProtocol> = "protocols",
     }
 
-    /// A rule for packets that go out.
+    /// A rule for outgoing packets.
     EgressRule {
         /// The rule's name.
         name: String = "name",
         /// `Accept`, `Deny` or `Pass`.
         action: String = "action",
-        /// Where to; at least one.
+        /// The destinations; at least one.
         to: Vec<EgressPeer> = "to",
         /// Protocols and ports; all if empty.
         protocols: Vec<PolicyProtocol> = "protocols",
     }
 
-    /// Where packets come from: exactly one is set.
+    /// The source of packets: exactly one is set.
     IngressPeer {
         /// All pods of these namespaces.
         namespaces: Option<LabelSelector> = "namespaces",
@@ -74,7 +74,7 @@ read_only_structs! {
         pods: Option<NamespacedPod> = "pods",
     }
 
-    /// Where packets go to: exactly one is set.
+    /// The destination of packets: exactly one is set.
     EgressPeer {
         /// All pods of these namespaces.
         namespaces: Option<LabelSelector> = "namespaces",
@@ -92,13 +92,13 @@ read_only_structs! {
         udp: Option<ProtocolPort> = "udp",
         /// SCTP.
         sctp: Option<ProtocolPort> = "sctp",
-        /// A port by name, of whatever protocol it has.
+        /// A named port, with whatever protocol it has.
         destination_named_port: String = "destinationNamedPort",
     }
 
     /// The port of a protocol.
     ProtocolPort {
-        /// The port that packets go to; all if absent.
+        /// The destination port; all ports if absent.
         destination_port: Option<PortNumbers> = "destinationPort",
     }
 

@@ -8,14 +8,14 @@ use api_derive::resource_struct;
 read_only_objects! {
     /// A service.
     Service {
-        /// What is served.
+        /// The desired state.
         spec: ServiceSpec,
-        /// What was observed.
+        /// The observed state.
         status: ServiceStatus,
     }
 }
 
-/// What a service serves.
+/// The desired state of a service.
 #[resource_struct]
 pub struct ServiceSpec {
     /// The ports.
@@ -36,37 +36,37 @@ pub struct ServiceSpec {
     pub external_ips: Vec<String>,
     /// `ClientIP` or `None`.
     pub session_affinity: String,
-    /// The address that was asked for.
+    /// The requested address.
     #[field(name = "loadBalancerIP")]
     pub load_balancer_ip: String,
-    /// Clients that the load balancer admits.
+    /// Client ranges that the load balancer admits.
     pub load_balancer_source_ranges: Vec<String>,
-    /// The DNS name that an `ExternalName` service stands for.
+    /// The DNS name that an `ExternalName` service points to.
     pub external_name: String,
     /// `Cluster` or `Local`: where traffic from outside may be served.
     pub external_traffic_policy: String,
-    /// The port that says whether this node has endpoints.
+    /// The port on which this node reports whether it has endpoints.
     pub health_check_node_port: i32,
     /// Whether endpoints count before they are ready.
     pub publish_not_ready_addresses: bool,
     /// `IPv4`, `IPv6`, in order of preference.
     pub ip_families: Vec<String>,
-    /// The class of load balancer that looks after the service.
+    /// The class of load balancer responsible for the service.
     pub load_balancer_class: Option<String>,
     /// `Cluster` or `Local`: where traffic from within may be served.
     pub internal_traffic_policy: Option<String>,
-    /// How traffic prefers near endpoints.
+    /// How nearby endpoints are preferred.
     pub traffic_distribution: Option<String>,
 }
 
 /// A port of a service.
 #[resource_struct]
 pub struct ServicePort {
-    /// Its name; needed where there are several.
+    /// The name; required if there are several ports.
     pub name: String,
     /// TCP, UDP or SCTP.
     pub protocol: String,
-    /// The protocol above, for those who look inside.
+    /// The application protocol, for programs that inspect traffic.
     pub app_protocol: Option<String>,
     /// The port of the service.
     #[field(always)]
@@ -77,7 +77,7 @@ pub struct ServicePort {
     pub node_port: i32,
 }
 
-/// What was observed of a service.
+/// The observed state of a service.
 #[resource_struct]
 pub struct ServiceStatus {
     /// The load balancer.
@@ -85,19 +85,19 @@ pub struct ServiceStatus {
     pub load_balancer: LoadBalancerStatus,
 }
 
-/// What was observed of a service's load balancer.
+/// The observed state of a service's load balancer.
 #[resource_struct]
 pub struct LoadBalancerStatus {
-    /// Where it is reached.
+    /// The addresses at which it is reached.
     pub ingress: Vec<LoadBalancerIngress>,
 }
 
-/// A place where a load balancer is reached.
+/// An address or name at which a load balancer is reached.
 #[resource_struct]
 pub struct LoadBalancerIngress {
-    /// By address.
+    /// The address.
     pub ip: String,
-    /// By name.
+    /// The DNS name.
     pub hostname: String,
     /// `VIP` or `Proxy`.
     pub ip_mode: Option<String>,
@@ -110,13 +110,13 @@ pub struct EndpointSlice {
     /// Name, labels (the service among them) and the rest.
     #[serde(deserialize_with = "crate::kubernetes::trimmed_metadata")]
     pub metadata: crate::meta::ObjectMeta,
-    /// Addresses and ports; these fields stand at the top of the object.
+    /// Addresses and ports; these fields are at the top level of the object.
     #[serde(flatten)]
     pub content: EndpointSliceContent,
 }
 
 impl EndpointSlice {
-    /// Reads an endpoint slice, and drops the fields at its top that nobody uses.
+    /// Reads an endpoint slice, and drops unused top-level fields.
     ///
     /// # Errors
     /// When the text is not JSON, or a field holds a value of the wrong type.
@@ -136,7 +136,7 @@ pub struct EndpointSliceContent {
     /// The endpoints.
     #[field(always)]
     pub endpoints: Vec<Endpoint>,
-    /// The ports that all of them have.
+    /// The ports of all endpoints.
     #[field(always)]
     pub ports: Vec<EndpointPort>,
 }
@@ -144,14 +144,14 @@ pub struct EndpointSliceContent {
 /// One endpoint.
 #[resource_struct]
 pub struct Endpoint {
-    /// Its addresses, all for the same thing.
+    /// Its addresses, which are equivalent.
     #[field(always)]
     pub addresses: Vec<String>,
     /// Whether it is ready, serving, terminating.
     pub conditions: EndpointConditions,
     /// Its host name.
     pub hostname: Option<String>,
-    /// The object behind it, a pod most often.
+    /// The object behind it, usually a pod.
     pub target_ref: Option<ObjectReference>,
     /// Its node.
     pub node_name: Option<String>,
@@ -162,11 +162,11 @@ pub struct Endpoint {
 /// The state of an endpoint; absent means unknown, which counts as true for `ready`.
 #[resource_struct]
 pub struct EndpointConditions {
-    /// Takes traffic.
+    /// Accepts traffic.
     pub ready: Option<bool>,
-    /// Answers, even if it is on its way out.
+    /// Answers, even while it is terminating.
     pub serving: Option<bool>,
-    /// On its way out.
+    /// Is terminating.
     pub terminating: Option<bool>,
 }
 
@@ -183,7 +183,7 @@ pub struct ObjectReference {
     pub uid: String,
 }
 
-/// A port that all endpoints of a slice have.
+/// A port of all endpoints of a slice.
 #[resource_struct]
 pub struct EndpointPort {
     /// The name of the service's port.
@@ -192,6 +192,6 @@ pub struct EndpointPort {
     pub protocol: Option<String>,
     /// The number; all ports if absent.
     pub port: Option<i32>,
-    /// The protocol above, for those who look inside.
+    /// The application protocol, for programs that inspect traffic.
     pub app_protocol: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Trimmed objects read what Kubernetes writes, and keep none of the rest.
+//! Trimmed objects read Kubernetes' own output, and keep nothing else.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn a_cluster_policy_is_read() {
 }
 
 #[test]
-fn an_endpoint_slice_is_read_from_the_top_of_its_object() {
+fn an_endpoint_slice_is_read_from_top_level_fields() {
     let slice = EndpointSlice::from_json(
         br#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "web-x"},
             "addressType": "IPv4", "ports": [{"name": "", "port": 80, "protocol": "TCP"}],

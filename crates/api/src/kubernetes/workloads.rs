@@ -5,37 +5,37 @@ use super::{read_only_objects, read_only_structs};
 read_only_objects! {
     /// A pod (`v1`).
     Pod {
-        /// What runs where.
+        /// The desired state.
         spec: PodSpec,
-        /// What was observed.
+        /// The observed state.
         status: PodStatus,
     }
 
-    /// A namespace (`v1`): Calico reads its metadata only.
+    /// A namespace (`v1`): Calico only reads its metadata.
     Namespace {}
 
-    /// A service account (`v1`): Calico reads its metadata only.
+    /// A service account (`v1`): Calico only reads its metadata.
     ServiceAccount {}
 
     /// A node (`v1`).
     Node {
-        /// What the cluster gave to the node.
+        /// The desired state.
         spec: NodeSpec,
-        /// What was observed.
+        /// The observed state.
         status: NodeStatus,
     }
 
     /// A live migration of a virtual machine (`kubevirt.io/v1`).
     VirtualMachineInstanceMigration {
-        /// What is moved.
+        /// The desired state.
         spec: MigrationSpec,
-        /// How far it is.
+        /// The progress.
         status: MigrationStatus,
     }
 }
 
 read_only_structs! {
-    /// What runs where.
+    /// The desired state of a pod.
     PodSpec {
         /// The node; empty until the pod is scheduled.
         node_name: String = "nodeName",
@@ -49,9 +49,9 @@ read_only_structs! {
         init_containers: Vec<Container> = "initContainers",
     }
 
-    /// A container, as far as its ports go.
+    /// A container, reduced to its ports.
     Container {
-        /// The ports that the container names.
+        /// The container's declared ports.
         ports: Vec<ContainerPort> = "ports",
     }
 
@@ -65,11 +65,11 @@ read_only_structs! {
         container_port: i32 = "containerPort",
         /// TCP, UDP or SCTP; TCP if empty.
         protocol: String = "protocol",
-        /// The node's address that the port is mapped on.
+        /// The node's address on which the port is mapped.
         host_ip: String = "hostIP",
     }
 
-    /// What was observed of a pod.
+    /// The observed state of a pod.
     PodStatus {
         /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
         phase: String = "phase",
@@ -85,7 +85,7 @@ read_only_structs! {
         ip: String = "ip",
     }
 
-    /// What the cluster gave to a node.
+    /// What the cluster assigned to a node.
     NodeSpec {
         /// The network for the node's pods.
         pod_cidr: String = "podCIDR",
@@ -93,7 +93,7 @@ read_only_structs! {
         pod_cidrs: Vec<String> = "podCIDRs",
     }
 
-    /// What was observed of a node.
+    /// The observed state of a node.
     NodeStatus {
         /// The node's addresses.
         addresses: Vec<NodeAddress> = "addresses",
@@ -115,19 +115,19 @@ read_only_structs! {
         kind: String = "type",
         /// `True`, `False` or `Unknown`.
         status: String = "status",
-        /// A word for the cause.
+        /// A one-word reason.
         reason: String = "reason",
-        /// A sentence for people.
+        /// A human-readable explanation.
         message: String = "message",
     }
 
-    /// What a migration moves.
+    /// The subject of a migration.
     MigrationSpec {
         /// The name of the virtual machine instance.
         vmi_name: String = "vmiName",
     }
 
-    /// How far a migration is.
+    /// The progress of a migration.
     MigrationStatus {
         /// `Scheduling`, `Running`, `Succeeded` and so on.
         phase: String = "phase",
@@ -137,13 +137,13 @@ read_only_structs! {
 
     /// The details of a migration.
     MigrationState {
-        /// The pod that is left.
+        /// The source pod.
         source_pod: String = "sourcePod",
-        /// The pod that takes over.
+        /// The target pod.
         target_pod: String = "targetPod",
-        /// The node that is left.
+        /// The source node.
         source_node: String = "sourceNode",
-        /// The node that takes over.
+        /// The target node.
         target_node: String = "targetNode",
     }
 }

@@ -1,4 +1,4 @@
-//! BGPConfiguration: how nodes speak BGP. `default` holds for all of them, `node.<name>` for one.
+//! BGPConfiguration: how nodes speak BGP. `default` applies to all of them, `node.<name>` to one.
 
 use super::felixconfiguration::{EnabledOrDisabled, LogSeverity, ProgramClusterRoutes};
 use crate::errors::{FieldErrors, FieldPath};
@@ -272,7 +272,7 @@ impl BGPConfigurationSpec {
                     continue;
                 }
                 if let Err(reason) = check_community(text) {
-                    // Text that is not a community at all can only have been meant as a name.
+                    // Text that is not a community at all can only be meant as a name.
                     let is_value = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
                     let reason = if is_value { reason } else { "community used is invalid or not defined." };
                     errors.add(path.child("communities").index(index), text, reason);

@@ -1,4 +1,4 @@
-//! BGPFilter: which routes are sent and taken, and what is changed on the way. The first rule that matches decides.
+//! BGPFilter: which routes are sent and accepted, and how they are changed. The first rule that matches decides.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;
@@ -31,7 +31,7 @@ pub struct BGPFilterSpec {
     pub import_v6: Vec<BGPFilterRuleV6>,
 }
 
-/// The two families have the same rule but for the limits of addresses.
+/// The two families have the same rule except for the limits of addresses.
 macro_rules! filter_rule {
     ($(#[$doc:meta])* $rule:ident, $lengths:ident, $version:literal, $cidr_length:literal, $max:literal) => {
         $(#[$doc])*
@@ -166,14 +166,14 @@ fn parse_community(text: &str) -> Result<Vec<u32>, String> {
     text.split(':').map(|part| part.parse().map_err(|_| format!("'{part}' is not a number"))).collect()
 }
 
-/// The pattern of a community, put together from the patterns of its numbers.
+/// The pattern of a community, assembled from the patterns of its numbers.
 fn community_pattern() -> String {
     let (short, long) = (number_pattern("65535"), number_pattern("4294967295"));
     format!("^({short}:{short}|{long}:{long}:{long})$")
 }
 
-/// A number from 0 to `max` without leading zeros: all that have fewer digits, then, place by place, those that agree
-/// with `max` so far and are below it in this place. In the last place, `max` itself is among them.
+/// The pattern of a number from 0 to `max` without leading zeros: all with fewer digits, then, digit by digit, those
+/// that agree with `max` so far and are below it in this digit. The last digit includes `max` itself.
 fn number_pattern(max: &str) -> String {
     let mut forms = vec!["[0-9]".to_owned(), format!("[1-9][0-9]{{1,{}}}", max.len().saturating_sub(2))];
     for (place, digit) in max.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! BGPPeer: who peers with whom. Which nodes a peer concerns is decided where the selectors are evaluated, not here.
+//! BGPPeer: which nodes peer with whom. The selectors are evaluated elsewhere.
 
 use super::bgpconfiguration::BGPPassword;
 use crate::errors::{FieldErrors, FieldPath};

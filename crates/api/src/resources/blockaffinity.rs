@@ -1,5 +1,5 @@
-//! `BlockAffinity`: which node owns which block, as users see it. Reading and listing is all they should do with it:
-//! IPAM keeps these objects, and marking one as deleted by hand is refused.
+//! `BlockAffinity`: which node owns which block, as users see it. Users should only read and list these objects: IPAM
+//! maintains them, and marking one as deleted manually is refused.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;

@@ -1,4 +1,4 @@
-//! CalicoNodeStatus: a question to one node (which facts, how often) and, in its status, the node's answer.
+//! CalicoNodeStatus: a request to one node (which facts, how often) and, in its status, the node's answer.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;

@@ -1,4 +1,4 @@
-//! ClusterInformation: what the cluster is, and whether its datastore may be used. There is one, named `default`.
+//! ClusterInformation: facts about the cluster, and whether its datastore may be used. There is one, named `default`.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;

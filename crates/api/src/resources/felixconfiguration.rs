@@ -1,7 +1,7 @@
 //! FelixConfiguration: the settings of the agent on each node.
 //!
-//! `default` holds for all nodes, `node.<name>` for one, and any other object for the nodes its selector matches. This
-//! module knows the fields and their rules; merging the three is Felix's business.
+//! `default` applies to all nodes, `node.<name>` to one, and any other object to the nodes its selector matches. This
+//! module defines the fields and their rules; Felix merges the objects.
 
 mod choices;
 mod parts;
@@ -25,7 +25,7 @@ pub type FelixConfiguration = Object<FelixConfigurationSpec>;
 const SELECTOR_FORBIDDEN: &str =
     "nodeSelector must not be set on the 'default' or per-node ('node.*') FelixConfiguration";
 
-/// Whether an object of this name holds for all nodes or for exactly one.
+/// Whether an object of this name applies to all nodes or to exactly one.
 fn is_default_or_per_node(name: &str) -> bool {
     name == crate::words::GLOBAL_NAME || name.starts_with("node.")
 }
@@ -39,7 +39,7 @@ impl Spec for FelixConfigurationSpec {
         self.floating_ips.get_or_insert(EnabledOrDisabled::Disabled.into());
         self.bpf_connect_time_load_balancing.get_or_insert(BPFConnectTimeLoadBalancing::TCP.into());
         self.bpf_host_networked_nat_without_ctlb.get_or_insert(EnabledOrDisabled::Enabled.into());
-        // The old switch, where it is set, decides both of the fields that replaced it.
+        // The old switch, if set, determines both of the fields that replaced it.
         if let Some(enabled) = self.bpf_connect_time_load_balancing_enabled {
             self.bpf_host_networked_nat_without_ctlb = Some(EnabledOrDisabled::Disabled.into());
             let connect_time = if enabled {

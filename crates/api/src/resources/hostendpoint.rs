@@ -1,4 +1,4 @@
-//! `HostEndpoint`: a node's own interface, or all of them, as something that policy applies to.
+//! `HostEndpoint`: a node's own interface, or all of them, as an object of policy.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;

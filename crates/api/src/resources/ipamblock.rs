@@ -1,5 +1,5 @@
-//! `IPAMBlock`: the custom resource behind a block of addresses. It only carries the data; what an allocation means is
-//! decided by IPAM, and in etcd the same data lives under a key of its own with slightly different field names.
+//! `IPAMBlock`: the custom resource behind a block of addresses. It only carries the data; IPAM interprets allocations,
+//! and in etcd the same data is stored under a key of its own with slightly different field names.
 
 use crate::errors::FieldErrors;
 use crate::kind::Kind;
@@ -72,6 +72,6 @@ impl Spec for IPAMBlockSpec {
     const KIND: Kind = Kind::IPAMBlock;
     type Status = NoStatus;
 
-    // IPAM alone writes blocks; their names are made from CIDRs.
+    // Only IPAM writes blocks; their names are derived from CIDRs.
     fn validate(&self, _metadata: &ObjectMeta, _errors: &mut FieldErrors) {}
 }

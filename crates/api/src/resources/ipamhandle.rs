@@ -1,4 +1,5 @@
-//! `IPAMHandle`: how many addresses each block holds for one owner. In etcd the same facts live under a key of their own.
+//! `IPAMHandle`: how many addresses of each block one owner has. In etcd the same data is stored under a key of its
+//! own.
 
 use crate::errors::FieldErrors;
 use crate::kind::Kind;
@@ -28,6 +29,6 @@ impl Spec for IPAMHandleSpec {
     const KIND: Kind = Kind::IPAMHandle;
     type Status = NoStatus;
 
-    // IPAM alone writes handles; their names are made from handle ids and follow no user-facing rule.
+    // Only IPAM writes handles; their names are derived from handle ids and follow no user-facing rule.
     fn validate(&self, _metadata: &ObjectMeta, _errors: &mut FieldErrors) {}
 }

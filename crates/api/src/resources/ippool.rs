@@ -1,6 +1,6 @@
-//! `IPPool`: a range from which IPAM takes addresses, and how traffic between its addresses is carried.
+//! `IPPool`: a range from which IPAM allocates addresses, and how traffic between its addresses is carried.
 //!
-//! What needs other objects (overlap with other pools, blocks of another size) is the client's business.
+//! The client makes the checks that need other objects (overlap with other pools, blocks of another size).
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;
@@ -99,7 +99,7 @@ fn fixed_block_size(field: &mut Map<String, Value>) {
 }
 
 impl IPPoolSpec {
-    /// The range, where the text is one.
+    /// The range, if the text is one.
     fn net(&self) -> Option<IpNet> {
         self.cidr.parse().ok().map(|network| network.as_written())
     }
@@ -112,7 +112,7 @@ impl IPPoolSpec {
         self.has_use(&IPPoolAllowedUse::LoadBalancer)
     }
 
-    /// The block size that is used: the one that is set, or the default for the family of `net`.
+    /// The block size in effect: the configured one, or the default for the family of `net`.
     fn effective_block_size(&self, net: &IpNet) -> i64 {
         match (self.block_size, net) {
             (0, IpNet::V4(_)) => 26,
@@ -121,7 +121,7 @@ impl IPPoolSpec {
         }
     }
 
-    /// Whether `old` has the same range. Another spelling is fine when it is the canonical one.
+    /// Whether `old` has the same range. A different spelling is accepted if it is the canonical one.
     fn is_same_range(&self, old: &Self) -> bool {
         if self.cidr == old.cidr {
             return true;
@@ -144,7 +144,7 @@ impl IPPoolSpec {
 }
 
 impl HasRules for IPPoolSpec {
-    // A text that is not a CIDR satisfies the rules about addresses: it has an error of its own.
+    // Text that is not a CIDR satisfies the rules about addresses: it has an error of its own.
     fn rules() -> &'static [Rule<Self>] {
         &[
             Rule {
@@ -262,7 +262,7 @@ impl Spec for IPPoolSpec {
     type Status = Option<IPPoolStatus>;
 
     fn set_defaults(&mut self, metadata: &mut ObjectMeta) {
-        // Only the text is made canonical: an unmasked range must still be seen, and refused, by validation.
+        // Only the spelling is made canonical: validation must still see, and refuse, an unmasked range.
         if let Some(net) = self.net()
             && net.trunc() == net
         {
@@ -272,7 +272,7 @@ impl Spec for IPPoolSpec {
     }
 
     fn set_read_defaults(&mut self, _metadata: &mut ObjectMeta) {
-        // Calico gives up on a pool whose range it cannot read; there is no size to fill in for it, the rest is harmless.
+        // Calico rejects a pool whose range it cannot read; there is no size to fill in for it, the rest is harmless.
         if self.block_size == 0
             && let Some(net) = self.net()
         {
@@ -324,7 +324,7 @@ impl Spec for IPPoolSpec {
             self.block_size,
             format!("cannot be changed (it was {}); move to a new pool instead", size(old)),
         );
-        // An empty list stands for Workload and Tunnel.
+        // An empty list means Workload and Tunnel.
         let load_balancer_only = !self.allowed_uses.is_empty()
             && self.allowed_uses.iter().all(|used| *used == IPPoolAllowedUse::LoadBalancer);
         errors.require(
@@ -353,7 +353,7 @@ mod tests {
             (pool("10.0.0.0/16", 26, &[]), pool("10.0.0.0/16", 26, &[]), &[][..]),
             (pool("10.0.0.0/16", 26, &[]), pool("10.1.0.0/16", 26, &[]), &["spec.cidr"]),
             (pool("10.0.0.0/16", 26, &[]), pool("10.0.0.0/17", 26, &[]), &["spec.cidr"]),
-            // A stored text that is not canonical may become so, but not the other way round.
+            // Stored text that is not canonical may become so, but not the reverse.
             (pool("FD00:0::/48", 122, &[]), pool("fd00::/48", 122, &[]), &[]),
             (pool("fd00::/48", 122, &[]), pool("FD00:0::/48", 122, &[]), &["spec.cidr"]),
             (pool("nonsense", 26, &[]), pool("nonsense", 26, &[]), &[]),

@@ -1,4 +1,5 @@
-//! `IPReservation`: ranges that IPAM leaves alone. It frees nothing: addresses already given out stay with their owner.
+//! `IPReservation`: ranges from which IPAM does not allocate. It frees nothing: allocated addresses stay with their
+//! owner.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;

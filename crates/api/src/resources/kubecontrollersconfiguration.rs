@@ -18,10 +18,10 @@ use std::time::Duration as Length;
 /// The settings of the controllers.
 pub type KubeControllersConfiguration = Object<KubeControllersConfigurationSpec>;
 
-/// Where metrics are served when nothing else is said.
+/// The default port for metrics.
 const DEFAULT_METRICS_PORT: i64 = 9094;
 
-/// After how long an address that nobody uses counts as leaked when nothing else is said.
+/// The default time after which an unused address counts as leaked.
 const DEFAULT_LEAK_GRACE_PERIOD: Length = Length::from_secs(15 * 60);
 
 /// The settings of the controllers.
@@ -111,7 +111,7 @@ pub struct AutoHostEndpointConfig {
     pub templates: Vec<Template>,
 }
 
-/// Calico's definition leaves the values of this one field to the client's check.
+/// Calico's definition leaves the values of this field to the client's check.
 fn without_enum(schema: &mut Map<String, Value>) {
     schema.remove("enum");
 }
@@ -252,7 +252,7 @@ impl Spec for KubeControllersConfigurationSpec {
 }
 
 impl ControllersConfig {
-    /// The durations of all controllers that are there, by path.
+    /// The durations of all configured controllers, by path.
     fn periods_mut(&mut self) -> Vec<(&'static str, &mut Option<Duration>)> {
         let mut periods = Vec::new();
         if let Some(node) = &mut self.node {

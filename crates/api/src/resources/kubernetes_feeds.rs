@@ -1,6 +1,6 @@
-//! The kinds that exist in feeds only: Kubernetes' own policies, converted, and the services that rules may name.
+//! The kinds that only exist in feeds: Kubernetes' own policies, converted, and the services that rules may name.
 //!
-//! They are never stored, so they have no defaults, and validation accepts them as they come.
+//! They are never stored, so they have no defaults, and validation accepts them unchanged.
 
 use super::globalnetworkpolicy::GlobalNetworkPolicySpec;
 use super::networkpolicy::NetworkPolicySpec;

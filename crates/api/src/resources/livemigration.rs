@@ -1,4 +1,4 @@
-//! `LiveMigration`: a virtual machine on its way from one node to another. Felix reads it; users do not write it.
+//! `LiveMigration`: a virtual machine moving from one node to another. Felix reads it; users do not write it.
 
 use crate::errors::FieldErrors;
 use crate::kind::Kind;

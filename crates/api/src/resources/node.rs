@@ -1,4 +1,4 @@
-//! `Node`: a machine that runs Calico, with its addresses and tunnel ends.
+//! `Node`: a machine that runs Calico, with its addresses and tunnel endpoints.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::kind::Kind;
@@ -122,7 +122,7 @@ impl Spec for NodeSpec {
     const KIND: Kind = Kind::Node;
     type Status = NodeStatus;
 
-    // Lists of addresses and interfaces are reports of the node's own agent; Calico does not look into them either.
+    // Lists of addresses and interfaces are reported by the node's own agent; Calico does not check them either.
     fn validate(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
         check_metadata(metadata, errors);
         let spec = FieldPath::new("spec");

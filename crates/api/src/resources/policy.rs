@@ -1,5 +1,5 @@
-//! What all policy kinds share: their enumerations, how `types` and the tier label are filled in, and the rules about
-//! which rule may stand where.
+//! Shared by all policy kinds: their enumerations, how `types` and the tier label are filled in, and which rules they
+//! may contain.
 
 use super::rule::Rule;
 use crate::errors::{FieldErrors, FieldPath};
@@ -29,14 +29,14 @@ string_enum! {
     PolicyPerformanceHint { AssumeNeededOnEveryNode = "AssumeNeededOnEveryNode" }
 }
 
-/// What the CRDs say about a stray `global()`.
+/// The CRDs' message about a misplaced `global()`.
 pub(crate) const GLOBAL_ONLY_IN_RULES: &str = "global() can only be used in an EntityRule namespaceSelector";
 
-/// What a staged deletion says about other fields.
+/// The message about other fields in a staged deletion.
 pub(crate) const DELETE_WANTS_NOTHING: &str =
     "Spec fields, except Tier, should all be zero-value if stagedAction is Delete";
 
-/// Fills in `types` from the rules that are there, if it is empty.
+/// Fills in `types` from the existing rules, if it is empty.
 pub(crate) fn default_types(types: &mut Vec<PolicyType>, ingress: &[Rule], egress: &[Rule]) {
     if !types.is_empty() {
         return;
@@ -48,7 +48,7 @@ pub(crate) fn default_types(types: &mut Vec<PolicyType>, ingress: &[Rule], egres
     };
 }
 
-/// Fills in the tier, and forces the label that says so.
+/// Fills in the tier, and forces the corresponding label.
 pub(crate) fn default_tier(tier: &mut String, metadata: &mut ObjectMeta) {
     if tier.is_empty() {
         DEFAULT_TIER.clone_into(tier);
@@ -70,12 +70,12 @@ pub(crate) enum ServiceNamespace {
     Required,
 }
 
-/// The items that stand further ahead in the list already.
+/// The items that already occur earlier in the list.
 pub(crate) fn repeated<T: PartialEq>(items: &[T]) -> impl Iterator<Item = (usize, &T)> {
     items.iter().enumerate().filter(move |(index, item)| items[..*index].contains(item))
 }
 
-/// Checks the lists of enumerations: the schema takes an empty text for an absent value, which it is not in a list.
+/// Checks the lists of enumerations: the schema treats empty text as an absent value, which it is not in a list.
 pub(crate) fn check_lists(types: &[PolicyType], hints: &[PolicyPerformanceHint], errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     for (index, repeated) in repeated(types) {

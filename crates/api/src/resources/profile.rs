@@ -32,7 +32,7 @@ impl Spec for ProfileSpec {
     const KIND: Kind = Kind::Profile;
     type Status = NoStatus;
 
-    // Calico has no schema for profiles: it takes any text for an action (such a rule denies: see the warnings of
+    // Calico has no schema for profiles: it accepts any text as an action (such a rule denies: see the warnings of
     // `document`) and lists and texts of any length.
     fn object_schema(schema: &mut Map<String, Value>) {
         for list in ["ingress", "egress"] {

@@ -1,6 +1,6 @@
-//! The rule that policies and profiles are lists of: an action, and the packets it is for.
+//! The rule, of which policies and profiles are lists: an action, and the packets to which it applies.
 //!
-//! What a rule may hold by itself is checked here; which rules a policy may hold, in [`super::policy`].
+//! A rule by itself is checked here; which rules a policy may contain, in [`super::policy`].
 
 use super::policy::Action;
 use crate::errors::{FieldErrors, FieldPath};
@@ -147,7 +147,7 @@ impl Rule {
         self.validate_in_profile(path, errors);
     }
 
-    /// Checks a rule of a profile, which Calico takes without an action as well.
+    /// Checks a rule of a profile, which Calico also accepts without an action.
     pub fn validate_in_profile(&self, path: &FieldPath, errors: &mut FieldErrors) {
         self.check_rules(path, errors);
         for (name, protocol) in [("protocol", &self.protocol), ("notProtocol", &self.not_protocol)] {

@@ -1,4 +1,4 @@
-//! Checks that the kinds with many settings share. They take a value and its path, and add what is wrong.
+//! Checks shared by the kinds with many settings. They take a value and its path, and add errors.
 //!
 //! Limits that a schema can express are not here: the schema is checked before any of these run.
 
@@ -6,13 +6,13 @@ use crate::errors::{FieldErrors, FieldPath};
 use crate::scalars::Duration;
 use std::ops::RangeInclusive;
 
-/// The metric that a route may have: 0 and the largest value mean other things to the kernel and to BIRD.
+/// The permitted metrics of a route: 0 and the largest value have special meanings to the kernel and to BIRD.
 pub(crate) const ROUTE_PRIORITIES: RangeInclusive<i64> = 1..=2_147_483_646;
 
-/// The ports that a server may listen on, where 0 turns it off.
+/// The ports on which a server may listen, where 0 turns it off.
 pub(crate) const PORTS_OR_OFF: RangeInclusive<i64> = 0..=65_535;
 
-/// Checks that a number, if there is one, lies in a range.
+/// Checks that a number, if set, is in a range.
 pub(crate) fn check_range(
     value: Option<i64>,
     allowed: &RangeInclusive<i64>,
@@ -32,18 +32,18 @@ pub(crate) fn check_range(
     }
 }
 
-/// Checks that a text, if there is one, is a regular expression. The syntax is that of Rust's `regex`, which agrees with
-/// Go's on everything that interface and file names need.
+/// Checks that a text, if set, is a regular expression. The syntax is that of Rust's `regex`, which agrees with Go's on
+/// everything that interface and file names need.
 pub(crate) fn check_regex(text: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if let Err(error) = regex::Regex::new(text) {
-        // The library draws a picture over several lines; the last one says what is wrong.
+        // The library's message has several lines; the last one contains the error.
         let error = error.to_string();
         let cause = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
         errors.add(path.clone(), text, format!("is not a regular expression: {cause}"));
     }
 }
 
-/// Checks a text, if there is one, with a function that knows good from bad.
+/// Checks a text, if set, with a predicate.
 pub(crate) fn check_text(
     text: &str,
     is_good: fn(&str) -> bool,
@@ -56,7 +56,7 @@ pub(crate) fn check_text(
     }
 }
 
-/// Checks that a duration, if there is one, can be read.
+/// Checks that a duration, if set, can be parsed.
 pub(crate) fn check_duration(duration: Option<&Duration>, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(duration) = duration
         && let Err(reason) = duration.parse()
@@ -65,7 +65,7 @@ pub(crate) fn check_duration(duration: Option<&Duration>, path: &FieldPath, erro
     }
 }
 
-/// Spells a duration as Go does, which is how Calico stores it: `90s` becomes `1m30s`. Text that cannot be read stays.
+/// Spells a duration like Go, as Calico stores it: `90s` becomes `1m30s`. Text that cannot be parsed is kept.
 pub(crate) fn respell(duration: &mut Option<Duration>) {
     if let Some(text) = duration
         && let Ok(length) = text.parse()
@@ -74,7 +74,8 @@ pub(crate) fn respell(duration: &mut Option<Duration>) {
     }
 }
 
-/// Spells a duration for a field whose definition allows no fractions: `1.5s` becomes `1500ms`, which Go reads as well.
+/// Spells a duration for a field whose definition does not allow fractions: `1.5s` becomes `1500ms`, which Go reads,
+/// too.
 pub(crate) fn respell_without_fraction(duration: &mut Option<Duration>) {
     respell(duration);
     if let Some(text) = duration
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_spelled_as_go_does() {
+    fn durations_are_spelled_like_in_go() {
         for (text, stored) in [("90s", "1m30s"), ("1.5h", "1h30m0s"), ("0", "0s"), ("nonsense", "nonsense")] {
             let mut duration = Some(Duration::new(text));
             respell(&mut duration);

@@ -1,4 +1,4 @@
-//! StagedGlobalNetworkPolicy: a GlobalNetworkPolicy that is proposed and watched, not enforced.
+//! StagedGlobalNetworkPolicy: a GlobalNetworkPolicy that is proposed and observed, not enforced.
 
 use super::globalnetworkpolicy::{GlobalNetworkPolicySpec, global_policy_rules};
 use super::policy::{
@@ -94,7 +94,7 @@ impl Spec for StagedGlobalNetworkPolicySpec {
         default_tier(&mut self.tier, metadata);
         match self.staged_action {
             StagedAction::Unset => self.staged_action = StagedAction::Set,
-            // A deletion says nothing about directions, whatever the user wrote.
+            // A deletion does not specify directions, whatever the user wrote.
             StagedAction::Delete => self.types.clear(),
             _ => {}
         }

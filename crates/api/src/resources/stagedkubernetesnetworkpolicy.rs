@@ -1,4 +1,4 @@
-//! StagedKubernetesNetworkPolicy: a Kubernetes NetworkPolicy that is proposed and watched, not enforced.
+//! StagedKubernetesNetworkPolicy: a Kubernetes NetworkPolicy that is proposed and observed, not enforced.
 
 use super::policy::StagedAction;
 use crate::codec::Extra;

@@ -1,4 +1,4 @@
-//! StagedNetworkPolicy: a NetworkPolicy that is proposed and watched, not enforced.
+//! StagedNetworkPolicy: a NetworkPolicy that is proposed and observed, not enforced.
 
 use super::networkpolicy::NetworkPolicySpec;
 use super::policy::{
@@ -97,7 +97,7 @@ impl Spec for StagedNetworkPolicySpec {
         default_tier(&mut self.tier, metadata);
         match self.staged_action {
             StagedAction::Unset => self.staged_action = StagedAction::Set,
-            // A deletion says nothing about directions, whatever the user wrote.
+            // A deletion does not specify directions, whatever the user wrote.
             StagedAction::Delete => self.types.clear(),
             _ => {}
         }

@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 /// An ordered group of policies.
 pub type Tier = Object<TierSpec>;
 
-/// The finalizer of the controller that keeps tiers with policies from going away.
+/// The finalizer of the controller that prevents the deletion of tiers with policies.
 pub const TIER_FINALIZER: &str = crate::words::TIER_FINALIZER;
 
-/// The order of tiers that give none, and of the tier `default`.
+/// The order of tiers that do not specify one, and of the tier `default`.
 pub const DEFAULT_TIER_ORDER: f64 = 1_000_000.0;
 
 /// A tier that always exists.
@@ -90,7 +90,7 @@ impl Spec for TierSpec {
     }
 
     fn object_schema(schema: &mut Map<String, Value>) {
-        // CEL sees metadata.name at the root of an object only, so these rules cannot stand on the spec.
+        // CEL only sees metadata.name at the root of an object, so these rules cannot be on the spec.
         let mut rules = Vec::new();
         for BuiltInTier { name, default_action, .. } in BUILT_IN_TIERS {
             rules.push(json!({

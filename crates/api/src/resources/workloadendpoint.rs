@@ -211,7 +211,7 @@ impl WorkloadEndpointSpec {
         }
     }
 
-    /// Each network is one address, and each NAT leads to one of them in its own family.
+    /// Checks that each network is one address, and that each NAT leads to one of them in its own family.
     fn check_addresses(&self, spec: &FieldPath, errors: &mut FieldErrors) {
         let mut networks = Vec::with_capacity(self.ip_networks.len());
         for (index, network) in self.ip_networks.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Addresses and networks as text: kept as written, parsed on request by Go's rules.
 //!
-//! Go's rules differ from Rust's in one place that matters: an IPv4 address in IPv6 clothes (`::ffff:10.0.0.1`) counts
-//! as IPv4.
+//! Go's rules differ from Rust's in one place that matters: an IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) counts as
+//! IPv4.
 
 use crate::text::text_newtype;
 use ipnet::IpNet;
@@ -75,7 +75,7 @@ impl Network {
 }
 
 impl IpOrCidr {
-    /// The network, which must be written without host bits.
+    /// Parses the network, which must be written without host bits.
     ///
     /// # Errors
     /// A sentence saying what is wrong with the text.
@@ -85,7 +85,7 @@ impl IpOrCidr {
 }
 
 impl Cidr {
-    /// The network, which must be written without host bits.
+    /// Parses the network, which must be written without host bits.
     ///
     /// # Errors
     /// A sentence saying what is wrong with the text.
@@ -110,14 +110,14 @@ fn parse_cidr(text: &str) -> Result<Network, String> {
     let wrong = || format!("'{text}' is not a CIDR such as 10.0.0.0/8");
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
-    // Go refuses a length with a leading zero only by its limit on digits; Rust's parser needs the test here.
+    // Go refuses a length with a leading zero only by its limit on digits; Rust's parser needs this check.
     if !digits || length.len() > 3 {
         return Err(wrong());
     }
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let length: u8 = length.parse().map_err(|_| wrong())?;
     let written = match address {
-        // The network of a mapped address is an IPv4 one when the length leaves the fixed part alone.
+        // The network of a mapped address is an IPv4 one if the length covers the fixed part.
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() && (96..=128).contains(&length) => {
             IpNet::new(address.to_canonical(), length - 96)
         }

@@ -95,7 +95,7 @@ fn parse(text: &str) -> Result<std::time::Duration, String> {
             let whole: u64 = whole.parse().map_err(|_| too_long())?;
             nanos += u128::from(whole) * per_unit;
         }
-        // More than 18 digits of a fraction are below a nanosecond for every unit.
+        // For every unit, more than 18 digits of a fraction are below a nanosecond.
         let mut scale = per_unit;
         for digit in fraction.bytes().take(18) {
             nanos += u128::from(digit - b'0') * scale / 10;

@@ -1,4 +1,4 @@
-//! A field that holds either a whole number or a string, kept as the one it was written as.
+//! A field that contains either an integer or a string, kept in the form in which it was written.
 
 use crate::schema::{Schema, object};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for IntOrString {
     }
 }
 
-/// Reads a whole number or a string into whatever is made of them.
+/// Reads an integer or a string and converts it.
 pub(super) fn read_either<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     number: fn(i64) -> T,
@@ -102,7 +102,7 @@ impl Schema for IntOrString {
     }
 }
 
-/// The schema of Calico's own number-or-text types, which carry a pattern that matches everything.
+/// The schema of Calico's own number-or-text types, which have a pattern that matches everything.
 pub(super) fn with_open_pattern() -> Map<String, Value> {
     let mut schema = IntOrString::schema();
     schema.insert("pattern".into(), "^.*".into());

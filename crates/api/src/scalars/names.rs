@@ -1,6 +1,6 @@
-//! Checks of names, labels and annotations that all kinds share.
+//! Checks of names, labels and annotations shared by all kinds.
 //!
-//! These are plain functions over text: which of them a field needs is said by the field's kind.
+//! These are plain functions over text: each kind decides which of them its fields need.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::meta::{ObjectMeta, StringMap};
@@ -9,7 +9,7 @@ use crate::meta::{ObjectMeta, StringMap};
 pub const MAX_NAME_LENGTH: usize = 253;
 /// The longest single label of a name, in bytes.
 pub const MAX_NAME_LABEL_LENGTH: usize = 63;
-/// The most that all annotations of an object may hold, keys and values together, in bytes.
+/// Maximum total size of an object's annotations, keys and values together, in bytes.
 pub const MAX_ANNOTATIONS_SIZE: usize = 256 * 1024;
 
 const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -19,7 +19,7 @@ fn is_lower_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// Starts and ends with `edge`, and holds only `edge` or `inner` between.
+/// Whether the text starts and ends with `edge`, and only contains `edge` or `inner` between.
 fn has_form(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -36,14 +36,14 @@ pub fn is_dns_label(text: &str) -> bool {
     has_form(text, is_lower_alphanumeric, |byte| byte == b'-')
 }
 
-/// Whether the text is DNS labels joined by dots, of any length: the form of `metadata.name` and of fields that name
-/// other objects.
+/// Whether the text consists of DNS labels joined by dots, of any length: the form of `metadata.name` and of fields
+/// that name other objects.
 #[must_use]
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.split('.').all(is_dns_label)
 }
 
-/// Whether the text is a container's id.
+/// Whether the text is a container id.
 #[must_use]
 pub fn is_container_id(text: &str) -> bool {
     has_form(text, |byte| byte.is_ascii_alphanumeric(), |byte| byte == b'-')
@@ -54,7 +54,7 @@ fn is_made_of(text: &str, max: usize, extra: &[u8]) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || extra.contains(&byte))
 }
 
-/// Whether the text may name a network interface; `*` stands for all of them.
+/// Whether the text may name a network interface; `*` means all of them.
 #[must_use]
 pub fn is_interface_name(text: &str) -> bool {
     text == "*" || is_plain_interface_name(text)
@@ -66,7 +66,7 @@ pub fn is_plain_interface_name(text: &str) -> bool {
     is_made_of(text, 15, b"_.-")
 }
 
-/// Whether the text may be in a BGP filter's interface match, where `*` is a wildcard.
+/// Whether the text may occur in a BGP filter's interface match, where `*` is a wildcard.
 #[must_use]
 pub fn is_interface_pattern(text: &str) -> bool {
     is_made_of(text, 15, b"_.*-")
@@ -78,13 +78,13 @@ pub fn is_ignored_interface(text: &str) -> bool {
     text != "*" && is_interface_pattern(text)
 }
 
-/// Whether the text may be in a list of interface prefixes.
+/// Whether the text may occur in a list of interface prefixes.
 #[must_use]
 pub fn is_interface_filter(text: &str) -> bool {
     is_made_of(text, 15, b":._+-")
 }
 
-/// Whether the text may be the host that metrics are served on.
+/// Whether the text may be the host on which metrics are served.
 #[must_use]
 pub fn is_prometheus_host(text: &str) -> bool {
     is_made_of(text, 64, b":._+-")
@@ -192,7 +192,7 @@ pub fn check_annotations(annotations: &StringMap, path: &FieldPath, errors: &mut
 }
 
 /// Checks the metadata of an ordinary object: its name is a DNS subdomain, its labels and annotations are well formed.
-/// Every kind's validation starts with this or with one of its stricter relatives below.
+/// Every kind's validation starts with this or with one of its stricter variants below.
 pub fn check_metadata(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     check_name_length(&metadata.name, MAX_NAME_LENGTH, errors);
     if !is_dns_subdomain(&metadata.name) {
@@ -208,7 +208,8 @@ pub fn check_metadata(metadata: &ObjectMeta, errors: &mut FieldErrors) {
     check_labels(&metadata.labels, &FieldPath::new("metadata.labels"), errors);
 }
 
-/// Checks the metadata of a kind with a narrower name: at most `max` bytes, and of the form that `is_name` accepts.
+/// Checks the metadata of a kind with more restricted names: at most `max` bytes, and of the form that `is_name`
+/// accepts.
 pub fn check_metadata_with_name(
     metadata: &ObjectMeta,
     max: usize,
@@ -241,7 +242,7 @@ pub fn is_global_policy_name(text: &str) -> bool {
 }
 
 /// Whether the text may name a NetworkPolicy: as a global one, or any subdomain after one of the prefixes that mark
-/// policies made from Kubernetes' and OpenStack's own.
+/// policies derived from Kubernetes' and OpenStack's own.
 #[must_use]
 pub fn is_policy_name(text: &str) -> bool {
     let converted = text.strip_prefix("knp.default.").or_else(|| text.strip_prefix("ossg.default."));
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_have_a_total_size() {
+    fn the_total_size_of_annotations_is_limited() {
         let mut annotations =
             StringMap::from([("Example.com/A".to_owned(), "x".repeat(MAX_ANNOTATIONS_SIZE - 13))]);
         let mut errors = FieldErrors::new();

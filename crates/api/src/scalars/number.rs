@@ -1,4 +1,4 @@
-//! Numbers with habits: AS numbers, DSCP values, and floats that print as Go prints them.
+//! Numbers with special forms: AS numbers, DSCP values, and floats printed like Go's.
 
 use super::int_or_string::{IntOrString, with_open_pattern};
 use crate::schema::{READS, Schema, object};
@@ -13,7 +13,7 @@ use std::fmt;
 pub struct ASNumber(pub u32);
 
 impl ASNumber {
-    /// The AS number that a text stands for.
+    /// Parses an AS number.
     ///
     /// # Errors
     /// A sentence saying what is wrong with the text.
@@ -87,13 +87,13 @@ impl Dscp {
         ("CS6", 48),
     ];
 
-    /// A code point by number; nothing is checked here.
+    /// Creates a code point from a number, which is not checked here.
     #[must_use]
     pub fn from_number(number: u8) -> Self {
         Self(IntOrString::Int(number.into()))
     }
 
-    /// A code point from its text: a known name in its usual spelling, other text as it is.
+    /// Creates a code point from its text: a known name in its usual spelling, other text unchanged.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         let known = Self::NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
@@ -132,7 +132,7 @@ impl fmt::Display for Dscp {
 impl<'de> Deserialize<'de> for Dscp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = IntOrString::deserialize(deserializer)?;
-        // A number in quotes is a number to Calico, and is written back as one.
+        // Calico treats a number in quotes as a number, and writes it back as one.
         if let IntOrString::String(text) = &value
             && !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -164,7 +164,7 @@ impl fmt::Display for GoFloat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.0.abs();
         if size != 0.0 && !(1e-6..1e21).contains(&size) {
-            // Rust leaves the plus sign of an exponent out, Go does not.
+            // Rust omits the plus sign of an exponent, Go does not.
             let text = format!("{:e}", self.0);
             return match text.split_once('e') {
                 Some((digits, power)) if !power.starts_with('-') => write!(f, "{digits}e+{power}"),
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_print_as_go_prints_them() {
+    fn floats_print_like_in_go() {
         for (input, output) in [
             ("1000000.0", "1000000"),
             ("1e6", "1000000"),

@@ -31,25 +31,25 @@ impl Default for Port {
 }
 
 impl Port {
-    /// One port.
+    /// Creates a single port.
     #[must_use]
     pub const fn single(port: u16) -> Self {
         Self::Range { min: port, max: port }
     }
 
-    /// A range of ports, both ends included.
+    /// Creates a range of ports, both ends included.
     #[must_use]
     pub const fn range(min: u16, max: u16) -> Self {
         Self::Range { min, max }
     }
 
-    /// A named port.
+    /// Creates a named port.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self::Named(name.into())
     }
 
-    /// The port that a text stands for; digits alone are a number.
+    /// Parses a port; digits alone are a number.
     #[must_use]
     pub fn from_text(text: &str) -> Self {
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn json_forms() {
-        // What is read, and what is written back.
+        // The input, and what is written back.
         for (input, output, valid) in [
             ("80", "80", true),
             ("\"80\"", "80", true),

@@ -44,7 +44,7 @@ impl Protocol {
         ("UDPLite", Self::UdpLite, 136),
     ];
 
-    /// The protocol of this name in any case, as users of the command line may write it.
+    /// The protocol with this name in any case, as users of the command line may write it.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         Self::NAMED
@@ -53,7 +53,7 @@ impl Protocol {
             .map_or_else(|| Self::Other(IntOrString::from(name)), |(_, protocol, _)| protocol.clone())
     }
 
-    /// The number that goes into a packet, for every protocol that is one.
+    /// The protocol number in packets, unless this is not a protocol.
     #[must_use]
     pub fn number(&self) -> Option<u8> {
         match self {
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Protocol {
         let from_number =
             |number| u8::try_from(number).map_or(Self::Other(IntOrString::Int(number)), Self::Number);
         read_either(deserializer, from_number, |text| {
-            // A number in quotes is a number to Calico, and is written back as one.
+            // Calico treats a number in quotes as a number, and writes it back as one.
             if !text.is_empty()
                 && text.bytes().all(|byte| byte.is_ascii_digit())
                 && let Ok(number) = text.parse()

@@ -1,4 +1,4 @@
-//! A selector as it is in a resource: text, parsed on request.
+//! A selector in a resource: text, parsed on request.
 
 use crate::errors::{FieldErrors, FieldPath};
 use crate::text::text_newtype;
@@ -17,7 +17,7 @@ impl SelectorText {
         }
     }
 
-    /// Whether the text holds `global(`, in or out of quotes: the test that Calico's CRDs make.
+    /// Whether the text contains `global(`, in or out of quotes: the test in Calico's CRDs.
     #[must_use]
     pub fn mentions_global(&self) -> bool {
         self.as_str().contains("global(")

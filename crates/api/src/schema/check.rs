@@ -1,9 +1,9 @@
-//! Checks a JSON value against a structural schema, and fills in the schema's defaults, as a kube-apiserver does.
+//! Checks a JSON value against a structural schema, and fills in the schema's defaults, like a kube-apiserver.
 //!
 //! Covers the keywords that our schemas use: types, enums, patterns, ranges, lengths, required fields. It does not run
-//! CEL: the rules stand beside their Rust twins (see [`crate::rules`]). Unknown fields are not its business either;
-//! users' files are checked for those where they are read. Nor are items that a list has twice: Calico's client takes
-//! them, and only a Kubernetes API server refuses them.
+//! CEL: the rules have Rust equivalents (see [`crate::rules`]). Nor does it check for unknown fields, which is done
+//! where users' files are read, or for duplicate items of lists: Calico's client accepts those, and only a Kubernetes
+//! API server refuses them.
 
 use crate::errors::{FieldErrors, FieldPath};
 use regex::Regex;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Adds an error for each place where `value` breaks `schema`.
+/// Adds an error for each place where `value` violates `schema`.
 pub fn check(schema: &Map<String, Value>, value: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if value.is_null() {
         // A null means "not set" to Go and, in a field that is not nullable, to the API server's pruning.
@@ -36,7 +36,7 @@ pub fn check(schema: &Map<String, Value>, value: &Value, path: &FieldPath, error
     }
 }
 
-/// Fills in the defaults of `schema` where `value` has nothing, at every depth.
+/// Fills in the defaults of `schema` for everything that `value` lacks, at every depth.
 pub fn apply_defaults(schema: &Map<String, Value>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -191,7 +191,7 @@ fn check_object(
     }
 }
 
-/// What a pattern asks for, in words where its form can be put into words.
+/// A description of the text that a pattern requires, where its form can be put into words.
 fn in_words(pattern: &str) -> String {
     let words = pattern.strip_prefix("^(?i)(").and_then(|rest| rest.strip_suffix(")?$"));
     match words {
@@ -204,7 +204,7 @@ fn in_words(pattern: &str) -> String {
 }
 
 /// Whether `text` matches; patterns are compiled once per process. A pattern of ours that does not compile is a bug
-/// that the schema test finds; here it refuses the text rather than let it through.
+/// that the schema test finds; here the text is then refused rather than accepted.
 fn matches(pattern: &str, text: &str) -> bool {
     static COMPILED: OnceLock<Mutex<HashMap<String, Option<Regex>>>> = OnceLock::new();
     let compiled = COMPILED.get_or_init(Mutex::default);

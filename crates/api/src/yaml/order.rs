@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 
-/// The fields in the order they are written.
+/// The fields in the order in which they are written.
 pub(super) fn sorted(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
     let mut entries: Vec<_> = fields.iter().collect();
     entries.sort_by(|(one, _), (other, _)| natural(one, other));
@@ -24,7 +24,7 @@ fn natural(one: &str, other: &str) -> Ordering {
             (false, true) => return Ordering::Less,
             (false, false) => {}
         }
-        // Zeros count only after another digit of the same number.
+        // Zeros only count after another digit of the same number.
         let started = (a == '0' || b == '0')
             && one[..index].iter().rev().take_while(|c| c.is_ascii_digit()).any(|digit| *digit != '0');
         let (a_value, a_end) = number(&one, index, started);
@@ -34,7 +34,7 @@ fn natural(one: &str, other: &str) -> Ordering {
     one.len().cmp(&other.len())
 }
 
-/// The number that starts at `start`, and where it ends.
+/// The number that starts at `start`, and the position of its end.
 fn number(text: &[char], start: usize, started: bool) -> (i64, usize) {
     let mut value = i64::from(started);
     let mut end = start;

@@ -1,9 +1,9 @@
-//! Which style a text is written in, and which characters need an escape.
+//! The style in which a text is written, and the characters that need an escape.
 
 /// How a text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// As it is.
+    /// Unquoted.
     Plain,
     /// In single quotes.
     Single,
@@ -17,7 +17,7 @@ impl Style {
     /// The style of a text; names of fields cannot be blocks.
     pub(super) fn of(text: &str, is_name: bool) -> Self {
         let special = text.chars().any(|character| character != '\n' && !is_printable(character));
-        // A break that is not a line feed would be changed by every style but this.
+        // Any style but this would change a line break other than a line feed.
         let odd_breaks = text.contains(['\u{2028}', '\u{2029}']);
         if special || odd_breaks {
             return Self::Double;
@@ -42,13 +42,13 @@ pub(super) fn is_escaped(character: char) -> bool {
     !is_printable(character) || matches!(character, '\n' | '\u{2028}' | '\u{2029}' | '"' | '\\')
 }
 
-/// What the library counts as printable: nothing beyond the basic plane, no tab, no byte order mark.
+/// Whether the library counts a character as printable: nothing beyond the basic plane, no tab, no byte order mark.
 fn is_printable(character: char) -> bool {
     matches!(character, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
         && character != '\u{feff}'
 }
 
-/// Whether a reader would take something in the text for structure.
+/// Whether a reader would take part of the text for structure.
 fn has_indicators(text: &str) -> bool {
     if text.starts_with("---") || text.starts_with("...") {
         return true;
@@ -73,7 +73,7 @@ fn has_indicators(text: &str) -> bool {
     false
 }
 
-/// Whether a YAML 1.1 reader would take the plain text for a truth value, a number, a moment or nothing.
+/// Whether a YAML 1.1 reader would take the plain text for a boolean, a number, a timestamp or null.
 fn means_something_else(text: &str) -> bool {
     const WORDS: &[&str] = &[
         "", "~", "y", "Y", "n", "N", ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf",
@@ -151,7 +151,7 @@ fn is_go_float(text: &str) -> bool {
     is_decimal(text)
 }
 
-/// Hours, minutes and seconds as one number, as YAML 1.1 has them: `12:30:45`.
+/// Hours, minutes and seconds as one number, as in YAML 1.1: `12:30:45`.
 fn is_base_60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, fraction) = match unsigned.split_once('.') {

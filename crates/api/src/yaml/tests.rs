@@ -3,7 +3,7 @@
 use super::{go_float, to_string};
 
 #[test]
-fn values_print_as_calico_prints_them() {
+fn values_print_like_in_calico() {
     let value = serde_json::from_str(include_str!("testdata/values.json")).unwrap();
     let printed = to_string(&value);
     for (number, (ours, theirs)) in
@@ -24,7 +24,7 @@ fn single_values_are_documents_too() {
 }
 
 #[test]
-fn floats_print_as_go_prints_them() {
+fn floats_print_like_in_go() {
     let cases = [
         (0.0, "0"),
         (100.0, "100"),

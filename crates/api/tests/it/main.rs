@@ -1,4 +1,4 @@
-//! Tests of the crate from outside: tables of verdicts, objects that Calico wrote, properties of random objects.
+//! Tests of the crate from outside: tables of verdicts, objects written by Calico, properties of random objects.
 
 mod mutations;
 mod properties;

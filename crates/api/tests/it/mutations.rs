@@ -1,8 +1,8 @@
-//! Mutations of valid documents of every kind: what Calico's tool takes is taken and read as it reads it, and what is not right is
-//! refused.
+//! Mutations of valid documents of every kind: whatever Calico's tool accepts is accepted and read in the same way, and
+//! mistakes are refused.
 //!
-//! The expectation is the table of rules in [`Mutation::apply`], not Calico. Where `TORTIE_PEER_CALICOCTL` names Calico's own
-//! calicoctl, its `validate` is asked about each document too, and must agree.
+//! The expectation is the table of rules in [`Mutation::apply`], not Calico. If `TORTIE_PEER_CALICOCTL` names Calico's
+//! own calicoctl, each document is also passed to its `validate`, which must agree.
 
 use api::document::{Checks, Document, read};
 use api::{Kind, Resource};
@@ -11,17 +11,17 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Maps whose keys are the user's own, so that every key is right.
+/// Maps whose keys are the user's own, so that every key is valid.
 const FREE_MAPS: &[&str] = &["labels", "annotations", "matchlabels", "labelstoapply", "bpflogfilters"];
 
-/// Lists in which an item may not stand twice.
+/// Lists without duplicate items.
 const SETS: &[&str] = &["types", "performancehints", "classes", "methods", "templates"];
 
 /// Numbers that may be given as text, because Calico's types for them read both.
 const NUMBERS_OR_TEXT: &[&str] =
     &["asnumber", "localasnumber", "aspathprefix", "ports", "notports", "protocol", "notprotocol"];
 
-/// Lengths of time: text, never a number.
+/// Durations: text, never a number.
 const DURATIONS: &[&str] = &[
     "maxrestarttime",
     "nodemeshmaxrestarttime",
@@ -39,24 +39,24 @@ enum Step {
     Item(usize),
 }
 
-/// One way to change a document at one place.
+/// A way to change a document at one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mutation {
-    /// The name of a field in capitals.
+    /// A field name in capitals.
     OtherCase,
-    /// The name of a field with a letter too many.
+    /// A field name with an extra letter.
     Misspelt,
-    /// A field a second time, in capitals.
+    /// A field repeated in capitals.
     TwoSpellings,
-    /// The last item of a list once more.
+    /// The last item of a list repeated.
     Repeated,
     /// A number or a boolean in quotes.
     Quoted,
-    /// A whole number with a point.
+    /// An integer with a point.
     Fraction,
-    /// Nothing instead of a value.
+    /// No value.
     Emptied,
-    /// A number instead of a length of time.
+    /// A number instead of a duration.
     Number,
 }
 
@@ -75,15 +75,15 @@ const MUTATIONS: [Mutation; 8] = [
 enum Verdict {
     /// Accepted, and read as before.
     Same,
-    /// Accepted, and perhaps another object.
+    /// Accepted, possibly as a different object.
     Accepted,
     Refused,
-    /// As if the field were not there.
+    /// As if the field were absent.
     AsWithout,
 }
 
 impl Mutation {
-    /// Changes the document, and says what must become of it. `None` where the mutation has no sense.
+    /// Changes the document, and returns the expected verdict. `None` if the mutation makes no sense here.
     fn apply(self, document: &mut Value, place: &[Step]) -> Option<Verdict> {
         let (last, parent_path) = place.split_last()?;
         let field = place
@@ -160,7 +160,7 @@ fn at<'a>(value: &'a mut Value, place: &[Step]) -> Option<&'a mut Value> {
     })
 }
 
-/// Every field and item, those of free maps aside.
+/// Every field and item, except those of free-form maps.
 fn places(value: &Value, path: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) {
     let mut visit = |step: Step, below: &Value, path: &mut Vec<Step>| {
         path.push(step);
@@ -198,7 +198,7 @@ fn valid() -> Vec<Document> {
     read("valid.yaml", text, Checks::Everything).unwrap_or_else(|found| panic!("{found}"))
 }
 
-/// The one resource of a document, with its defaults, and how many warnings there are; or the mistakes.
+/// The one resource of a document, with its defaults, and the number of warnings; or the mistakes.
 fn outcome(document: &Value) -> Result<(Resource, usize), String> {
     let mut documents = read("mutated", document.to_string().as_bytes(), Checks::Everything)
         .map_err(|found| found.to_string())?;
@@ -271,7 +271,7 @@ fn each_mutation_of_each_field_of_each_kind() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Several at once: harmless ones stay harmless together, and cannot hide one that is not.
+    /// Several at once: harmless ones are harmless together, and cannot hide a harmful one.
     #[test]
     fn several_mutations_at_once(
         which in any::<prop::sample::Index>(),
@@ -286,7 +286,7 @@ proptest! {
         for (place, mutation) in steps {
             let places = places_of(&mutated);
             let place = place.get(&places);
-            // The two fields that say what the document is are not found again in another case.
+            // The two fields that determine the document's kind are not recognised in another case.
             if place.len() > 1 {
                 let verdict = mutation.apply(&mut mutated, place);
                 refused |= verdict == Some(Verdict::Refused);
@@ -317,17 +317,18 @@ impl Peer {
         Some(Self { program, file })
     }
 
-    /// What the two programs disagree about, other than what is meant to differ.
+    /// The disagreement of the two programs, if any, other than intended differences.
     fn differs(&self, mutation: Mutation, document: &Value) -> Option<String> {
         std::fs::write(&self.file, document.to_string()).unwrap();
         let output = Command::new(&self.program).arg("validate").arg("-f").arg(&self.file).output().unwrap();
         std::fs::remove_file(&self.file).unwrap();
         let ours = outcome(document);
-        // Go lets one of two spellings win, and makes an object without fields of an empty item. What only a create looks at
-        // (here: templates of the same name), Calico's `validate` does not see.
+        // Go lets one of two spellings win, and turns an empty item into an object without fields. Calico's `validate`
+        // does not see what only a create checks (here: templates of the same name).
         let templates = document.pointer("/spec/controllers/node/hostEndpoint/templates/1").is_some();
         let meant = matches!(mutation, Mutation::TwoSpellings | Mutation::Emptied) || templates;
-        // The name of a workload endpoint follows from its other fields; Calico's `validate` does not make it, its `create` does.
+        // The name of a workload endpoint follows from its other fields; Calico's `create` computes it, its `validate`
+        // does not.
         let nameless = document["kind"] == "WorkloadEndpoint"
             && document.pointer("/metadata/name").is_none_or(Value::is_null);
         if output.status.success() == ours.is_ok() || output.status.success() && meant || nameless {

@@ -1,10 +1,10 @@
-//! Properties of random objects: nothing panics, and what was written once is written the same ever after.
+//! Properties of random objects: nothing panics, and once written, an object is always written the same.
 
 use api::{Kind, Resource};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Names that make a random field hit a real one often, and sometimes miss.
+/// Names that often make a random field a real one, and sometimes not.
 fn field_name() -> impl Strategy<Value = String> {
     prop_oneof![
         9 => proptest::sample::select(vec![
@@ -95,7 +95,7 @@ fn rule() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Reads a value as each kind; where that works, runs everything that a client runs, and compares two writings.
+/// Reads a value as each kind; if that works, runs everything that a client runs, and compares two writings.
 fn run_all(value: &Value) -> Result<(), TestCaseError> {
     for kind in Kind::ALL {
         let Ok(first) = Resource::from_value(*kind, value.clone()) else { continue };

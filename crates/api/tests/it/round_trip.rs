@@ -1,4 +1,4 @@
-//! What Calico wrote into etcd is read and written back byte for byte, and passes our own validation.
+//! Objects that Calico wrote into etcd are read and written back byte for byte, and pass our own validation.
 
 use api::{Kind, Resource};
 
@@ -32,7 +32,7 @@ fn bytes_are_kept() {
 }
 
 #[test]
-fn stored_objects_are_valid_and_need_no_more_defaults() {
+fn stored_objects_are_valid_and_have_all_defaults() {
     for (kind, json) in stored_resources() {
         let mut resource = Resource::from_json(kind, json.as_bytes()).unwrap();
         resource.validate().unwrap_or_else(|errors| panic!("{json}\n{errors}"));
@@ -43,7 +43,7 @@ fn stored_objects_are_valid_and_need_no_more_defaults() {
 }
 
 #[test]
-fn what_we_do_not_know_is_kept() {
+fn unknown_fields_are_kept() {
     let json = concat!(
         r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"p","namespace":"n","#,
         r#""ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"o","uid":"u","blockOwnerDeletion":true}],"#,
@@ -58,7 +58,7 @@ fn what_we_do_not_know_is_kept() {
 }
 
 #[test]
-fn numbers_and_nulls_are_written_as_go_writes_them() {
+fn numbers_and_nulls_are_written_like_in_go() {
     for (read, written) in [
         (r#"{"order":1000000.0}"#, r#"{"order":1000000}"#),
         (r#"{"order":null,"ingress":null,"selector":null}"#, "{}"),
@@ -75,7 +75,7 @@ fn numbers_and_nulls_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn text_is_escaped_as_go_escapes_it() {
+fn text_is_escaped_like_in_go() {
     let json = concat!(
         r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"p","namespace":"n","#,
         r#""annotations":{"a":"\u003cb\u003e \"q\" \\ \t é \u2028"}},"spec":{"selector":"has(a) \u0026\u0026 has(b)"}}"#

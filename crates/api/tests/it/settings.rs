@@ -16,7 +16,7 @@ fn objects() -> Vec<(Kind, &'static str)> {
 }
 
 #[test]
-fn every_field_is_written_back_in_its_place() {
+fn every_field_is_written_back_in_order() {
     for (kind, line) in objects() {
         let resource =
             Resource::from_json(kind, line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -54,7 +54,7 @@ fn felix_has_all_188_parameters() {
 }
 
 #[test]
-fn words_in_any_case_keep_their_spelling_and_have_one_meaning() {
+fn words_in_any_case_keep_their_spelling_and_mean_the_same() {
     use api::{ChainInsert, ChainInsertMode, EnabledOrDisabled, Written};
     for (text, meaning) in [
         ("insert", Some(ChainInsert::Insert)),

@@ -1,16 +1,16 @@
-//! Verdicts as data: each file under `tests/data/validation` is a list of objects with what defaulting makes of them
-//! and every error that validation finds.
+//! Verdicts as data: each file under `tests/data/validation` is a list of objects with the effect of defaulting and
+//! every validation error.
 //!
-//! One object stands on one line: a kind and its JSON, without `kind` and `apiVersion`; a missing name is `p`, a missing
-//! namespace `n`. Below it, indented: `= field: value` for each field that defaulting sets (`!` if it takes it away),
-//! then one `path: reason` for each error; no such line means that the object is accepted. `# text` is a comment. Refresh
-//! the expectations with `UPDATE_EXPECT=1` and review the difference.
+//! One object per line: a kind and its JSON, without `kind` and `apiVersion`; a missing name is `p`, a missing
+//! namespace `n`. Below it, indented: `= field: value` for each field that defaulting sets (`!` if it removes it), then
+//! one `path: reason` for each error; without such a line the object is accepted. `# text` is a comment. Refresh the
+//! expectations with `UPDATE_EXPECT=1` and review the difference.
 
 use api::{Kind, Resource};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// The object of a case line, with the parts that the line may leave out.
+/// The object of a case line, with the parts that the line may omit.
 fn object(line: &str) -> (Kind, Value) {
     let (kind, json) = line.split_once(' ').unwrap_or_else(|| panic!("no object in: {line}"));
     let kind = Kind::from_name(kind).unwrap_or_else(|| panic!("no such kind: {line}"));
@@ -24,7 +24,7 @@ fn object(line: &str) -> (Kind, Value) {
     (kind, value)
 }
 
-/// What a file should say: the cases as they are, the expectations as they are found.
+/// The correct content of a file: the cases unchanged, the expectations as found.
 fn found(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
@@ -87,7 +87,7 @@ fn verdicts() {
     );
 }
 
-/// The first line on which a file is not what it should be, below the object that it belongs to.
+/// The first line at which a file differs from what is expected, below the object that it belongs to.
 fn first_difference(path: &std::path::Path, found: &str, expected: &str) -> String {
     let mut object = "";
     let (mut found, mut expected) = (found.lines(), expected.lines());

@@ -9,8 +9,8 @@ use std::ffi::OsString;
 /// The prefix that is looked up first.
 const PREFIX: &str = "CALICO_";
 
-/// Reads every parameter that has a variable. A variable that is set to nothing counts as not set, except that the
-/// prefixed one, once set, hides the bare one.
+/// Reads every parameter that has a variable. An empty variable counts as unset, except that the prefixed one, once
+/// set, hides the bare one.
 pub(super) fn read(environment: &dyn Environment) -> Result<Settings, Vec<Mistake>> {
     let mut settings = Settings::default();
     let mut mistakes = Vec::new();
@@ -19,7 +19,7 @@ pub(super) fn read(environment: &dyn Environment) -> Result<Settings, Vec<Mistak
         let outcome = match value.into_string() {
             Ok(text) if text.is_empty() => Ok(()),
             Ok(text) => (parameter.set)(&mut settings, &text),
-            Err(_) => Err("holds bytes that are not UTF-8".to_owned()),
+            Err(_) => Err("contains bytes that are not UTF-8".to_owned()),
         };
         if let Err(message) = outcome {
             mistakes.push(Mistake { place: name, message, excerpt: String::new() });
@@ -33,10 +33,10 @@ fn lookup(parameter: &Parameter<Settings>, environment: &dyn Environment) -> Opt
     names.into_iter().find_map(|name| environment.variable(&name).map(|value| (name, value)))
 }
 
-/// The variables that set a parameter, in the order they are looked up.
+/// The variables that set a parameter, in lookup order.
 pub(super) fn variables(parameter: &Parameter<Settings>) -> Vec<String> {
     let Some(name) = parameter.variable else { return Vec::new() };
     let prefixed = format!("{PREFIX}{name}");
-    // Calico reads the token from the prefixed variable alone.
+    // Calico reads the token only from the prefixed variable.
     if name == "K8SAPITOKEN" { vec![prefixed] } else { vec![prefixed, name.to_owned()] }
 }

@@ -1,6 +1,6 @@
-//! The configuration file: YAML (or JSON, which is YAML), read strictly, every mistake with its place.
+//! The configuration file: YAML (or JSON, which is YAML), read strictly; every mistake is reported with its place.
 //!
-//! Names are matched without regard to case, because Calico's decoder does so and files in use rely on it.
+//! Names are matched case-insensitively, because Calico's decoder does so and files in use rely on it.
 
 use super::parameters::PARAMETERS;
 use super::{CONFIG_KIND, Mistake, Settings};
@@ -23,7 +23,7 @@ pub(super) fn read(origin: &str, text: &str) -> Result<Settings, Vec<Mistake>> {
                 usize::MAX,
                 format!("the file is empty; expected one object of kind {CONFIG_KIND}"),
             ),
-            [_, second, ..] => reader.mistake(&second.span.start, "the file holds more than one document"),
+            [_, second, ..] => reader.mistake(&second.span.start, "the file contains more than one document"),
         },
         Err(error) => reader.mistake(error.marker(), error.info()),
     }
@@ -46,7 +46,7 @@ impl Reader<'_> {
             "metadata" => reader.metadata(value),
             _ => reader.spec(value, settings),
         });
-        // Wrong contents of a file of another kind need not be listed one by one.
+        // Do not list every mistake in a file of another kind.
         if kind.as_deref() != Some(CONFIG_KIND) {
             let found = kind.unwrap_or_default();
             self.mistakes.clear();
@@ -66,7 +66,7 @@ impl Reader<'_> {
             Some(properties) => properties.keys().map(String::as_str).collect(),
             None => Vec::new(),
         };
-        // Nothing in the metadata is used; a misspelt field is still worth telling.
+        // Metadata is not used, but a misspelt field is still reported.
         self.fields(value, "metadata", &names, |_, _, _| ());
     }
 
@@ -87,7 +87,7 @@ impl Reader<'_> {
         };
         let fits = match (parameter.holds, scalar) {
             (_, Scalar::Null) => return Ok(()),
-            // A number or a truth value is fine where text is wanted: a password may be all digits.
+            // A number or a boolean is fine where text is expected: a password may be all digits.
             (Holds::Text | Holds::Secret, _) => true,
             (Holds::Bool, scalar) => matches!(scalar, Scalar::Boolean(_)),
             (Holds::Number, scalar) => matches!(scalar, Scalar::Integer(_) | Scalar::FloatingPoint(_)),
@@ -102,7 +102,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Calls `each` with the index of every known field; reports the unknown and the repeated ones.
+    /// Calls `each` with the index of every known field; reports unknown and repeated fields.
     fn fields(
         &mut self,
         node: &MarkedYaml<'_>,
@@ -124,7 +124,7 @@ impl Reader<'_> {
             let name = self.raw(key);
             let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             match known.iter().position(|candidate| candidate.eq_ignore_ascii_case(&name)) {
-                Some(index) if seen[index] => self.mistake_in_name(key, format!("{full} is there twice")),
+                Some(index) if seen[index] => self.mistake_in_name(key, format!("{full} is given twice")),
                 Some(index) => {
                     seen[index] = true;
                     each(self, index, value);
@@ -138,7 +138,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A scalar as it is written: the text of a string, the source of anything else (so `007` stays `007`).
+    /// A scalar as written: the text of a string, the source of anything else (so `007` stays `007`).
     fn raw(&self, node: &MarkedYaml<'_>) -> String {
         match &node.data {
             YamlData::Value(Scalar::String(text)) => text.clone().into_owned(),
@@ -160,13 +160,13 @@ impl Reader<'_> {
         self.mistake_at(marker.line(), marker.col(), usize::MAX, message.into());
     }
 
-    /// A mistake in the name of a field. Its value is not shown: nobody knows whether it was meant to be a secret.
+    /// Reports a mistake in a field's name. Its value is not shown: it may have been meant as a secret.
     fn mistake_in_name(&mut self, key: &MarkedYaml<'_>, message: String) {
         let width = key.span.end.index().saturating_sub(key.span.start.index());
         self.mistake_at(key.span.start.line(), key.span.start.col(), key.span.start.col() + width, message);
     }
 
-    /// A mistake at this place; the line is shown up to `shown` characters.
+    /// Reports a mistake at this place; the line is shown up to `shown` characters.
     fn mistake_at(&mut self, line: usize, column: usize, shown: usize, message: String) {
         let place = format!("{}:{line}:{}", self.origin, column + 1);
         let excerpt = match self.text.lines().nth(line.saturating_sub(1)) {
@@ -184,7 +184,7 @@ impl Reader<'_> {
     }
 }
 
-/// The nearest of the known names, if one is near enough to be meant.
+/// The nearest of the known names, if one is near enough.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower = name.to_ascii_lowercase();
     known
@@ -195,8 +195,8 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, candidate)| candidate)
 }
 
-/// The line, cut after `shown` characters or after the name of a field that holds a secret, whichever comes first. A
-/// long line without any name may be part of a key, and is not shown at all.
+/// The line, truncated after `shown` characters or after the name of a field that holds a secret, whichever comes
+/// first. A long line without any name may be part of a key, and is not shown at all.
 fn without_secrets(line: &str, shown: usize) -> String {
     if !line.contains(':') && line.trim().len() > 40 {
         return "***".to_owned();

@@ -1,5 +1,4 @@
-//! The one table of client settings. The readers and the reference page walk it, so a setting cannot exist in one of them
-//! alone.
+//! The table of client settings. The readers and the reference page all walk it, so that they always agree.
 
 use super::environment::variables;
 use super::{DatastoreType, Settings};
@@ -15,7 +14,7 @@ settings::parameters! {
         etcd.endpoints: Text = plain, "etcdEndpoints", "ETCD_ENDPOINTS";
         /// A domain whose `etcd-client` SRV records name the addresses of etcd. Excludes `etcdEndpoints`.
         etcd.discovery_srv: Text = plain, "etcdDiscoverySrv", "ETCD_DISCOVERY_SRV";
-        /// The user for etcd. Used together with a password only.
+        /// The user for etcd. Used only together with a password.
         etcd.username: Text = plain, "etcdUsername", "ETCD_USERNAME";
         /// The user's password.
         etcd.password: Secret = plain, "etcdPassword", "ETCD_PASSWORD";
@@ -25,14 +24,14 @@ settings::parameters! {
         etcd.cert_file: Text = plain, "etcdCertFile", "ETCD_CERT_FILE";
         /// The file of the authority that signed etcd's certificate.
         etcd.ca_cert_file: Text = plain, "etcdCACertFile", "ETCD_CA_CERT_FILE";
-        /// The client's private key for etcd, in place. Excludes the files.
+        /// The client's private key for etcd, inline. Excludes the files.
         etcd.key: Secret = plain, "etcdKey";
-        /// The client's certificate for etcd, in place. Excludes the files.
+        /// The client's certificate for etcd, inline. Excludes the files.
         etcd.cert: Text = plain, "etcdCert";
-        /// The authority of etcd's certificate, in place. Excludes the files.
+        /// The authority of etcd's certificate, inline. Excludes the files.
         etcd.ca_cert: Text = plain, "etcdCACert";
-        /// A kubeconfig file, or several separated by colons. Unless set, and with no `k8sAPIEndpoint`: `.kube/config` of the
-        /// home directory if it is there, otherwise the service account of the pod.
+        /// A kubeconfig file, or several separated by colons. Unless set, and with no `k8sAPIEndpoint`: `.kube/config`
+        /// in the home directory if it exists, otherwise the service account of the pod.
         kubernetes.kubeconfig: Text = plain, "kubeconfig", "KUBECONFIG";
         /// The address of the Kubernetes API.
         kubernetes.api_endpoint: Text = plain, "k8sAPIEndpoint", "K8S_API_ENDPOINT";
@@ -44,22 +43,22 @@ settings::parameters! {
         kubernetes.ca_file: Text = plain, "k8sCAFile", "K8S_CA_FILE";
         /// A bearer token for the Kubernetes API.
         kubernetes.api_token: Secret = plain, "k8sAPIToken", "K8SAPITOKEN";
-        /// Whether the Kubernetes API's certificate is accepted unchecked. For tests.
+        /// Whether to accept the Kubernetes API's certificate unchecked. For tests.
         kubernetes.insecure_skip_tls_verify: Bool = go_bool, "k8sInsecureSkipTLSVerify", "K8S_INSECURE_SKIP_TLS_VERIFY";
         /// Accepted for compatibility: nodes are always watched, never polled.
         kubernetes.disable_node_poll: Bool = go_bool, "k8sDisableNodePoll", "K8S_DISABLE_NODE_POLL";
         /// Whether blocks come from the nodes' pod ranges (host-local IPAM) instead of Calico's IPAM.
         kubernetes.use_pod_cidr: Bool = go_bool, "usePodCIDR", "USE_POD_CIDR";
-        /// The contents of a kubeconfig file, in place. Wins over `kubeconfig`.
+        /// The contents of a kubeconfig file, inline. Takes precedence over `kubeconfig`.
         kubernetes.kubeconfig_inline: Secret = plain, "kubeconfigInline";
         /// Requests per second to the Kubernetes API; 0 for the default.
         kubernetes.client_qps: Number = number, "k8sClientQPS", "K8S_CLIENT_QPS";
-        /// Requests to the Kubernetes API that may exceed that rate at once; 0 for the default, 100.
+        /// Requests to the Kubernetes API that may exceed that rate in a burst; 0 for the default, 100.
         kubernetes.client_burst: Number = number, "k8sClientBurst", "K8S_CLIENT_BURST";
         /// The context of the kubeconfig to use instead of its current one.
         kubernetes.current_context: Text = plain, "k8sCurrentContext", "K8S_CURRENT_CONTEXT";
-        /// `projectcalico.org/v3` to keep Calico's data in the custom resources of that group. Unless set, the Kubernetes API
-        /// is asked which group it has.
+        /// `projectcalico.org/v3` to keep Calico's data in the custom resources of that group. Unless set, the
+        /// Kubernetes API is queried for its group.
         kubernetes.calico_api_group: Text = plain, "calicoAPIGroup", "CALICO_API_GROUP";
         /// The data directory of the embedded store. If a `tortie datastore` serves it, its socket is used; otherwise the
         /// program opens the file itself for as long as it runs.
@@ -74,7 +73,7 @@ fn datastore_type(value: &str) -> Result<Option<DatastoreType>, String> {
     })
 }
 
-/// The reference page of the table, as Markdown.
+/// Renders the reference page of the table, as Markdown.
 #[must_use]
 pub fn reference_page() -> String {
     settings::parameters_page(PARAMETERS, |parameter| variables(parameter).into_iter().rev().collect())

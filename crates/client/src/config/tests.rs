@@ -1,4 +1,4 @@
-//! The configuration from files and variables, on an environment made of maps.
+//! The configuration from files and variables, in an environment made of maps.
 
 use super::environment;
 use super::parameters::{PARAMETERS, reference_page};
@@ -75,7 +75,7 @@ fn the_token_has_a_prefixed_variable_only_and_inline_secrets_have_none() {
 }
 
 #[test]
-fn all_mistakes_of_the_environment_come_at_once() {
+fn all_mistakes_of_the_environment_are_reported() {
     let environment = variables(&[
         ("DATASTORE_TYPE", "etcd"),
         ("K8S_CLIENT_QPS", "fast"),
@@ -107,7 +107,7 @@ fn a_kubeconfig_in_the_home_directory_is_found() {
 }
 
 #[test]
-fn messages_blame_the_setting_that_was_made() {
+fn messages_name_the_setting_that_was_set() {
     let target = |pairs: &[(&str, &str)]| {
         let environment = variables(pairs).with_files([("/root/.kube/config", "")]);
         ClientConfig::from_environment(&environment).expect("valid").target()
@@ -128,7 +128,7 @@ fn messages_blame_the_setting_that_was_made() {
 }
 
 #[test]
-fn the_beginning_of_interface_names_comes_from_felix_s_variable() {
+fn the_interface_prefix_is_read_from_felixs_variable() {
     let config = from_variables(&[("FELIX_INTERFACEPREFIX", "eni,cali")]);
     assert_eq!(config.kubernetes.interface_prefix, "eni,cali");
     assert_eq!(from_variables(&[]).kubernetes.interface_prefix, "");
@@ -165,7 +165,7 @@ fn a_file_is_the_whole_configuration() {
 }
 
 #[test]
-fn yaml_and_json_say_the_same() {
+fn yaml_and_json_give_the_same_result() {
     let yaml = spec(
         "  datastoreType: etcdv3\n  etcdEndpoints: 'https://a:2379,https://b:2379'\n  etcdUsername: root\n  \
          etcdPassword: 007\n  etcdkeyfile: /k\n  k8sClientQPS: 12.5\n  k8sClientBurst: 7\n  usePodCIDR: true\n  \
@@ -179,7 +179,7 @@ fn yaml_and_json_say_the_same() {
     assert_eq!(config, from_text(json).expect("valid JSON"));
     for variant in [json.replace("        ", "\t"), yaml.replace('\n', "\r\n"), format!("\u{feff}{yaml}")] {
         let mut same = from_text(&variant).expect("the same in another dress");
-        // The line breaks inside a block of text are the file's own.
+        // Line breaks inside a block of text are the file's own.
         same.etcd.cert = same.etcd.cert.replace("\r\n", "\n");
         assert_eq!(config, same, "{variant:?}");
     }
@@ -190,7 +190,7 @@ fn yaml_and_json_say_the_same() {
 }
 
 #[test]
-fn all_mistakes_of_a_file_come_at_once_with_their_places() {
+fn all_mistakes_of_a_file_are_reported_with_their_places() {
     let text =
         spec("  etcdEndpoint: http://e:2379\n  datastoreType: [a]\n  usePodCIDR: \"yes\"\n  zebra: 1\n");
     let error = from_text(&text).expect_err("four mistakes").to_string();

@@ -1,5 +1,5 @@
-//! Block affinities: IPAM's own records, which users may look at. One that is marked as deleted counts as gone, and
-//! deleting one by hand takes the revision that was looked at.
+//! Block affinities: IPAM's own records, which users may read. One marked as deleted counts as deleted, and deleting
+//! one manually requires the revision that was read.
 
 use super::KindHooks;
 use crate::Client;

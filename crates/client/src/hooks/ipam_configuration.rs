@@ -1,7 +1,7 @@
 //! The settings of address management, as users see them. On Kubernetes the user's object and IPAM's record are one
 //! custom resource. In etcd they are two keys; Calico writes only the one that the user wrote to, so that settings made
-//! through the other have no effect. Here a write through the user's object is carried over to IPAM's record, and what
-//! IPAM uses is what is shown.
+//! through the other have no effect. Here a write through the user's object is copied to IPAM's record, and reads show
+//! what IPAM uses.
 
 use super::KindHooks;
 use crate::Client;

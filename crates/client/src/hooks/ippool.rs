@@ -1,5 +1,5 @@
-//! IP pools: a new pool must not overlap another one nor blocks of another size; a pool goes away in steps, so that no
-//! address is given out from it meanwhile.
+//! IP pools: a new pool must not overlap another pool nor blocks of another size; a pool is deleted in steps, so that
+//! no address is allocated from it meanwhile.
 
 use super::KindHooks;
 use crate::Client;
@@ -15,7 +15,7 @@ use model::{IpVersion, Key, ListOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long allocations that are under way get to finish before the blocks are taken away.
+/// How long pending allocations get to finish before the blocks are released.
 const GRACE: Duration = Duration::from_millis(500);
 
 pub(super) struct Pool;
@@ -56,8 +56,8 @@ impl KindHooks for Pool {
 }
 
 impl Client {
-    /// Creates a pool that may overlap others and existing blocks. Only for splitting a pool, where the overlap is the
-    /// point; everything else is checked as usual.
+    /// Creates a pool that may overlap others and existing blocks. Only for splitting a pool, where the overlap is
+    /// intended; everything else is checked as usual.
     ///
     /// # Errors
     /// As [`Client::create_any`].
@@ -67,7 +67,7 @@ impl Client {
         self.store_new(&mut resource).await
     }
 
-    /// Deletes a pool and leaves its blocks with their owners. Only for the end of splitting a pool.
+    /// Deletes a pool but leaves its blocks with their owners. Only for the end of splitting a pool.
     ///
     /// # Errors
     /// As [`Client::delete_any`].
@@ -92,7 +92,7 @@ async fn check_overlap(client: &Client, pool: &IPPool, range: &IpNet) -> Result<
     let others = client.resource::<IPPoolSpec>().list(&ListQuery::all()).await?;
     let mut errors = api::FieldErrors::new();
     for other in &others.items {
-        // A pool of the same name is the business of the store, which says that it exists.
+        // A pool of the same name is left to the store, which reports that it exists.
         if other.metadata.name == pool.metadata.name {
             continue;
         }
@@ -119,7 +119,7 @@ async fn check_block_size(client: &Client, pool: &IPPool, range: &IpNet) -> Resu
         Err(Error::NotSupported { .. }) => return Ok(()),
         Err(error) => return Err(error),
     };
-    // The key alone decides, so a block whose contents cannot be read counts as well.
+    // The key alone decides, so a block whose contents cannot be read counts, too.
     let keys = blocks.items.iter().map(|entry| &entry.key);
     let keys = keys.chain(blocks.invalid.iter().filter_map(|entry| entry.parsed_key.as_ref()));
     for key in keys {
@@ -136,8 +136,8 @@ async fn check_block_size(client: &Client, pool: &IPPool, range: &IpNet) -> Resu
     Ok(())
 }
 
-/// Stops allocation from a pool. The caller's revision is spent on that write, so the options for the deletion itself come
-/// back without it.
+/// Stops allocation from a pool. That write uses up the caller's revision, so the returned options for the deletion
+/// itself do not contain it.
 async fn disable(client: &Client, name: &str, options: &DeleteOptions) -> Result<(IPPool, DeleteOptions)> {
     let pools = client.resource::<IPPoolSpec>();
     let mut pool = pools.get("", name).await?;

@@ -1,7 +1,7 @@
-//! Nodes: the first one makes the datastore ready, because on a cluster of hosts alone it is the first thing that people
-//! create. With a node goes all that is only there because of it.
+//! Nodes: the first one initialises the datastore, because on a cluster without Kubernetes it is the first thing that
+//! users create. Deleting a node also deletes everything that exists only because of it.
 //!
-//! On Kubernetes nodes are Kubernetes' own: the store refuses to create or delete them, and nothing is cleaned up.
+//! On Kubernetes, nodes are Kubernetes' own: the store refuses to create or delete them, and nothing is cleaned up.
 
 use super::KindHooks;
 use crate::Client;
@@ -40,7 +40,7 @@ impl KindHooks for NodeHooks {
     }
 }
 
-/// Releases addresses, whoever holds them. An address that is free already is not an error.
+/// Releases addresses, whatever their handle. A free address is not an error.
 async fn release_addresses(ipam: &Ipam, addresses: &BTreeSet<IpAddr>) -> Result<()> {
     let releases: Vec<Release> = addresses.iter().copied().map(Release::of).collect();
     match ipam.release_ips(&releases).await?.failure {
@@ -57,7 +57,7 @@ async fn clean_up(client: &Client, node: &str) -> Result<()> {
     }
     match client.resource::<NodeSpec>().get("", node).await {
         Ok(node) => add_tunnel_addresses(&node, &mut addresses),
-        // The node may be gone already, and what belongs to it not.
+        // The node may be gone already while its data is not.
         Err(error) if error.is_does_not_exist() => {}
         Err(error) => return Err(error),
     }
@@ -92,7 +92,7 @@ async fn workload_endpoints(client: &Client, node: &str) -> Result<Vec<WorkloadE
         crate::any::one_error("metadata.name", node, format!("{}: {}", error.field, error.reason))
     })?;
     let list = client.resource::<WorkloadEndpointSpec>().list(&ListQuery::with_name_prefix(&prefix)).await?;
-    // The endpoints of the node `n-x` have names that begin like those of the node `n`.
+    // Names of endpoints of node `n-x` also start with the prefix of node `n`.
     Ok(list.items.into_iter().filter(|endpoint| endpoint.spec.node == node).collect())
 }
 
@@ -130,7 +130,7 @@ async fn delete(client: &Client, kind: Kind, namespace: &str, name: &str) -> Res
     tolerated(client.delete_any(kind, namespace, name, &DeleteOptions::default()).await.map(|_| ()))
 }
 
-/// Gone already, or unknown to this store: fine.
+/// Tolerates objects that are already gone, or unknown to this store.
 fn tolerated(outcome: Result<()>) -> Result<()> {
     match outcome {
         Err(Error::DoesNotExist { .. } | Error::NotSupported { .. }) => Ok(()),

@@ -1,5 +1,5 @@
 //! Policies: the tier must exist when a policy is created. It may be missing later: an update must still be possible
-//! then, to move the policy elsewhere.
+//! then, to move the policy to another tier.
 
 use super::KindHooks;
 use crate::Client;
@@ -25,7 +25,7 @@ impl KindHooks for Policy {
     }
 }
 
-/// The tier that a policy names; `None` for the default one and for objects that are not policies.
+/// The tier that a policy names; `None` for the default tier and for objects that are not policies.
 pub(super) fn tier_of(resource: &Resource) -> Option<&str> {
     let tier = match resource {
         Resource::NetworkPolicy(policy) => &policy.spec.tier,

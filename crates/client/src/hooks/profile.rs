@@ -1,4 +1,4 @@
-//! Profiles: the one that allows everything always exists and belongs to nobody.
+//! Profiles: the one that allows everything is built in and always exists.
 
 use super::KindHooks;
 use crate::Client;

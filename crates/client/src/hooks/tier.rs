@@ -1,4 +1,4 @@
-//! Tiers: those that come with Calico stay, and one that still has policies stays too.
+//! Tiers: those that come with Calico cannot be deleted, nor can a tier that still has policies.
 
 use super::KindHooks;
 use super::policy::tier_of;
@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use datastore::{Error, Result};
 use model::Key;
 
-/// The kinds of policies that keep a tier alive.
+/// The kinds of policies that prevent the deletion of their tier.
 const POLICY_KINDS: [Kind; 4] = [
     Kind::NetworkPolicy,
     Kind::GlobalNetworkPolicy,
@@ -22,7 +22,7 @@ pub(super) struct TierHooks;
 #[async_trait]
 impl KindHooks for TierHooks {
     async fn after_read(&self, _client: &Client, resource: &mut Resource) -> Result<bool> {
-        // A tier stored by an old version may lack its order and action; what they mean has not changed.
+        // A tier stored by an old version may lack its order and action; their defaults have not changed.
         resource.set_defaults();
         Ok(true)
     }
@@ -45,7 +45,7 @@ impl KindHooks for TierHooks {
                 let user = Key::resource(policy_kind, policy.namespace(), policy.name());
                 return Err(refused(format!("Cannot delete a non-empty tier: {user} is in it")));
             }
-            // A policy that cannot be read may well be in this tier.
+            // A policy that cannot be read may be in this tier.
             if let Some(entry) = policies.invalid.first() {
                 let reason = format!(
                     "cannot tell whether the tier is empty: {} cannot be read: {}",

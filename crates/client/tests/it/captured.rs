@@ -34,7 +34,7 @@ fn masked(text: &str) -> String {
         while let Some(position) = rest.find(&start) {
             let value = position + start.len();
             let end = rest[value..].find('"').map_or(rest.len(), |length| value + length);
-            // The shape must be right even though the value differs.
+            // The shape must match even though the value differs.
             out.push_str(&rest[..value]);
             out.extend(rest[value..end].chars().map(shape));
             rest = &rest[end..];
@@ -45,7 +45,7 @@ fn masked(text: &str) -> String {
     text
 }
 
-/// Digits and hexadecimal letters look the same; everything else stays.
+/// Maps digits and hexadecimal letters to the same character; keeps everything else.
 fn shape(character: char) -> char {
     if character.is_ascii_hexdigit() { 'x' } else { character }
 }

@@ -1,7 +1,7 @@
 //! The typed client on real stores: etcd, the embedded store in this process, and a kube-apiserver.
 //!
-//! Each store is started once and runs the same list of scenarios, one after another, on empty data. What a store cannot
-//! do is said by the scenario itself, which then checks that the client says so too.
+//! Each store is started once and runs the same scenarios in turn, on empty data. If a store does not support
+//! something, the scenario itself says so and checks that the client reports it.
 
 mod captured;
 mod opening;
@@ -13,12 +13,12 @@ use scenarios::SCENARIOS;
 use std::panic::AssertUnwindSafe;
 use stores::Store;
 
-/// Runs every scenario on a store; fails with the names of all that failed.
+/// Runs every scenario on a store; fails with the names of all failed ones.
 async fn run_all(store: &dyn Store) {
     let mut failed = Vec::new();
     for (name, scenario) in SCENARIOS {
         store.empty().await;
-        // One broken rule must not hide the state of the others.
+        // One failure must not hide the results of the others.
         if AssertUnwindSafe(scenario(store)).catch_unwind().await.is_err() {
             failed.push(*name);
         }

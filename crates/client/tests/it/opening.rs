@@ -26,10 +26,10 @@ async fn an_embedded_store_is_shared_within_the_process_and_kept() {
 }
 
 #[tokio::test]
-async fn a_store_that_somebody_holds_is_not_taken() {
+async fn a_store_held_by_another_program_is_not_opened() {
     let folder = Folder::new("opening").expect("a folder");
     let config = embedded(&folder);
-    // Opened behind the client's back, as another program would; the lock does not tell who is in which process.
+    // Opened behind the client's back, as another program would; the lock does not distinguish processes.
     let held = kvstore_engine::Store::open(&config.embedded_path, kvstore_engine::Options::default())
         .expect("opening");
     let error = match open_backend(&config).await {
@@ -56,16 +56,16 @@ async fn a_served_store_is_used_through_its_socket() {
         let set = GlobalNetworkSet::new("", "served", GlobalNetworkSetSpec::default());
         client.resource::<GlobalNetworkSetSpec>().create(set).await
     };
-    // The server holds the file, so only its socket can have taken this.
+    // The server has the file open, so this can only have been written through its socket.
     sets(Client::open(&config).await.expect("opening")).await.expect("creating through the server");
     stop.send(()).expect("stopping");
     serving.await.expect("the server ended");
 
-    // Nobody answers on the socket any more. A command opens the file itself, and finds what the server wrote.
+    // The socket no longer answers. A command opens the file itself, and finds what the server wrote.
     let command = Client::open_for(&config, Purpose::Read).await.expect("opening the file");
     command.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect("it was kept");
     drop(command);
-    // A component waits for the server, and does not keep it out.
+    // A component waits for the server, and does not lock it out.
     let component = Client::open(&config).await.expect("opening");
     let error = component.resource::<GlobalNetworkSetSpec>().get("", "served").await.expect_err("it is away");
     assert!(error.is_transient() && error.to_string().contains("tortie datastore"), "{error}");
@@ -80,7 +80,7 @@ async fn a_served_store_is_used_through_its_socket() {
 }
 
 #[tokio::test]
-async fn a_component_that_kept_the_server_out_waits_for_it_the_next_time() {
+async fn a_component_that_locked_the_server_out_waits_for_it_next_time() {
     let folder = Folder::new("opening").expect("a folder");
     let config = embedded(&folder);
     let held = Client::open(&config).await.expect("opening the files");
@@ -95,7 +95,7 @@ async fn a_component_that_kept_the_server_out_waits_for_it_the_next_time() {
 }
 
 #[tokio::test]
-async fn reading_makes_no_embedded_store_and_writing_does() {
+async fn only_writing_creates_an_embedded_store() {
     let folder = Folder::new("opening").expect("a folder");
     let config = embedded(&folder);
     let error = match Client::open_for(&config, Purpose::Read).await {
@@ -110,7 +110,7 @@ async fn reading_makes_no_embedded_store_and_writing_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_configuration_file_leads_to_an_etcd_with_certificates() {
+async fn a_configuration_file_connects_to_etcd_with_certificates() {
     let etcd = Etcd::start_with(EtcdOptions { tls: true, ..EtcdOptions::default() }).expect("starting etcd");
     let authority = etcd.ca_certificate().expect("an authority");
     let (certificate, key) = {

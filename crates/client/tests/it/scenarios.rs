@@ -1,4 +1,4 @@
-//! The scenarios, and the small helpers they share.
+//! The scenarios and their shared helpers.
 
 mod deletions;
 mod general;
@@ -23,18 +23,18 @@ macro_rules! scenarios {
 
 scenarios! {
     initialisation::a_fresh_datastore_is_initialised,
-    initialisation::initialising_again_changes_only_what_is_new,
+    initialisation::repeated_initialisation_changes_only_what_is_new,
     general::metadata_rules_hold_for_every_kind,
     general::revisions_guard_updates_and_deletions,
     general::uids_guard_deletions,
     general::competing_updates_lose_nothing,
-    general::a_watch_tells_what_happens,
+    general::a_watch_reports_changes,
     general::lists_select_by_namespace_and_name,
     general::status_is_written,
     general::any_object_of_every_kind_is_refused_without_a_name,
     policies::a_policy_needs_its_tier,
     policies::defaults_are_filled_in_and_labels_forced,
-    policies::a_tier_with_policies_stays,
+    policies::a_tier_with_policies_cannot_be_deleted,
     policies::built_in_tiers_stay,
     policies::names_are_checked,
     policies::names_of_old_versions_are_understood,
@@ -51,10 +51,10 @@ scenarios! {
     kinds::workload_endpoints_are_named_by_their_spec,
     kinds::ipam_settings_reach_ipam,
     kinds::affinities_are_deleted_by_revision_only,
-    deletions::a_node_takes_along_what_is_its_own,
+    deletions::deleting_a_node_deletes_what_belongs_to_it,
 }
 
-/// The fields that a write was refused for.
+/// The fields named in the refusal of a write.
 fn refused_fields<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Vec<String> {
     match outcome {
         Err(Error::Validation(errors)) => {
@@ -64,7 +64,7 @@ fn refused_fields<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Vec<String> 
     }
 }
 
-/// The reason that one field was refused for.
+/// The reason for which one field was refused.
 fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>, field: &str) -> String {
     match outcome {
         Err(Error::Validation(errors)) => errors
@@ -78,7 +78,7 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>, field: &str) -> String
     }
 }
 
-/// A datastore that is ready for policies.
+/// A datastore that is initialised for policies.
 async fn initialised(store: &dyn Store) -> &Client {
     let client = store.client();
     client.ensure_initialized("", "").await.expect("initialising");

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::pin::Pin;
 use testkit::{ApiServer, Etcd, Folder};
 
-/// A future of a trait object's method.
+/// A future returned by a method of a trait object.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store with a client on it.
 pub(crate) trait Store: Send + Sync {
-    /// What it is called in reports.
+    /// Its name in reports.
     fn name(&self) -> &'static str;
 
     /// The client.
@@ -27,10 +27,11 @@ pub(crate) trait Store: Send + Sync {
         Box::pin(async move { self.client().backend().clean().await.expect("cleaning the store") })
     }
 
-    /// Stores a NetworkPolicy as versions before 3.32 did: under the name `default.NAME`, with nothing that says its name.
+    /// Stores a NetworkPolicy as versions before 3.32 did: under the name `default.NAME`, without recording the real
+    /// name.
     fn put_legacy_policy<'a>(&'a self, namespace: &'a str, name: &'a str) -> Pending<'a, ()>;
 
-    /// The names under which the policies of a namespace are really stored.
+    /// The names under which the policies of a namespace are actually stored.
     fn stored_policy_names<'a>(&'a self, namespace: &'a str) -> Pending<'a, Vec<String>>;
 }
 
@@ -183,7 +184,7 @@ impl Kubernetes {
             "the CRDs were not established"
         );
         for namespace in ["shop", "default"] {
-            // `default` may be there already.
+            // `default` may exist already.
             let _ = api_server.kubectl(&["create", "namespace", namespace]).expect("kubectl");
         }
         let client = Self::client_of(&api_server.kubeconfig()).await;
@@ -196,7 +197,7 @@ impl Kubernetes {
         Client::open(&config).await.expect("connecting to Kubernetes")
     }
 
-    /// A client of a user who may do nothing.
+    /// A client of a user without any rights.
     pub(crate) async fn client_without_rights(&self) -> Client {
         Self::client_of(&self.api_server.kubeconfig_without_rights()).await
     }
@@ -219,7 +220,7 @@ impl Store for Kubernetes {
         Box::pin(async move {
             let text =
                 legacy_policy(namespace, name).replace("projectcalico.org/v3", "crd.projectcalico.org/v1");
-            // There, those versions always wrote the annotation; only the name was not in it.
+            // On Kubernetes those versions always wrote the annotation; it just did not contain the name.
             let annotation =
                 r#""annotations":{"projectcalico.org/metadata":"{\"creationTimestamp\":null}"},"uid""#;
             let text = text.replace("\"uid\"", annotation);

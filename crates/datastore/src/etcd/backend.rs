@@ -1,4 +1,4 @@
-//! What it means to create, update, apply, delete, get, list and watch, on etcd's data model.
+//! The semantics of create, update, apply, delete, get, list and watch, on etcd's data model.
 //!
 //! Every write is one transaction whose conditions carry the compare-and-swap, so there is no window between check and
 //! write. Deleted entries carry the revision of their deletion, so that a watch resumed from there repeats nothing.
@@ -24,33 +24,33 @@ use bytes::Bytes;
 use model::{Key, KvPair, ListOptions};
 use std::sync::Arc;
 
-/// Everything of Calico's is below this.
+/// All of Calico's keys start with this.
 const ROOT: &str = "/calico/";
-/// How often an operation without a revision starts over because somebody else was faster.
+/// How many times an operation without a revision is retried because another writer was faster.
 const ATTEMPTS: usize = 10;
 
-/// Calico's data in a store that speaks etcd's v3 API.
+/// Calico's data in a store that implements etcd's v3 API.
 #[derive(Clone)]
 pub struct EtcdBackend {
     transport: Arc<dyn Transport>,
 }
 
 impl EtcdBackend {
-    /// On an etcd cluster or a `tortie datastore`. Checks the settings; connects when first used.
+    /// Uses an etcd cluster or a `tortie datastore`. Checks the settings; connects on first use.
     ///
     /// # Errors
-    /// When the settings contradict themselves or a certificate cannot be read.
+    /// When the settings contradict each other or a certificate cannot be read.
     pub async fn connect(config: &EtcdConfig) -> Result<Self> {
         Ok(Self::new(Arc::new(RemoteTransport::new(config).await?)))
     }
 
-    /// On an embedded store that this process has opened.
+    /// Uses an embedded store opened by this process.
     #[must_use]
     pub fn embedded(store: Arc<kvstore_engine::Store>) -> Self {
         Self::new(Arc::new(EmbeddedTransport::new(store)))
     }
 
-    /// On any transport.
+    /// Uses any transport.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         Self { transport }
@@ -78,7 +78,7 @@ impl EtcdBackend {
         })
     }
 
-    /// What to write for an entry: its value, and its lease.
+    /// The content to write for an entry: its value, and its lease.
     async fn content(&self, entry: &KvPair) -> Result<(Bytes, i64)> {
         let value = model::encode(&entry.key, &entry.value)
             .map_err(|error| Error::permanent(format!("cannot encode {}", entry.key), error.to_string()))?;
@@ -95,7 +95,7 @@ impl EtcdBackend {
     }
 }
 
-/// The entry as it is now stored.
+/// The entry as now stored.
 fn written(entry: &KvPair, place: &Place, answer: &TransactionResponse) -> KvPair {
     let mut stored = pair(place.key.clone(), entry.value.clone(), answer.revision.to_string());
     stored.ttl = entry.ttl;
@@ -108,7 +108,7 @@ fn removed(place: &Place, answer: TransactionResponse) -> Result<KvPair> {
     let held = answer.found.into_iter().flatten().next();
     let outcome = match &held {
         Some(entry) => read(&place.key, entry),
-        None => Err("the store did not say what it held".to_owned()),
+        None => Err("the store did not return its value".to_owned()),
     };
     match outcome {
         Ok(mut pair) => {
@@ -125,10 +125,10 @@ fn does_not_exist(key: &Key) -> Error {
 }
 
 fn busy(key: &Key, action: &str) -> Error {
-    Error::transient(format!("cannot {action} {key}"), "others keep changing it")
+    Error::transient(format!("cannot {action} {key}"), "it keeps changing concurrently")
 }
 
-/// Why a compare-and-swap on a known revision did not happen.
+/// Why a compare-and-swap on a known revision failed.
 fn lost(places: &Places, found: &Found) -> Error {
     let key = places.plain.key.to_string();
     match found {
@@ -137,10 +137,10 @@ fn lost(places: &Places, found: &Found) -> Error {
     }
 }
 
-/// Most conditions of one transaction: etcd's own limit, unless somebody configured another one.
+/// Maximum number of conditions in one transaction: etcd's default limit.
 const MAX_STEPS: usize = 128;
 
-/// Most bytes of values in one transaction, well below etcd's limit for a request.
+/// Maximum bytes of values in one transaction, well below etcd's limit for a request.
 const MAX_BATCH_SIZE: usize = 1 << 20;
 
 #[async_trait]
@@ -203,7 +203,7 @@ impl Backend for EtcdBackend {
         for write in writes {
             let at = Places::of(write.key())?;
             if at.old.is_some() {
-                // Which of two keys is meant would have to be found out first.
+                // It would first have to be determined which of the two keys is meant.
                 return Ok(Batch::Unsupported);
             }
             let path = at.plain.path.clone();
@@ -393,7 +393,7 @@ impl Backend for EtcdBackend {
         let request = RangeRequest { span: Span::key(&b"/calico/"[..]), revision: 0, limit: 1 };
         let answer = self.transport.range(request).await;
         let answer =
-            answer.map_err(|error| Error::transient("asking for the newest revision", error.to_string()))?;
+            answer.map_err(|error| Error::transient("reading the newest revision", error.to_string()))?;
         Ok(Some(answer.revision.to_string()))
     }
 
@@ -403,7 +403,7 @@ impl Backend for EtcdBackend {
         watch::watch(Arc::clone(&self.transport), selection, revision, watch.deleted_keys_only).await
     }
 
-    /// Asks the store for one key, so that a wrong address, certificate or password shows here and not later.
+    /// Reads one key from the store, so that a wrong address, certificate or password shows here and not later.
     async fn ensure_ready(&self) -> Result<()> {
         let request = RangeRequest { span: Span::prefix(ROOT), revision: 0, limit: 1 };
         match self.transport.range(request).await {
@@ -412,7 +412,7 @@ impl Backend for EtcdBackend {
         }
     }
 
-    /// One transaction: there is no moment at which the policy is gone, or there twice.
+    /// One transaction: the policy is never missing, nor present twice.
     async fn store_under_own_name(&self, entry: &KvPair) -> Result<bool> {
         let (Some(old), Some(policy)) = (entry.key.as_resource(), entry.as_resource()) else {
             return Ok(false);
@@ -433,7 +433,7 @@ impl Backend for EtcdBackend {
         if self.transact(&entry.key, "rename", moving).await?.succeeded {
             return Ok(true);
         }
-        // What is stored under the plain name hides the old one already: only the removal is left to do.
+        // An entry under the plain name already hides the old one: only the removal remains.
         let removing = Transaction {
             conditions: vec![unchanged, Condition::Present(to)],
             then: vec![delete],

@@ -1,8 +1,8 @@
-//! Forgetting old revisions, in turn with everybody else who does it on the same store.
+//! Compacts old revisions, in turn with all other programs that do so on the same store.
 //!
-//! Every program that compacts an etcd in Kubernetes' way keeps to one key, `compact_rev_key`: who can write it as it was
-//! seen last time is the one who compacts this time, and compacts to the revision that was current a period ago. So however
-//! many programs there are, the history of one period always stays.
+//! All programs that compact an etcd in Kubernetes' way use one key, `compact_rev_key`: the program that can overwrite
+//! the version it saw last time compacts this time, to the revision that was current one period ago. So the history of
+//! one period is always kept, however many programs there are.
 
 use super::transport::{Condition, Entry, Step, Transaction, Transport, TransportError};
 use crate::backend::Compaction;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// The key that all of them write.
 const MARKER: &str = "compact_rev_key";
 
-/// One round, given what the last one saw.
+/// Runs one round, given the state of the last one.
 pub(super) async fn round(transport: &dyn Transport, seen: Compaction) -> Result<Compaction, TransportError> {
     let key = Bytes::from_static(MARKER.as_bytes());
     let condition = match seen.marker {
@@ -26,16 +26,16 @@ pub(super) async fn round(transport: &dyn Transport, seen: Compaction) -> Result
     };
     let answer = transport.transact(transaction).await?;
     if !answer.succeeded {
-        // Somebody else had this turn.
+        // Another program had this turn.
         let marker = answer.found.iter().flatten().next().map_or(0, |entry: &Entry| entry.mod_revision);
         return Ok(Compaction { marker, revision: answer.revision, compacted: None });
     }
     let mut next = Compaction { marker: answer.revision, revision: answer.revision, compacted: None };
-    // In the first round nothing is known to be old enough.
+    // In the first round no revision is known to be old enough.
     if seen.revision > 0 {
         match transport.compact(seen.revision).await {
             Ok(()) => next.compacted = Some(seen.revision),
-            // Compacted further already.
+            // Already compacted further.
             Err(TransportError::Revision(_)) => {}
             Err(error) => return Err(error),
         }

@@ -1,11 +1,11 @@
-//! How to reach etcd: endpoints, certificates, user; checked, and turned into what a connection needs.
+//! How to reach etcd: endpoints, certificates, user; checked, and converted to what a connection needs.
 //!
-//! Files with certificates are read again for each connection ([`EtcdConfig::endpoint`]), so renewed ones are used without a
-//! restart. A file that cannot be used is an error at the start; later, only that connection fails.
+//! Certificate files are reread for each connection ([`EtcdConfig::endpoint`]), so renewed ones are used without a
+//! restart. An unusable file is an error at the start; later, only that connection fails.
 //!
-//! The rules are Calico's: certificates come either from files or inline, never mixed; user and password count only
-//! when both are given; an endpoint without a scheme is `https` when there are certificates and `http` otherwise.
-//! `unix://` endpoints are ours, for `tortie datastore`. Nothing is read from the environment here.
+//! The rules are Calico's: certificates are either all files or all inline; user and password are only used together;
+//! an endpoint without a scheme is `https` if there are certificates and `http` otherwise. `unix://` endpoints are our
+//! extension, for `tortie datastore`. Nothing is read from the environment here.
 
 use super::dial::Address;
 use super::discovery;
@@ -17,7 +17,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// How long the TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a quiet connection is probed, as by Calico. Each probe wakes a process that has nothing else to do.
+/// How often an idle connection is probed, as by Calico. Each probe wakes an otherwise idle process.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answer to a probe may take.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub struct EtcdConfig {
     pub endpoints: Vec<String>,
     /// The domain whose SRV records name the members; instead of `endpoints`.
     pub discovery_srv: String,
-    /// The user; counts only together with a password.
+    /// The user; only used together with a password.
     pub username: String,
     /// The password.
     pub password: Secret,
@@ -42,22 +42,22 @@ pub struct EtcdConfig {
 /// Certificates in files. An empty path means "not given".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Who may sign the server's certificate; the system's authorities when not given.
+    /// The authority of the server's certificate; the system's authorities if not given.
     pub ca_cert: PathBuf,
     /// Our certificate.
     pub cert: PathBuf,
-    /// Its key.
+    /// The key of our certificate.
     pub key: PathBuf,
 }
 
 /// Certificates given as PEM text. Empty means "not given".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsInline {
-    /// Who may sign the server's certificate; the system's authorities when not given.
+    /// The authority of the server's certificate; the system's authorities if not given.
     pub ca_cert: String,
     /// Our certificate.
     pub cert: String,
-    /// Its key.
+    /// The key of our certificate.
     pub key: Secret,
 }
 
@@ -73,16 +73,16 @@ impl TlsInline {
     }
 }
 
-/// One member.
+/// A cluster member.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// As the user wrote it, for messages.
+    /// The URL as the user wrote it, for messages.
     pub(super) url: String,
-    /// The same with its scheme.
+    /// The URL with its scheme.
     full: String,
     /// Where it listens.
     pub(super) address: Address,
-    /// What to look at when the member never answers although it can be connected to.
+    /// What to check when the member accepts connections but never answers.
     pub(super) hint: &'static str,
 }
 
@@ -93,7 +93,7 @@ impl EtcdConfig {
         Self { endpoints: split_endpoints(list), ..Self::default() }
     }
 
-    /// User and password, when both are given.
+    /// User and password, if both are given.
     pub(super) fn user(&self) -> Option<(String, Secret)> {
         (!self.username.is_empty() && !self.password.is_empty())
             .then(|| (self.username.clone(), self.password.clone()))
@@ -124,7 +124,7 @@ impl EtcdConfig {
         Ok(members)
     }
 
-    /// The settings of a new connection to this member, with certificates as they are at this moment.
+    /// The settings of a new connection to this member, with the current certificates.
     pub(super) fn endpoint(&self, member: &Member) -> Result<Endpoint> {
         let invalid = |error: tonic::transport::Error| {
             Error::permanent(
@@ -175,7 +175,7 @@ impl EtcdConfig {
     }
 }
 
-/// The items of a comma-separated list, without blanks around them.
+/// The items of a comma-separated list, trimmed.
 fn split_endpoints(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
@@ -203,8 +203,8 @@ fn member(url: &str, has_tls: bool, has_certificate: bool) -> Result<Member> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let hint = match (is_tls, has_certificate) {
             (true, true) => "does the server know the authority of the client certificate?",
-            (true, false) => "does the server want a client certificate?",
-            (false, _) => "does the server want https?",
+            (true, false) => "does the server require a client certificate?",
+            (false, _) => "does the server require https?",
         };
         (Address::Tcp { host, port: uri.port_u16().unwrap_or(usual_port), is_tls }, hint)
     };
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_contradicts_itself_is_refused_with_the_reason() {
+    async fn contradictory_settings_are_refused_with_the_reason() {
         let with_endpoint = EtcdConfig::for_endpoints("http://127.0.0.1:2379");
         let cases = [
             (EtcdConfig::default(), "no etcd endpoints specified"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn user_and_password_count_only_together() {
+    fn user_and_password_are_used_only_together() {
         let mut config = EtcdConfig { username: "root".into(), ..EtcdConfig::default() };
         assert_eq!(config.user(), None);
         config.password = Secret::new("x");

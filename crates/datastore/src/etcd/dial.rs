@@ -1,9 +1,9 @@
-//! Connections to members: several are tried at once, a little apart, so that one that does not answer costs a moment and
-//! not the time that a caller has.
+//! Connections to members: several are tried concurrently with a small stagger, so that one that does not answer costs
+//! a moment instead of the caller's whole time.
 //!
-//! A connection is made exactly once. tonic would make a lost one again by itself, to the same member and with the
-//! certificates of back then; here that fails at once, and whoever has the session dials: all members, and the files as
-//! they are now.
+//! A connection is only established once. tonic would re-establish a lost one itself, to the same member and with the
+//! old certificates; here that fails at once, and the owner of the session dials again: all members, with the current
+//! files.
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -17,15 +17,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tonic::transport::{Channel, Endpoint};
 
-/// How long after one attempt the next one begins, if the first has neither succeeded nor failed.
+/// The delay between attempts, unless the earlier one has succeeded or failed.
 pub(super) const STAGGER: Duration = Duration::from_millis(150);
-/// How long TCP may take to connect: enough for one lost packet, and less than the shortest deadline of a caller (the CNI
-/// plugin's 2 s), so that the caller gets to hear which member does not answer.
+/// The limit for a TCP connect: enough for one lost packet, but less than the shortest deadline of a caller (the CNI
+/// plugin's 2 s), so that the caller learns which member does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1800);
-/// How long what was sent may stay unacknowledged by the other machine before the connection counts as lost.
+/// How long sent data may stay unacknowledged by the peer before the connection counts as lost.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a member listens.
+/// The address on which a member listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address {
     /// A TCP port.
@@ -34,14 +34,14 @@ pub(super) enum Address {
         host: String,
         /// The port.
         port: u16,
-        /// Whether TLS is spoken there.
+        /// Whether it uses TLS.
         is_tls: bool,
     },
     /// A socket in the file system.
     Unix(PathBuf),
 }
 
-/// Connects once. When the connection is lost, requests fail as "not sent".
+/// Connects once. After the connection is lost, requests fail as "not sent".
 pub(super) async fn connect(
     endpoint: &Endpoint,
     address: &Address,
@@ -89,8 +89,8 @@ async fn open(address: &Address) -> io::Result<Box<dyn Stream>> {
     }
 }
 
-/// Begins these one after the other, a pause apart or as soon as one has failed, and returns the first success. The
-/// others are dropped. Without any success: all failures, in the order in which they came.
+/// Starts these attempts in turn, a pause apart or as soon as one has failed, and returns the first success. The others
+/// are dropped. Without any success: all failures, in the order in which they occurred.
 pub(super) async fn race<T, E, F>(attempts: impl IntoIterator<Item = F>, pause: Duration) -> Result<T, Vec<E>>
 where
     F: Future<Output = Result<T, E>>,
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_that_answers_wins_and_silence_only_costs_a_pause() {
+    async fn the_first_answer_wins_and_silence_only_costs_a_pause() {
         let cases: Vec<(Vec<Attempt>, Outcome)> = vec![
             (vec![after(0, Ok(1)), after(0, Ok(2))], Ok(1)),
             (vec![pending().boxed(), after(1, Ok(2))], Ok(2)),
@@ -152,7 +152,7 @@ mod tests {
 
     /// A failure does not wait for the pause.
     #[tokio::test]
-    async fn after_a_failure_the_next_one_begins_at_once() {
+    async fn after_a_failure_the_next_attempt_starts_at_once() {
         let attempts = vec![after(0, Err("a")), after(0, Ok(2))];
         let raced = race(attempts, Duration::from_secs(3600));
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), raced).await, Ok(Ok(2)));

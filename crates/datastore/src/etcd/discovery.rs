@@ -1,8 +1,8 @@
 //! etcd members from DNS: the SRV records `_etcd-client-ssl._tcp` and `_etcd-client._tcp` of a domain.
 //!
-//! The system's resolver functions know no SRV records, so this asks the name servers of `/etc/resolv.conf` itself, over
-//! UDP, and over TCP when the answer is cut. It is a stub resolver for one record type and refuses to be more: no cache,
-//! no search domains, and nothing in an answer is believed beyond the bounds of the message.
+//! The system's resolver functions do not support SRV records, so this queries the name servers of `/etc/resolv.conf`
+//! itself, over UDP, and over TCP when the answer is truncated. It is a stub resolver for one record type only: no
+//! cache, no search domains, and nothing in an answer is trusted beyond the bounds of the message.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const TYPE_SRV: u16 = 33;
 const CLASS_INTERNET: u16 = 1;
 const HEADER: usize = 12;
-/// Names with more compression pointers than this are a trick.
+/// Names with more compression pointers than this are malicious.
 const MAX_POINTERS: usize = 32;
 
 /// One SRV record.
@@ -27,7 +27,7 @@ struct Service {
     target: String,
 }
 
-/// The members that DNS names for this domain, as endpoints; those with TLS first.
+/// The members that DNS lists for this domain, as endpoints; those with TLS first.
 pub(super) async fn members(domain: &str) -> Result<Vec<String>, String> {
     let configuration = tokio::fs::read_to_string(RESOLV_CONF).await.unwrap_or_default();
     members_by(&name_servers(&configuration), domain).await
@@ -135,11 +135,11 @@ fn query(id: u16, name: &str) -> Result<Vec<u8>, String> {
 
 fn parse(id: u16, message: &[u8]) -> Result<Vec<Service>, String> {
     let word = |at: usize| -> Result<u16, String> {
-        let bytes = message.get(at..at + 2).ok_or("the answer is cut")?;
+        let bytes = message.get(at..at + 2).ok_or("the answer is truncated")?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     };
     if word(0)? != id {
-        return Err("the answer is to another question".to_owned());
+        return Err("the answer is for another question".to_owned());
     }
     match word(2)? & 0x0f {
         0 => {}
@@ -150,7 +150,7 @@ fn parse(id: u16, message: &[u8]) -> Result<Vec<Service>, String> {
     for _ in 0..word(4)? {
         at = name(message, at)?.1 + 4;
     }
-    message.get(..at).ok_or("the answer is cut")?;
+    message.get(..at).ok_or("the answer is truncated")?;
     let mut services = Vec::new();
     for _ in 0..word(6)? {
         at = name(message, at)?.1;
@@ -170,9 +170,9 @@ fn parse(id: u16, message: &[u8]) -> Result<Vec<Service>, String> {
     Ok(services)
 }
 
-/// The name at this place, and where what follows it begins.
+/// Reads the name at `start`; also returns the position after it.
 fn name(message: &[u8], start: usize) -> Result<(String, usize), String> {
-    const CUT: &str = "the answer is cut";
+    const CUT: &str = "the answer is truncated";
     let mut text = String::new();
     let mut at = start;
     let mut after = None;
@@ -201,7 +201,7 @@ fn name(message: &[u8], start: usize) -> Result<(String, usize), String> {
 mod tests {
     use super::*;
 
-    /// Answers every question for `_etcd-client._tcp` with two records, and others with "no such name".
+    /// Answers every query for `_etcd-client._tcp` with two records, and others with "no such name".
     async fn serve(socket: UdpSocket) {
         let mut buffer = [0; 512];
         loop {

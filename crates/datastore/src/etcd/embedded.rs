@@ -1,7 +1,7 @@
 //! The transport over the embedded engine in this process: no socket, no copy of values, the same semantics.
 //!
-//! Reads of many keys go to a thread for blocking work, since the engine reads its file where it is called. It refuses to
-//! open or close anything: whoever made the store decides how long it lives.
+//! Reads of many keys run on a thread for blocking work, since the engine reads its file on the calling thread. Does
+//! not open or close stores: their creator decides how long they live.
 
 use super::transport::{
     Change, Condition, Entry, RangeRequest, RangeResponse, Span, Step, Transaction, TransactionResponse,
@@ -22,7 +22,7 @@ pub struct EmbeddedTransport {
 }
 
 impl EmbeddedTransport {
-    /// On this store.
+    /// Uses this store.
     #[must_use]
     pub fn new(store: Arc<Store>) -> Self {
         Self { store }
@@ -164,7 +164,7 @@ fn engine_error(error: &Error) -> TransportError {
     match error {
         Error::Compacted { .. } | Error::FutureRevision => TransportError::Revision(text),
         Error::RequestTooLarge => TransportError::TooLarge(text),
-        // These pass when there is space again, or when the store is opened again.
+        // These errors end when there is space again, or when the store is reopened.
         Error::NoSpace | Error::Stopped | Error::Broken(_) => TransportError::Unavailable(text),
         _ => TransportError::Failed(text),
     }

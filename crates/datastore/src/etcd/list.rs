@@ -1,4 +1,4 @@
-//! Lists: which keys to read for a selection, page by page at one revision, decoded while the next page is fetched.
+//! Lists: the keys to read for a selection, page by page at one revision, decoded while the next page is fetched.
 //!
 //! An entry that cannot be read never fails the list and is never dropped: it is reported beside the entries.
 
@@ -21,15 +21,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
-/// How many keys to fetch first: few, so that decoding begins early.
+/// How many keys to fetch first: few, so that decoding starts early.
 const FIRST_PAGE: i64 = 500;
-/// In how many pages of the same size to fetch the rest. With more, less is left to decode when the last one has come; but for every page etcd
-/// counts all keys that are left.
+/// The number of pages of equal size in which to fetch the rest. With more pages, less is left to decode when the last
+/// one has arrived; but for every page etcd counts all remaining keys.
 const FURTHER_PAGES: i64 = 5;
 /// Smaller pages are not worth a request.
 const SMALLEST_PAGE: i64 = 1000;
 
-/// What a list or watch is about.
+/// The entries that a list or watch selects.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     options: ListOptions,
@@ -37,11 +37,11 @@ pub(super) struct Selection {
     pub(super) spans: Vec<Span>,
     /// The keys to watch: one span that covers all of `spans`.
     pub(super) watch_span: Span,
-    /// Whether entries may be stored under an old name, so that the key alone does not tell.
+    /// Whether entries may be stored under an old name, so that the key alone is not enough.
     by_name_inside: bool,
 }
 
-/// An entry, looked at.
+/// The outcome of decoding an entry.
 #[expect(
     clippy::large_enum_variant,
     reason = "moved once, from the decoder into the list; a box would cost more"
@@ -49,9 +49,9 @@ pub(super) struct Selection {
 pub(super) enum Decoded {
     /// It is selected.
     Selected(KvPair),
-    /// It may be selected, and cannot be read.
+    /// It may be selected, but cannot be read.
     Invalid(InvalidEntry),
-    /// It is none of ours.
+    /// It is not selected.
     Other,
 }
 
@@ -100,7 +100,7 @@ impl Selection {
             (vec![all.clone()], all)
         };
         let watch_span = if by_name_inside {
-            // A change may come under the plain or under the old name; only the parent covers both.
+            // A change may occur under the plain or under the old name; only the parent covers both.
             prefix(&ListOptions::Resource {
                 kind: *kind,
                 namespace: namespace.clone(),
@@ -113,16 +113,16 @@ impl Selection {
         Ok(Self { options: options.clone(), spans, watch_span, by_name_inside })
     }
 
-    /// Whether the profile that every store has without storing it is selected.
+    /// Whether the profile that exists in every store without being stored is selected.
     fn has_default_allow(&self) -> bool {
         self.options.matches(&default_allow_key())
     }
 
-    /// The key of a path, when it can be one that is selected. `Err` for a path that is not a key at all.
+    /// The key of a path, if it may be selected. `Err` for a path that is not a key at all.
     fn key_of(&self, path: &[u8]) -> std::result::Result<Option<Key>, String> {
         let text = std::str::from_utf8(path).map_err(|_| "the key is not UTF-8 text".to_owned())?;
         let key = Key::parse(text).ok_or_else(|| "the key is not one of Calico's".to_owned())?;
-        // The default-allow profile is never read from the store, even where an older release has put it there.
+        // The default-allow profile is never read from the store, even where an older release stored it.
         if is_default_allow(&key) {
             return Ok(None);
         }
@@ -141,7 +141,7 @@ impl Selection {
         }
     }
 
-    /// Looks at a key and, where the key is selected, at its value.
+    /// Decodes a key and, if the key is selected, its value.
     pub(super) fn decode(&self, entry: &Entry) -> Decoded {
         let key = match self.key_of(&entry.key) {
             Ok(Some(key)) => key,
@@ -161,12 +161,12 @@ impl Selection {
         }
     }
 
-    /// The key of a deleted path, when it is one that may have been selected.
+    /// The key of a deleted path, if it may have been selected.
     pub(super) fn deleted_key(&self, path: &[u8]) -> Option<Key> {
         self.key_of(path).ok().flatten()
     }
 
-    /// Whether the path of a deleted entry is enough to say that it was selected, and to stand for it.
+    /// Whether the path of a deleted entry is enough to determine that it was selected, and to represent it.
     pub(super) fn is_told_by_path(&self) -> bool {
         matches!(self.options, ListOptions::Resource { .. }) && !self.by_name_inside
     }
@@ -191,13 +191,13 @@ pub(super) async fn list(
     revision: i64,
 ) -> Result<KvList> {
     match read_spans(transport, selection, revision, FIRST_PAGE).await {
-        // Somebody compacted the store between two pages. A single answer cannot be cut like that.
+        // The store was compacted between two pages. A single answer cannot be interrupted like that.
         Err(Error::Expired { .. }) if revision == 0 => read_spans(transport, selection, revision, 0).await,
         other => other,
     }
 }
 
-/// What some entries turned out to be.
+/// The results of decoding some entries.
 #[derive(Default)]
 struct Part {
     items: Vec<KvPair>,
@@ -249,14 +249,14 @@ async fn read_spans(
 
 /// Decodes on other threads while the caller fetches more; the result is in order.
 ///
-/// While there is more to fetch one processor is left to that: decoding on all of them would hold up the next page, and then there
-/// would be nothing to decode.
+/// While there is more to fetch, one processor is left for that: decoding on all of them would delay the next page, and
+/// then there would be nothing to decode.
 struct Decoder {
     work: Arc<Work>,
     workers: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// The state shared by the threads.
 struct Work {
     selection: Arc<Selection>,
     state: Mutex<State>,
@@ -265,9 +265,9 @@ struct Work {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Chunk>,
-    /// What became of the chunks, by their number.
+    /// The results of the chunks, by their number.
     done: Vec<Part>,
-    /// How many threads are at work.
+    /// The number of threads at work.
     busy: usize,
 }
 
@@ -283,7 +283,7 @@ impl Work {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decodes until nothing is waiting.
+    /// Decodes until nothing is pending.
     fn run(&self) {
         loop {
             let mut state = self.state();
@@ -304,7 +304,7 @@ impl Decoder {
         Self { work, workers: Vec::new() }
     }
 
-    /// Takes over a page.
+    /// Adds a page.
     fn take(&mut self, entries: Vec<Entry>) {
         if entries.len() < CHUNK {
             let part = decode(&self.work.selection, &entries);
@@ -323,7 +323,7 @@ impl Decoder {
         self.employ((threads() - 1).max(1));
     }
 
-    /// Has so many threads at work, as far as there is any.
+    /// Ensures that up to `most` threads are at work, as long as there is work.
     fn employ(&mut self, most: usize) {
         let mut state = self.work.state();
         for _ in state.busy..most.min(state.busy + state.waiting.len()) {
@@ -352,7 +352,7 @@ impl Decoder {
 }
 
 impl Drop for Decoder {
-    /// Nobody waits for a list that was given up.
+    /// An abandoned list is not decoded further.
     fn drop(&mut self) {
         self.work.state().waiting.clear();
     }

@@ -1,14 +1,14 @@
-//! Under which key a policy is stored.
+//! The key under which a policy is stored.
 //!
-//! Calico v3.32 stores a policy under its own name. Calico v3.26 to v3.31 stored a policy `foo` of the default tier under
-//! `default.foo`, and such entries stay until somebody moves them. So one name can mean two keys:
+//! Calico v3.32 stores a policy under its own name. Calico v3.26 to v3.31 stored a policy `foo` of the default tier
+//! under `default.foo`, and such entries stay until they are migrated. So one name can mean two keys:
 //! - the plain key `foo` always wins;
-//! - otherwise the old key `default.foo`, but only if what is stored there says that it *is* `foo`; a policy that
-//!   v3.32 stored under its own name `default.foo` is another policy.
+//! - otherwise the old key `default.foo`, but only if the stored object says that it *is* `foo`; a policy that v3.32
+//!   stored under its own name `default.foo` is another policy.
 //!
-//! An update or a delete works on the key where the policy is, in place: older components still find it, watchers see
+//! An update or a delete applies to the key where the policy is, in place: older components still find it, watchers see
 //! one change instead of a deletion and a creation, and compare-and-swap stays one comparison. Moving old entries is a
-//! migration of its own (Calico's kube-controllers does it), not a side effect. Nothing is created beside an old entry
+//! migration of its own (done by Calico's kube-controllers), not a side effect. Nothing is created beside an old entry
 //! of the same name. Entries carry the key they are stored under; `metadata.name` is always the policy's own name.
 
 use super::convert::{read, user_name};
@@ -17,7 +17,7 @@ use crate::error::Result;
 use bytes::Bytes;
 use model::{Key, KvPair, ResourceKey};
 
-/// What names of policies in the default tier began with, in the store.
+/// The former prefix of stored names of policies in the default tier.
 pub(super) const OLD_PREFIX: &str = "default.";
 
 /// A key with its path.
@@ -34,25 +34,25 @@ impl Place {
     }
 }
 
-/// Where an entry can be.
+/// The places where an entry can be stored.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
-    /// Where it belongs.
+    /// The current place.
     pub(super) plain: Place,
-    /// Where an older release may have put it.
+    /// The place where an older release may have stored it.
     pub(super) old: Option<Place>,
 }
 
-/// Where an entry is.
+/// The place where an entry was found.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Where it belongs.
+    /// At the current place.
     Plain(Entry),
-    /// Where an older release put it.
+    /// At the place used by an older release.
     Old(Place, Entry),
     /// Nowhere.
     Nowhere {
-        /// The revision of a different policy at the old place; 0 when there is none.
+        /// The revision of a different policy at the old place; 0 if there is none.
         stranger: i64,
     },
 }
@@ -70,7 +70,7 @@ impl Places {
             .collect()
     }
 
-    /// The conditions under which the entry is nowhere, given the revision of a stranger at the old place.
+    /// The conditions under which the entry does not exist, given the revision of a different policy at the old place.
     pub(super) fn absent(&self, stranger: i64) -> Vec<Condition> {
         let mut conditions = vec![Condition::Absent(self.plain.path.clone())];
         if let Some(old) = &self.old {
@@ -87,7 +87,7 @@ impl Places {
         vec![Condition::WrittenAt(old.path.clone(), revision), Condition::Absent(self.plain.path.clone())]
     }
 
-    /// What [`Places::gets`] found.
+    /// Evaluates the result of [`Places::gets`].
     pub(super) fn locate(&self, answer: TransactionResponse) -> Found {
         let mut found = answer.found.into_iter().map(|entries| entries.into_iter().next());
         if let Some(entry) = found.next().flatten() {
@@ -102,7 +102,7 @@ impl Places {
         }
     }
 
-    /// What [`Places::gets`] found, as an entry for an error message. Unreadable ones are left out.
+    /// The result of [`Places::gets`] as an entry for an error message. Unreadable ones are left out.
     pub(super) fn existing(&self, found: &Found) -> Option<Box<KvPair>> {
         let pair = match found {
             Found::Plain(entry) => read(&self.plain.key, entry),
@@ -113,7 +113,7 @@ impl Places {
     }
 }
 
-/// The key under which releases before v3.32 stored what now has this key.
+/// The key under which releases before v3.32 stored the entry that now has this key.
 pub(super) fn old_key(key: &Key) -> Option<Key> {
     match key {
         Key::Resource(ResourceKey { kind, namespace, name })
@@ -125,7 +125,7 @@ pub(super) fn old_key(key: &Key) -> Option<Key> {
     }
 }
 
-/// Whether the entry at the old key is the one that users know by the plain key's name.
+/// Whether the entry at the old key is the one known to users by the plain key's name.
 fn is_named(plain: &Key, old: &Key, entry: &Entry) -> bool {
     let Key::Resource(plain) = plain else { return false };
     read(old, entry).is_ok_and(|pair| user_name(&pair.key, &pair.value) == Some(plain.name.as_str()))

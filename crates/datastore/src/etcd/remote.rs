@@ -1,9 +1,9 @@
 //! The transport over gRPC: a real etcd cluster, or `tortie datastore` on its socket.
 //!
-//! Members are alternatives, and one session with one of them serves all requests until it fails ([`session`](super::session)).
-//! A request that cannot have been carried out (no connection) is sent again over a new session, and so are reads whose
-//! connection broke. A write whose fate is unknown is never repeated here: the caller gets a transient error and decides.
-//! A watch is never resumed silently either.
+//! Members are alternatives, and one session with one of them serves all requests until it fails
+//! ([`session`](super::session)). A request that cannot have been carried out (no connection) is sent again over a new
+//! session, and so are reads whose connection broke. A write whose outcome is unknown is never repeated here: the
+//! caller gets a transient error and decides. A watch is never resumed silently either.
 
 use super::config::EtcdConfig;
 use super::session::{Session, Sessions};
@@ -32,10 +32,10 @@ pub struct RemoteTransport {
 }
 
 impl RemoteTransport {
-    /// Checks the settings. No connection is made before it is needed.
+    /// Checks the settings. No connection is opened until it is needed.
     ///
     /// # Errors
-    /// When the settings contradict themselves or a certificate cannot be read.
+    /// When the settings contradict each other or a certificate cannot be read.
     pub async fn new(config: &EtcdConfig) -> StoreResult<Self> {
         Ok(Self { sessions: Arc::new(Sessions::new(config).await?) })
     }
@@ -47,7 +47,7 @@ impl RemoteTransport {
         self.call_with_session(repeatable, request).await.map(|(answer, _)| answer)
     }
 
-    /// Asks over one session after the other until a member answers.
+    /// Sends the request over one session after another until a member answers.
     async fn call_with_session<T, F>(
         &self,
         repeatable: bool,
@@ -132,13 +132,13 @@ impl Transport for RemoteTransport {
     }
 
     async fn compact(&self, revision: i64) -> Result<(), TransportError> {
-        // To compact twice to the same revision does no harm: the second attempt hears that it is done.
+        // Compacting twice to the same revision is harmless: the second attempt only gets the error that it is done.
         let wanted = pb::CompactionRequest { revision, physical: false };
         self.call(true, |mut client| async move { client.kv.compact(wanted).await }).await.map(drop)
     }
 
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError> {
-        // Repeating a grant at worst leaves a lease that nothing hangs on, and that expires by itself.
+        // Repeating a grant at worst leaves an unused lease, which expires by itself.
         let wanted = pb::LeaseGrantRequest { ttl: seconds, id: 0 };
         let answer =
             self.call(true, |mut client| async move { client.lease.lease_grant(wanted).await }).await?;
@@ -157,20 +157,21 @@ impl Transport for RemoteTransport {
             .call_with_session(true, |mut client| {
                 let create = RequestUnion::CreateRequest(create.clone());
                 async move {
-                    // The stream of requests stays open as long as the watch, which would end with it; and no longer: the
-                    // server would go on with a watch that is read by nobody.
+                    // The stream of requests stays open as long as the watch, which would end with it, but no longer:
+                    // the server would continue a watch that is not read.
                     let (open, closed) = oneshot::channel::<()>();
                     let until_closed = futures::stream::once(closed).filter_map(|_| std::future::ready(None));
                     let requests = futures::stream::iter([pb::WatchRequest { request_union: Some(create) }])
                         .chain(until_closed);
                     let mut requests = Request::new(requests);
-                    // A member that is cut off from the others has no news and says nothing. This makes it end the watch.
+                    // A member that is cut off from the others has no news and stays silent. This makes it end the
+                    // watch.
                     requests.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
                     let mut stream = client.watch.watch(requests).await?.into_inner();
-                    // The first message says that the watch stands.
+                    // The first message confirms the watch.
                     let first = stream.message().await?;
                     match first {
-                        // A token that is over shows here only; etcd 3.4 calls it a lack of permission.
+                        // An expired token only shows here; etcd 3.4 reports it as a lack of permission.
                         Some(message) if message.canceled && is_unauthorized(&message) => {
                             Err(Status::unauthenticated(message.cancel_reason))
                         }
@@ -196,7 +197,7 @@ impl Transport for RemoteTransport {
 
 /// A watch between two batches. Without a stream it has ended.
 struct WatchState {
-    /// The answers, and what holds the stream of requests open.
+    /// The answers, and the guard that keeps the stream of requests open.
     stream: Option<(Streaming<pb::WatchResponse>, oneshot::Sender<()>)>,
     pending: Option<Result<Vec<Change>, TransportError>>,
     sessions: Arc<Sessions>,
@@ -216,7 +217,7 @@ async fn next_batch(mut state: WatchState) -> Option<(Result<Vec<Change>, Transp
                 Ok(None) => break Err(TransportError::Unavailable("the server closed the watch".to_owned())),
                 Err(status) => match failure(&status) {
                     Failure::NotSent(text) | Failure::Unknown(text) => {
-                        // What comes next begins with another member.
+                        // The next request starts with another member.
                         state.sessions.failed(&state.session, &status).await;
                         break Err(TransportError::Unavailable(text));
                     }

@@ -1,9 +1,9 @@
-//! The one session that serves all requests, and how another one takes its place.
+//! The session that serves all requests, and its replacement.
 //!
-//! A session is a connection to one member, logged in where there is a user. When it fails it is given up and the next
-//! request makes a new one: with whichever member answers first, beginning after the one that failed, and with the
-//! certificates that the files hold by then. Where there are several members, one counts as answering only when it has
-//! read something with the consent of the others: a frozen member, or one that is cut off, does not win.
+//! A session is a connection to one member, logged in if there is a user. When it fails it is discarded and the next
+//! request opens a new one: with whichever member answers first, starting after the one that failed, and with the
+//! current certificate files. If there are several members, one counts as answering only when it has completed a read
+//! confirmed by the others: a frozen or isolated member does not win.
 
 use super::config::{EtcdConfig, Member};
 use super::dial::{self, Address, STAGGER};
@@ -21,31 +21,31 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tonic::Status;
 
-/// How long a member may take for everything until it counts as answering.
+/// How long a member may take in total until it counts as answering.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to one member.
 pub(super) struct Session {
     client: Client,
     user: Option<(String, Secret)>,
-    /// Which member.
+    /// The index of the member.
     member: usize,
 }
 
-/// All members, and the session with one of them, once there is one.
+/// All members, and the current session, if any.
 pub(super) struct Sessions {
     config: EtcdConfig,
     members: Vec<Member>,
-    /// Which members ever answered anything.
+    /// Which members have ever answered anything.
     answered: Vec<AtomicBool>,
     slot: Mutex<Slot>,
     /// The member that is tried first.
     first: AtomicUsize,
-    /// How often dialling has begun.
+    /// How many times dialling has started.
     dialled: AtomicU64,
 }
 
-/// The session, or why the last attempt to make one failed.
+/// The session, or why the last attempt to open one failed.
 #[derive(Default)]
 struct Slot {
     session: Option<Arc<Session>>,
@@ -56,7 +56,8 @@ impl Sessions {
     /// Checks the settings.
     pub(super) async fn new(config: &EtcdConfig) -> StoreResult<Self> {
         let members = config.members().await?;
-        // All programs have the same list. Each begins somewhere else, so that the first member does not serve everybody.
+        // All programs have the same list. Each starts somewhere else, so that the first member does not serve them
+        // all.
         let random = RandomState::new().hash_one(std::process::id());
         let first = usize::try_from(random % members.len().max(1) as u64).unwrap_or_default();
         Ok(Self {
@@ -69,26 +70,26 @@ impl Sessions {
         })
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub(super) fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// The session; a new one if there is none.
+    /// The current session; opens one if there is none.
     pub(super) async fn current(&self) -> Result<Arc<Session>, TransportError> {
         let seen = self.dialled.load(Ordering::Acquire);
         let mut slot = self.slot.lock().await;
         if let Some(session) = &slot.session {
             return Ok(Arc::clone(session));
         }
-        // Somebody else began after us and failed: the same again would make everybody wait for everybody.
+        // Another caller started after us and failed: retrying would make every caller wait for all the others.
         if let Some(failure) = &slot.failure
             && self.dialled.load(Ordering::Acquire) != seen
         {
             return Err(failure.clone());
         }
         self.dialled.fetch_add(1, Ordering::Release);
-        // An attempt that its caller gives up is nobody else's failure.
+        // An attempt that its caller abandons is not a failure for others.
         slot.failure = None;
         match self.dial().await {
             Ok(session) => {
@@ -104,12 +105,12 @@ impl Sessions {
         }
     }
 
-    /// This session's member answered.
+    /// Records that this session's member answered.
     pub(super) fn answered(&self, session: &Session) {
         self.answered[session.member].store(true, Ordering::Relaxed);
     }
 
-    /// This session is of no use any more.
+    /// Discards this session, which is no longer usable.
     pub(super) async fn lost(&self, session: &Arc<Session>) {
         let mut slot = self.slot.lock().await;
         if slot.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
@@ -118,15 +119,16 @@ impl Sessions {
         }
     }
 
-    /// A request failed in a way that leaves open what became of it.
+    /// Handles a request that failed with an unknown outcome.
     pub(super) async fn failed(&self, session: &Arc<Session>, status: &Status) {
-        // What the member itself said is not a fault of the connection. Another member may be better off, if there is one.
+        // An error reported by the member itself is not a fault of the connection. Another member, if any, may be
+        // better off.
         if status.source().is_some() || self.members.len() > 1 {
             self.lost(session).await;
         }
     }
 
-    /// What went wrong, with a guess where the member hangs up without ever having said a word.
+    /// The error text, with a hint if the member closes connections without ever having answered.
     pub(super) fn explain(&self, session: &Session, text: &str) -> String {
         self.explain_member(session.member, text)
     }
@@ -139,7 +141,7 @@ impl Sessions {
         format!("{url}: {text} ({hint})")
     }
 
-    /// A session with the first member that answers.
+    /// Opens a session with the first member that answers.
     async fn dial(&self) -> Result<Session, TransportError> {
         let count = self.members.len();
         let first = self.first.load(Ordering::Relaxed);
@@ -193,7 +195,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Logs in, or (with `probe`) makes sure that the member can serve.
+    /// Logs in, or (with `probe`) checks that the member can serve.
     async fn greet(&self, probe: bool) -> Result<(), Status> {
         if let Some((name, password)) = &self.user {
             match self.client.log_in(name, password.expose(), 0).await {
@@ -212,14 +214,14 @@ impl Session {
         Ok(())
     }
 
-    /// Asks once; and once more as the user when the server does not, or no longer, know who asks.
+    /// Sends a request; and once more after logging in if the server does not, or no longer, recognise the user.
     pub(super) async fn ask<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
         let seen = self.client.logins();
         match (request(self.client.clone()).await, &self.user) {
-            // It was refused, so asking again does nothing twice.
+            // It was refused, so repeating it does nothing twice.
             (Err(status), Some((name, password))) if needs_login(&status) => {
                 self.client.log_in(name, password.expose(), seen).await?;
                 request(self.client.clone()).await

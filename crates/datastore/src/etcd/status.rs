@@ -1,31 +1,32 @@
-//! What etcd and the network say, sorted into the few classes that make a difference to callers.
+//! Sorts errors of etcd and the network into the few classes that matter to callers.
 //!
 //! The one subtle question is whether a failed request can have been carried out. It cannot when the connection was
-//! never made; then any other member may be asked. It can when the connection broke later; then only reads are repeated.
+//! never established; then any other member may be tried. It can when the connection broke later; then only reads are
+//! repeated.
 
 use super::transport::TransportError;
 use daemon::causes;
 use std::error::Error as StdError;
 use tonic::{Code, ConnectError, Status};
 
-/// How a request ended that did not succeed.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// It never left: there was no connection.
+    /// It was never sent: there was no connection.
     NotSent(String),
-    /// It left, and what became of it is not known; or the member cannot serve now.
+    /// It was sent, and its outcome is unknown; or the member cannot serve now.
     Unknown(String),
     /// The store refused it.
     Refused(TransportError),
 }
 
-/// Whether the server says that it has no users, so that logging in is neither possible nor needed.
+/// Whether the server reports that it has no users, so that logging in is neither possible nor needed.
 pub(super) fn is_auth_not_enabled(status: &Status) -> bool {
     status.code() == Code::FailedPrecondition && status.message().contains("authentication is not enabled")
 }
 
-/// Whether the server refused a request because it does not know who asks: without a token since users were introduced
-/// later, with one that is over, or with one from before the users were changed.
+/// Whether the server refused a request because it does not recognise the user: without a token since users were
+/// introduced later, with an expired one, or with one from before the users were changed.
 pub(super) fn needs_login(status: &Status) -> bool {
     let text = status.message();
     match status.code() {
@@ -38,7 +39,7 @@ pub(super) fn needs_login(status: &Status) -> bool {
     }
 }
 
-/// Sorts a failure.
+/// Classifies a failure.
 pub(super) fn failure(status: &Status) -> Failure {
     if let Some(connect) = connect_error(status) {
         return Failure::NotSent(connect);
@@ -54,7 +55,7 @@ pub(super) fn failure(status: &Status) -> Failure {
         Code::ResourceExhausted if text.contains("larger than max") => {
             refused(TransportError::TooLarge, text)
         }
-        // etcd: "database space exceeded", "too many requests". The server has not done it, and may do it later.
+        // etcd: "database space exceeded", "too many requests". The server has not carried it out, and may do so later.
         Code::ResourceExhausted => refused(TransportError::Unavailable, text),
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted => {
             Failure::Unknown(describe(status))
@@ -74,7 +75,7 @@ fn is_about_users(text: &str) -> bool {
         || text.contains("invalid auth token")
 }
 
-/// What a watch was cancelled for.
+/// The error for a cancelled watch.
 pub(super) fn cancellation(compact_revision: i64, reason: &str) -> TransportError {
     if compact_revision > 0 {
         return TransportError::Revision(format!(
@@ -95,7 +96,7 @@ fn connect_error(status: &Status) -> Option<String> {
     status.source().and_then(connect_cause)
 }
 
-/// Why a connection was not made, if that is what went wrong.
+/// Why a connection was not established, if that was the problem.
 pub(super) fn connect_cause(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -123,7 +124,7 @@ mod tests {
 
     /// Code, message, and the class it belongs to.
     #[test]
-    fn answers_are_sorted_by_code_and_text() {
+    fn errors_are_classified_by_code_and_text() {
         let cases = [
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "revision"),
             (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", "revision"),
@@ -157,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_never_made_sent_nothing() {
+    fn a_connection_never_opened_sent_nothing() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let status = Status::from_error(Box::new(ConnectError(Box::new(refused))));
         assert!(matches!(failure(&status), Failure::NotSent(text) if text.contains("connection refused")));
     }
 
     #[test]
-    fn a_cancelled_watch_tells_compaction_from_permission() {
+    fn a_cancelled_watch_distinguishes_compaction_from_permission() {
         assert!(matches!(cancellation(7, ""), TransportError::Revision(_)));
         assert!(matches!(cancellation(0, "etcdserver: permission denied"), TransportError::Unauthorized(_)));
         assert!(matches!(cancellation(0, ""), TransportError::Unavailable(_)));

@@ -1,8 +1,8 @@
-//! The few things that the semantics need from a store that speaks etcd's data model, and nothing more.
+//! The few operations that the semantics need from a store with etcd's data model.
 //!
 //! Two implementations: [`remote`](super::remote) over gRPC, and [`embedded`](super::embedded) over the engine in this
-//! process. What Calico's data means is not known here: keys and values are bytes, revisions are numbers. A transport
-//! refuses to hide trouble: it never retries a write that may have happened, and a watch that ends says why.
+//! process. Calico's data is opaque here: keys and values are bytes, revisions are numbers. A transport does not hide
+//! failures: it never retries a write that may have happened, and a watch that ends reports why.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,21 +17,21 @@ pub struct Entry {
     pub value: Bytes,
     /// The revision that wrote this value.
     pub mod_revision: i64,
-    /// How many times the key was written since it was created; 1 when it is new.
+    /// How many times the key was written since its creation; 1 for a new key.
     pub version: i64,
 }
 
-/// Which keys: from `key` up to but not including `end`, or the one key.
+/// A span of keys: from `key` up to but not including `end`, or a single key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first key.
     pub key: Bytes,
-    /// The first key after the span; `None` for the one key.
+    /// The first key after the span; `None` for a single key.
     pub end: Option<Bytes>,
 }
 
 impl Span {
-    /// The one key.
+    /// A single key.
     #[must_use]
     pub fn key(key: impl Into<Bytes>) -> Self {
         Self { key: key.into(), end: None }
@@ -48,11 +48,11 @@ impl Span {
                 return Self { key, end: Some(end.into()) };
             }
         }
-        // No key sorts after all keys with this prefix: etcd writes that as a single zero byte.
+        // No key sorts after all keys with this prefix: etcd encodes that as a single zero byte.
         Self { key, end: Some(Bytes::from_static(b"\0")) }
     }
 
-    /// What is left of this span after `last`.
+    /// The part of this span after `last`.
     #[must_use]
     pub fn after(&self, last: &[u8]) -> Self {
         let mut key = Vec::with_capacity(last.len() + 1);
@@ -65,11 +65,11 @@ impl Span {
 /// A read of many keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
-    /// Which keys.
+    /// The keys.
     pub span: Span,
     /// At this revision; 0 for now.
     pub revision: i64,
-    /// At most so many; 0 for all.
+    /// Maximum number of keys; 0 for all.
     pub limit: i64,
 }
 
@@ -78,11 +78,11 @@ pub struct RangeRequest {
 pub struct RangeResponse {
     /// The revision of the store when it answered.
     pub revision: i64,
-    /// What was found, in key order.
+    /// The entries found, in key order.
     pub entries: Vec<Entry>,
     /// Whether the limit left some out.
     pub more: bool,
-    /// How many there are, those included that the limit left out.
+    /// The number of entries, including those left out because of the limit.
     pub count: i64,
 }
 
@@ -116,18 +116,18 @@ pub enum Step {
         /// The revision.
         revision: i64,
     },
-    /// Delete keys, and tell what they held.
+    /// Delete keys, and return their last values.
     Delete(Span),
 }
 
-/// What is to happen at once, and what instead when a condition fails.
+/// The steps to perform at once, and those to perform instead when a condition fails.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// All of these must hold.
     pub conditions: Vec<Condition>,
-    /// Done when they do.
+    /// Performed when they hold.
     pub then: Vec<Step>,
-    /// Done when one does not.
+    /// Performed when one does not.
     pub otherwise: Vec<Step>,
 }
 
@@ -139,32 +139,32 @@ impl Transaction {
     }
 }
 
-/// What a transaction did.
+/// The result of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransactionResponse {
-    /// The revision of the store afterwards; the revision of what was written, when something was.
+    /// The revision of the store afterwards; if anything was written, the revision of that write.
     pub revision: i64,
     /// Whether the conditions held.
     pub succeeded: bool,
-    /// For every step in order what it found: what a get read, what a delete removed, nothing for a put.
+    /// For every step in order the entries it found: those read by a get or removed by a delete; none for a put.
     pub found: Vec<Vec<Entry>>,
 }
 
 /// A watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// Which keys.
+    /// The keys.
     pub span: Span,
     /// The first revision to report.
     pub start_revision: i64,
-    /// Whether a deletion must say what the entry held.
+    /// Whether deletions must include the entry's last value.
     pub needs_previous: bool,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A value was written: this.
+    /// This value was written.
     Put(Entry),
     /// A key was deleted.
     Delete {
@@ -172,7 +172,7 @@ pub enum Change {
         key: Bytes,
         /// The revision of the deletion.
         revision: i64,
-        /// What was there before, where the store still knows.
+        /// The previous entry, if the store still has it.
         previous: Option<Entry>,
     },
 }
@@ -181,47 +181,47 @@ pub enum Change {
 pub struct WatchAnswer {
     /// The revision of the store when the watch began.
     pub revision: i64,
-    /// Batches of changes, in order, no revision split over two batches. An `Err` is the last item; the end without
-    /// one means that the store ended the watch without a word.
+    /// Batches of changes, in order, no revision split over two batches. An `Err` is the last item; an end without one
+    /// means that the store ended the watch without a reason.
     pub changes: BoxStream<'static, Result<Vec<Change>, TransportError>>,
 }
 
-/// What went wrong on the way to the store or in it.
+/// An error of the store or on the way to it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The revision is gone, or is not there yet.
+    /// The revision is gone, or does not exist yet.
     #[error("{0}")]
     Revision(String),
     /// The store refuses our credentials, or this operation to them.
     #[error("{0}")]
     Unauthorized(String),
-    /// The request is larger than the store takes.
+    /// The request is larger than the store accepts.
     #[error("{0}")]
     TooLarge(String),
     /// The store cannot be reached, or cannot answer now.
     #[error("{0}")]
     Unavailable(String),
-    /// Anything else, which will not pass by itself.
+    /// Any other, permanent error.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A store that speaks etcd's data model.
+/// A store that implements etcd's data model.
 #[async_trait]
 pub trait Transport: Send + Sync {
     /// Reads many keys.
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, TransportError>;
 
-    /// Does several things at once.
+    /// Performs several steps at once.
     async fn transact(&self, transaction: Transaction) -> Result<TransactionResponse, TransportError>;
 
-    /// Grants a lease of so many seconds and returns its id.
+    /// Grants a lease of this many seconds and returns its id.
     async fn grant_lease(&self, seconds: i64) -> Result<i64, TransportError>;
 
-    /// Follows changes.
+    /// Watches keys for changes.
     async fn watch(&self, request: WatchRequest) -> Result<WatchAnswer, TransportError>;
 
-    /// Forgets what was replaced or deleted before this revision.
+    /// Removes everything that was replaced or deleted before this revision.
     async fn compact(&self, _revision: i64) -> Result<(), TransportError> {
         Err(TransportError::Failed("this store cannot be compacted".to_owned()))
     }

@@ -1,8 +1,8 @@
-//! Watches: changes of bytes become events, in order, until the first error, which ends the watch.
+//! Watches: converts changes of bytes to events, in order, until the first error, which ends the watch.
 //!
-//! Without a revision, what is there comes first. There is no resuming and no gap: when the connection goes, the watch
-//! ends with an error, and the caller continues from the last revision it has seen. No bookmarks: etcd's progress
-//! messages can overtake events in releases that are still in use, and a bookmark that lies loses changes.
+//! Without a revision, the existing entries come first. There is no resuming and no gap: when the connection is lost,
+//! the watch ends with an error, and the caller continues from the last revision it has seen. No bookmarks: etcd's
+//! progress messages can overtake events in releases that are still in use, and a wrong bookmark loses changes.
 
 use super::convert::{default_allow_key, invalid, remains};
 use super::list::{self, Decoded, Selection};
@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 type Item = std::result::Result<WatchEvent, Error>;
 
-/// Follows what is selected, after this revision; 0 for what is there first. What deleted entries held is asked for only
-/// where it is wanted, or decides whether they were selected: etcd sends the old value of every change with it.
+/// Watches the selection after this revision; 0 to begin with the existing entries. The last values of deleted entries
+/// are only requested if they are wanted, or decide whether the entries were selected: etcd sends the old value of
+/// every change with it.
 pub(super) async fn watch(
     transport: Arc<dyn Transport>,
     selection: Arc<Selection>,
@@ -43,8 +44,8 @@ pub(super) async fn watch(
     };
     let WatchAnswer { revision, changes } = transport.watch(request).await.map_err(watch_error)?;
     if revision > 0 && after > revision {
-        // Either this member lags behind the one that was read from, or the store was restored from an older copy and the
-        // watch would wait in silence until it has caught up. A read knows: it waits for all members.
+        // Either this member lags behind the one that was read from, or the store was restored from an older copy and
+        // the watch would wait in silence until it has caught up. A read settles it: it waits for all members.
         let request = RangeRequest { span: Span::key(&b"/calico/"[..]), revision: 0, limit: 1 };
         let newest = transport.range(request).await.map_err(watch_error)?.revision;
         if after > newest {
@@ -131,11 +132,11 @@ fn delete_event(selection: &Selection, path: &[u8], revision: i64, previous: Opt
             pair.set_revision(&revision.to_string());
             Some(Ok(WatchEvent::Deleted(pair)))
         }
-        // What it held is unknown, and it is gone all the same: nobody may keep it.
+        // Its last value is unknown, but it is gone: it must not be kept.
         None => Some(match remains(&key, revision) {
             Some(pair) => Ok(WatchEvent::Deleted(pair)),
             None => {
-                let entry = invalid(path, Some(key), "deleted; what it held cannot be read".to_owned());
+                let entry = invalid(path, Some(key), "deleted; its value cannot be read".to_owned());
                 Err(Error::Expired { reason: format!("{}: {}", entry.key, entry.reason) })
             }
         }),

@@ -1,7 +1,7 @@
-//! Where the API server is and who we are, as Calico's configuration says it (kubeconfig files, inline text, overrides,
-//! or the pod's own service account).
+//! The address of the API server and our credentials, according to Calico's configuration (kubeconfig files, inline
+//! text, overrides, or the pod's own service account).
 //!
-//! It reads files, never the environment: which variable means what is the client's business.
+//! It reads files, never the environment: the client interprets variables.
 
 use crate::error::{Error, Result};
 use crate::secret::Secret;
@@ -13,36 +13,36 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How to reach the Kubernetes API. Everything is optional; with nothing at all, the pod's service account is used.
+/// How to reach the Kubernetes API. Everything is optional; without any settings, the pod's service account is used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubernetesConfig {
-    /// kubeconfig files, merged in this order: the first that says something wins.
+    /// kubeconfig files, merged in this order: the first value wins.
     pub kubeconfig: Vec<PathBuf>,
-    /// A kubeconfig as text. It wins over the files, and no override applies to it.
+    /// A kubeconfig as text. It takes precedence over the files, and no override applies to it.
     pub kubeconfig_inline: Secret,
     /// The context to use instead of the current one.
     pub context: String,
-    /// The server's address, over what the kubeconfig says.
+    /// The server's address; overrides the kubeconfig.
     pub api_endpoint: String,
-    /// A client certificate, over what the kubeconfig says.
+    /// A client certificate; overrides the kubeconfig.
     pub cert_file: String,
     /// The key of that certificate.
     pub key_file: String,
-    /// The authority that signed the server's certificate, over what the kubeconfig says.
+    /// The authority that signed the server's certificate; overrides the kubeconfig.
     pub ca_file: String,
-    /// A bearer token, over what the kubeconfig says.
+    /// A bearer token; overrides the kubeconfig.
     pub api_token: Secret,
-    /// Take any certificate for the server's.
+    /// Whether to accept any certificate of the server.
     pub insecure_skip_tls_verify: bool,
-    /// How many requests per second Calico's Go client would send. Accepted; this client does not limit itself, since
-    /// the API server's own fairness does.
+    /// How many requests per second Calico's Go client would send. Accepted without effect; this client does not limit
+    /// itself, since the API server's own fairness does.
     pub client_qps: f32,
-    /// The burst that goes with it. Accepted likewise.
+    /// The burst for that rate. Accepted without effect.
     pub client_burst: u32,
     /// Take tunnel addresses from the node's pod CIDR (host-local IPAM); there are no IPAM objects then.
     pub use_pod_cidr: bool,
-    /// The API group of Calico's custom resources: `projectcalico.org/v3`, `crd.projectcalico.org/v1`, or empty to find
-    /// out.
+    /// The API group of Calico's custom resources: `projectcalico.org/v3`, `crd.projectcalico.org/v1`, or empty to
+    /// determine it.
     pub calico_api_group: String,
     /// The first part of workload interfaces' names; empty for `cali`.
     pub interface_prefix: String,
@@ -55,16 +55,16 @@ impl KubernetesConfig {
         Self { kubeconfig: vec![path.into()], ..Self::default() }
     }
 
-    /// Whether nothing says where the server is, so that the pod's own service account is meant.
+    /// Whether no setting names the server, so that the pod's own service account is used.
     #[must_use]
     pub fn is_in_cluster(&self) -> bool {
         self.kubeconfig.is_empty() && self.kubeconfig_inline.is_empty() && self.api_endpoint.is_empty()
     }
 
-    /// Makes a client. No connection is opened yet.
+    /// Creates a client. No connection is opened yet.
     ///
     /// # Errors
-    /// When a file cannot be read or says something that cannot be.
+    /// When a file cannot be read or is invalid.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
         let settings = self.clone();
         let renewal = move || {
@@ -75,7 +75,7 @@ impl KubernetesConfig {
             .map_err(|error| Error::permanent("preparing the connection to Kubernetes", error))
     }
 
-    /// The settings of a connection, with all files as they are now.
+    /// The settings of a connection, with the current contents of all files.
     async fn connection(&self) -> Result<kube::Config> {
         let mut config = self.target().await?;
         config.disable_compression = true;
@@ -105,13 +105,13 @@ impl KubernetesConfig {
         let options = KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(wrong)?;
         if !has_proxy {
-            // `kube` also takes one from the environment, but not the exceptions that go with it.
+            // `kube` also takes one from the environment, but without the exceptions that belong to it.
             config.proxy_url = None;
         }
         Ok(config)
     }
 
-    /// All files merged. One file must exist; of several, those that are missing are skipped.
+    /// Merges all files. A single file must exist; of several, missing ones are skipped.
     fn read_files(&self) -> Result<Kubeconfig> {
         let mut merged = Kubeconfig::default();
         for path in &self.kubeconfig {
@@ -161,7 +161,7 @@ impl KubernetesConfig {
         Ok(())
     }
 
-    /// The cluster and the user of the current context, made if there is no kubeconfig at all.
+    /// The cluster and the user of the current context, created if there is no kubeconfig at all.
     fn current_entries<'a>(
         &self,
         kubeconfig: &'a mut Kubeconfig,
@@ -224,7 +224,7 @@ mod tests {
     const FILE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters:\n- name: c\n  cluster: {server: 'https://1.2.3.4:6443'}\nusers:\n- name: u\n  user: {token: from-file}\ncontexts:\n- name: a\n  context: {cluster: c, user: u}\n- name: b\n  context: {cluster: c2, user: u}\n";
 
     #[tokio::test]
-    async fn overrides_win_over_the_file() {
+    async fn overrides_take_precedence_over_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), FILE).unwrap();
         let plain = KubernetesConfig::from_file(file.path());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn inline_text_wins_over_files() {
+    async fn inline_text_takes_precedence_over_files() {
         let config = KubernetesConfig {
             kubeconfig: vec!["/nowhere/at/all".into()],
             kubeconfig_inline: Secret::new(FILE),

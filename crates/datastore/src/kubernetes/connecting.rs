@@ -1,12 +1,12 @@
-//! The HTTP client below everything that talks to the API server: how its connections are made, and how one whose other end
-//! is gone is found.
+//! The HTTP client below everything that talks to the API server: how its connections are opened, and how a connection
+//! to a vanished peer is detected.
 //!
-//! A watch only listens, so a server that vanishes (a machine without power, a firewall that forgot the connection) is as
-//! silent as one that has nothing to tell. The kernel asks the other end's kernel instead (TCP's keepalive), which wakes no
-//! process, and gives a connection up after as long as Kubernetes' own clients do (30 s of silence and 15 s for an answer).
-//! Data that was sent and never acknowledged is given up after the same time.
+//! A watch only listens, so a server that vanishes (a machine without power, a firewall that forgot the connection) is
+//! as silent as one without news. The kernel probes the peer's kernel instead (TCP keepalive), which wakes no process,
+//! and drops a connection after the same time as Kubernetes' own clients do (30 s of silence and 15 s for an answer). A
+//! connection whose data is never acknowledged is dropped after the same time.
 //!
-//! It refuses proxies as the library does that it is built from: there is no way through one.
+//! A configured proxy is refused with the error of the underlying library: there is no way through one.
 
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client;
@@ -16,30 +16,30 @@ use kube::client::ConfigExt as _;
 use std::time::Duration;
 use tower::ServiceBuilder;
 
-/// When a silent connection is looked at, and when it is given up.
+/// When a silent connection is probed, and when it is dropped.
 #[derive(Clone, Copy)]
 struct Silence {
-    /// From then on the other end is asked.
+    /// The silence before the first probe.
     quiet: Duration,
-    /// Between two questions.
+    /// The time between two probes.
     pause: Duration,
-    /// After so long without any sign the connection is over.
+    /// The silence after which the connection is dropped.
     limit: Duration,
 }
 
 const SILENCE: Silence =
     Silence { quiet: Duration::from_secs(30), pause: Duration::from_secs(5), limit: Duration::from_secs(45) };
 
-/// A client of this configuration.
+/// Creates a client of this configuration.
 ///
 /// # Errors
-/// When the configuration cannot become a client.
+/// When the configuration is invalid.
 pub(super) fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
     client_with(config, SILENCE)
 }
 
 fn client_with(mut config: kube::Config, silence: Silence) -> Result<kube::Client, kube::Error> {
-    // The library's own way repeats writes that may have been carried out, and for minutes.
+    // The library's own retries repeat writes that may have been carried out, and for minutes.
     config.default_retry = false;
     if config.proxy_url.is_some() {
         return kube::Client::try_from(config);
@@ -49,7 +49,7 @@ fn client_with(mut config: kube::Config, silence: Silence) -> Result<kube::Clien
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(silence.quiet));
     tcp.set_keepalive_interval(Some(silence.pause));
-    // With this limit the kernel does not count questions.
+    // With this limit the kernel does not count probes.
     tcp.set_tcp_user_timeout(Some(silence.limit));
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -75,14 +75,14 @@ mod tests {
     use std::time::Duration;
     use testkit::network::Namespace;
 
-    /// Sooner than in life, so that nobody waits for the test.
+    /// Shorter than in production, so that the test does not take long.
     const SOON: Silence = Silence {
         quiet: Duration::from_secs(1),
         pause: Duration::from_secs(1),
         limit: Duration::from_secs(2),
     };
 
-    /// A watch that is answered, then the wire between both ends is cut: nobody says that the connection is over.
+    /// A watch is established, then the wire between both ends is cut: neither end is told that the connection is over.
     #[test]
     fn a_watch_whose_server_vanishes_ends() -> Result<()> {
         let id = std::process::id();
@@ -102,7 +102,7 @@ mod tests {
                 request.push(byte[0]);
             }
             stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n")?;
-            // Kept open: a socket that is closed would say so.
+            // Kept open: closing a socket would be noticed.
             Ok(stream)
         });
         near.run(|| -> Result<()> {
@@ -116,7 +116,7 @@ mod tests {
                 assert_eq!(first.into_data().ok().as_deref(), Some(&b"{}"[..]));
                 far.batch("link set w0 down")?;
                 let next = tokio::time::timeout(Duration::from_secs(60), body.frame()).await;
-                let next = next.context("nobody noticed that the server is gone")?;
+                let next = next.context("the vanished server was not detected")?;
                 assert!(next.is_some_and(|frame| frame.is_err()), "the end of a watch is an error");
                 Ok(())
             })

@@ -1,8 +1,9 @@
 //! Calico's kinds as custom resources.
 //!
-//! Policies of the default tier may still be stored under the name that releases before v3.32 gave them, `default.NAME`.
-//! The rules are those of the etcd backend: the plain name wins; an update or delete works on the object where it is,
-//! in place; nothing is created beside an old object of the same name; entries carry the key they are stored under.
+//! Policies of the default tier may still be stored under the name that releases before v3.32 gave them,
+//! `default.NAME`. The rules are those of the etcd backend: the plain name wins; an update or delete applies to the
+//! object where it is, in place; nothing is created beside an old object of the same name; entries carry the key they
+//! are stored under.
 
 mod rename;
 
@@ -22,13 +23,13 @@ use std::sync::Arc;
 
 const JSON: &str = "application/json";
 
-/// What names of policies in the default tier began with, in the store.
+/// The former prefix of stored names of policies in the default tier.
 const OLD_PREFIX: &str = "default.";
 
-/// How often an unconditional write tries again when others write at the same time.
+/// How many times an unconditional write is retried when other clients write concurrently.
 const APPLY_ATTEMPTS: usize = 20;
 
-/// How many objects one request of a clean-up deletes: few enough that the server answers in time.
+/// How many objects one clean-up request deletes: few enough that the server answers in time.
 const CLEARED_AT_ONCE: &str = "2000";
 
 /// The custom resources of one server.
@@ -72,7 +73,7 @@ impl CustomResources {
                 address = address.segment(subresource);
             }
             if missing.is_some() && self.get_old(key).await?.is_none() {
-                // What is stored under the old name is another policy.
+                // The object stored under the old name is another policy.
                 break;
             }
             match self.write(Method::PUT, &address, body, "update", key).await {
@@ -83,7 +84,7 @@ impl CustomResources {
         Err(missing.unwrap_or_else(|| not_there(&entry.key, "")))
     }
 
-    /// Stores an entry whatever is there: create, or replace what is there at the revision it has.
+    /// Stores an entry whether or not it exists: creates it, or replaces it at its current revision.
     pub(crate) async fn apply(&self, entry: &KvPair) -> Result<KvPair> {
         for _ in 0..APPLY_ATTEMPTS {
             match self.create(entry).await {
@@ -105,7 +106,7 @@ impl CustomResources {
                 outcome => return outcome,
             }
         }
-        Err(Error::transient(format!("apply {}", entry.key), "others keep changing the object"))
+        Err(Error::transient(format!("apply {}", entry.key), "the object keeps changing concurrently"))
     }
 
     pub(crate) async fn get(&self, key: &Key) -> Result<KvPair> {
@@ -116,7 +117,7 @@ impl CustomResources {
         }
     }
 
-    /// The entry under the name that an earlier release would have given it, if that is this entry.
+    /// The entry under the name that an earlier release would have given it, if it is the same policy.
     async fn get_old(&self, key: &ResourceKey) -> Result<Option<KvPair>> {
         let (Some(name), Some(resource)) = (self.old_name(key), self.group.resource(key.kind)) else {
             return Ok(None);
@@ -128,7 +129,7 @@ impl CustomResources {
         }
     }
 
-    /// Deletes an entry, only with this revision and uid where they are given. What cannot be read can be deleted, too.
+    /// Deletes an entry, only at the given revision and uid, if any. Unreadable entries can be deleted, too.
     pub(crate) async fn delete(
         &self,
         key: &Key,
@@ -182,7 +183,7 @@ impl CustomResources {
         let old_names = kind.is_tiered_policy() && self.group.has_old_names();
         let selection = Selection {
             namespace: namespace.clone().unwrap_or_default(),
-            // The server can look for one name; an old name hides the one that is asked for.
+            // The server can search for one name, but the object may be stored under an old name.
             name: name.clone().filter(|_| !name_is_prefix && !old_names),
         };
         let group = self.group;
@@ -200,7 +201,7 @@ impl CustomResources {
         Ok((feed, selection))
     }
 
-    /// Deletes all objects of a kind, some at a time. A definition that is not installed has none.
+    /// Deletes all objects of a kind, some at a time. A kind whose definition is not installed has none.
     pub(crate) async fn clear(&self, kind: Kind) -> Result<()> {
         let Some(resource) = self.group.resource(kind) else { return Ok(()) };
         loop {
@@ -237,7 +238,7 @@ impl CustomResources {
         Ok((resource_key, resource))
     }
 
-    /// The names under which a resource may be stored, the right one first.
+    /// The names under which a resource may be stored, the current one first.
     fn stored_names(&self, key: &ResourceKey) -> impl Iterator<Item = String> + use<> {
         std::iter::once(key.name.clone()).chain(self.old_name(key))
     }
@@ -258,7 +259,7 @@ impl CustomResources {
         }
         key.namespace.clone_into(&mut resource.metadata_mut().namespace);
         if revision.is_empty() {
-            // A new object gets a uid from the server; and a status is written by itself.
+            // A new object gets a uid from the server; and a status is written separately.
             resource.metadata_mut().uid.clear();
         }
         let mut object = self.group.encode(&resource)?;
@@ -295,7 +296,7 @@ impl CustomResources {
     }
 }
 
-/// The part of a selection that the server can do.
+/// The part of a selection that the server can evaluate.
 struct Selection {
     namespace: String,
     name: Option<String>,
@@ -307,7 +308,7 @@ impl Selection {
     }
 }
 
-/// A stored object as an entry.
+/// Decodes a stored object to an entry.
 pub(crate) fn decode(group: ApiGroup, kind: Kind, object: &RawValue) -> Conversion {
     match group.decode_text(kind, object.get()) {
         Ok(pair) => Conversion::Entry(Box::new(pair)),

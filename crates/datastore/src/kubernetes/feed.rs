@@ -1,7 +1,7 @@
-//! From lists and watches of Kubernetes objects to entries: one way for all kinds.
+//! Converts lists and watches of Kubernetes objects to entries, in the same way for all kinds.
 //!
-//! An object that cannot be converted is reported, never dropped. A watch without a revision starts with a list, so that
-//! every event has a well-defined place after it and a client can go on from any revision it saw.
+//! An object that cannot be converted is reported, never dropped. A watch without a revision starts with a list, so
+//! that every event has a well-defined place after it and a client can resume from any revision it saw.
 
 use super::path::{Address, ApiResource};
 use super::status::Refusal;
@@ -17,21 +17,21 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// What one Kubernetes object is to Calico.
+/// The result of converting a Kubernetes object.
 #[derive(Debug)]
 pub(crate) enum Conversion {
     /// An entry.
     Entry(Box<KvPair>),
-    /// Nothing, and it never was anything.
+    /// No entry, and it never was one.
     Nothing,
-    /// Nothing any more; it may have been this entry.
+    /// No longer an entry; it may have been this one.
     Gone(Box<KvPair>),
-    /// Something that cannot be reported. The entry, if there is one, says no more than which object it was.
+    /// An object that cannot be converted. The entry, if any, only identifies the object.
     Invalid(InvalidEntry, Option<Box<KvPair>>),
 }
 
 impl Conversion {
-    /// The outcome of a conversion; its problems are logged here, once for each time the object is seen.
+    /// Creates the outcome of a conversion; its problems are logged here, once each time the object is seen.
     pub(crate) fn new(
         kind: Kind,
         namespace: &str,
@@ -53,7 +53,7 @@ impl Conversion {
     }
 }
 
-/// An entry that says which resource it was and nothing more.
+/// An entry that identifies the resource and contains nothing else.
 pub(crate) fn bare(key: &Key, revision: &str) -> Option<KvPair> {
     let resource = key.as_resource()?;
     let metadata = serde_json::json!({"metadata": {"name": resource.name, "namespace": resource.namespace}});
@@ -63,7 +63,7 @@ pub(crate) fn bare(key: &Key, revision: &str) -> Option<KvPair> {
     Some(pair)
 }
 
-/// The report of an object that cannot be read, under the key that it would have.
+/// Reports an object that cannot be read, under the key that it would have.
 pub(crate) fn invalid_entry(kind: Kind, namespace: &str, name: &str, reason: String) -> InvalidEntry {
     InvalidEntry {
         key: object_path(kind.plural(), namespace, name),
@@ -77,13 +77,13 @@ fn object_path(plural: &str, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{plural}/{name}") } else { format!("{plural}/{namespace}/{name}") }
 }
 
-/// Turns objects of one Kubernetes type into entries.
+/// Converts objects of one Kubernetes type to entries.
 pub(crate) struct Feed<T> {
     pub(crate) resource: ApiResource,
     pub(crate) convert: Arc<dyn Fn(T) -> Conversion + Send + Sync>,
-    /// Which entries are asked for.
+    /// The filter of the requested entries.
     pub(crate) selects: Arc<dyn Fn(&KvPair) -> bool + Send + Sync>,
-    /// The kind of the entries, where each object is one entry of its own name.
+    /// The kind of the entries, if each object is one entry of the same name.
     pub(crate) kind: Option<Kind>,
 }
 
@@ -99,7 +99,7 @@ impl<T> Clone for Feed<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> Feed<T> {
-    /// A feed of everything that `list` selects.
+    /// Creates a feed of everything that `list` selects.
     pub(crate) fn new(
         resource: ApiResource,
         kind: Option<Kind>,
@@ -131,7 +131,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
         }
     }
 
-    /// Everything that is there now. A type of object that the server does not know has no objects.
+    /// Lists everything that exists now. A type that the server does not know has no objects.
     pub(crate) async fn list(
         &self,
         transport: &Transport,
@@ -162,8 +162,8 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
         list
     }
 
-    /// Everything that is there now, page by page, in all namespaces. When the moment of the first page is gone, the list
-    /// is: a page of another moment could hide a deletion.
+    /// Lists everything that exists now, page by page, in all namespaces. When the revision of the first page expires,
+    /// the list fails: a page of another revision could hide a deletion.
     pub(crate) fn list_parts(&self, transport: &Transport, revision: Option<&str>, what: &str) -> ListParts {
         let state = PageReader {
             feed: self.clone(),
@@ -181,7 +181,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
         .boxed()
     }
 
-    /// What happens after a revision.
+    /// Watches for changes after a revision.
     pub(crate) async fn follow(
         &self,
         transport: &Transport,
@@ -217,7 +217,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
                 Conversion::Entry(pair) | Conversion::Gone(pair) if selected(&pair) => {
                     WatchEvent::Deleted(*pair)
                 }
-                // What it held no longer matters: it is gone.
+                // Its last value no longer matters: it is gone.
                 Conversion::Invalid(_, Some(pair)) if selected(&pair) => WatchEvent::Deleted(*pair),
                 Conversion::Invalid(entry, None) => WatchEvent::Invalid(entry),
                 _ => return None,
@@ -232,7 +232,7 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
         Some(Ok(event))
     }
 
-    /// Lists (unless a revision is given) and follows.
+    /// Lists (unless a revision is given) and watches.
     pub(crate) async fn watch(
         &self,
         transport: &Transport,
@@ -265,8 +265,9 @@ impl<T: DeserializeOwned + Send + 'static> Feed<T> {
     }
 }
 
-/// Whether a list failed because the server has no such kind. Who may not list a kind is refused whether it is there or
-/// not, and the roles of older releases do not name newer kinds: what discovery does not show is not there.
+/// Whether a list failed because the server does not have the kind. A user who may not list a kind is refused whether
+/// or not it exists, and the roles of older releases do not include newer kinds: a kind that discovery does not show
+/// does not exist.
 async fn is_absent(transport: &Transport, resource: ApiResource, failure: &Failure) -> bool {
     #[derive(Deserialize)]
     struct Served {
@@ -285,7 +286,7 @@ async fn is_absent(transport: &Transport, resource: ApiResource, failure: &Failu
     }
     match transport.get::<Served>(&Address::fixed(&format!("/{}", resource.base))).await {
         Ok(served) => !served.resources.iter().any(|found| found.name == resource.plural),
-        // The whole group is unknown. Any other failure says nothing about the kind.
+        // The whole group is unknown. Any other failure does not show whether the kind exists.
         Err(failure) => failure.refusal().is_some_and(Refusal::is_not_found),
     }
 }
@@ -300,7 +301,7 @@ struct PageReader<T> {
 }
 
 impl<T: DeserializeOwned + Send + 'static> PageReader<T> {
-    /// The next page, and the reader of those after it.
+    /// The next page, and the reader of the following ones.
     async fn next(mut self) -> Result<(KvList, Option<Self>)> {
         let query = ListQuery { revision: self.revision.as_deref(), ..ListQuery::default() };
         let resource = self.feed.resource;
@@ -321,7 +322,7 @@ impl<T: DeserializeOwned + Send + 'static> PageReader<T> {
 
 /// Where a watch starts.
 pub(crate) enum Start {
-    /// With what is there.
+    /// With the existing objects.
     WithList,
     /// After this revision.
     After(String),
@@ -342,7 +343,7 @@ pub(crate) fn list_events(list: KvList) -> Vec<std::result::Result<WatchEvent, E
     list.items.into_iter().map(WatchEvent::Added).chain(invalid).map(Ok).collect()
 }
 
-/// Bookmarks are always asked for; who did not want them does not see them.
+/// Bookmarks are always requested; they are dropped for callers that do not want them.
 pub(crate) fn with_or_without_bookmarks(
     events: BoxStream<'static, std::result::Result<WatchEvent, Error>>,
     wanted: bool,

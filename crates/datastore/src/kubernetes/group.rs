@@ -1,5 +1,5 @@
-//! Which API group holds Calico's custom resources: the classic `crd.projectcalico.org/v1`, where objects are wrapped, or
-//! `projectcalico.org/v3`, where they stand as they are.
+//! The API group that holds Calico's custom resources: the classic `crd.projectcalico.org/v1`, where objects are
+//! wrapped, or `projectcalico.org/v3`, where they are stored unchanged.
 
 use super::path::{Address, ApiResource};
 use super::transport::Transport;
@@ -10,7 +10,7 @@ use model::{Key, KvPair, Value, crd, names};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// Kinds that came after v3.26, whose manifests a cluster may be installed with.
+/// Kinds introduced after v3.26, whose manifests a cluster may have been installed with.
 const LATER: [&str; 4] =
     ["stagedglobalnetworkpolicies", "stagedkubernetesnetworkpolicies", "stagednetworkpolicies", "tiers"];
 
@@ -24,7 +24,7 @@ pub enum ApiGroup {
 }
 
 impl ApiGroup {
-    /// The group that a configuration names; `None` to find out.
+    /// The configured group; `None` to determine it.
     #[must_use]
     pub fn configured(text: &str) -> Option<Self> {
         if text.is_empty() {
@@ -34,8 +34,8 @@ impl ApiGroup {
         Some(if v3 { Self::ProjectCalicoV3 } else { Self::CrdV1 })
     }
 
-    /// Asks the server. Where both groups are there, `projectcalico.org/v3` is served by Calico's API server on top of
-    /// the other; where the server does not answer, the classic group is assumed.
+    /// Queries the server. If both groups exist, `projectcalico.org/v3` is served by Calico's API server on top of the
+    /// other; if the server does not answer, the classic group is assumed.
     pub(crate) async fn discover(transport: &Transport) -> Self {
         #[derive(Deserialize)]
         struct Groups {
@@ -90,7 +90,7 @@ impl ApiGroup {
         outcome.map_err(|reason| Error::permanent(format!("cannot store {}", key()), reason))
     }
 
-    /// The stored object as an entry, under the name that it is stored under.
+    /// Decodes a stored object to an entry, under the name that it is stored under.
     pub(crate) fn decode(
         self,
         kind: Kind,
@@ -109,7 +109,7 @@ impl ApiGroup {
         }
     }
 
-    /// As [`Self::decode`], from the object's text: the quick way, for lists and watches.
+    /// As [`Self::decode`], from the object's text: the fast path, for lists and watches.
     pub(crate) fn decode_text(self, kind: Kind, json: &str) -> std::result::Result<KvPair, String> {
         match self {
             Self::CrdV1 => crd::pair_from_crd_text(kind, json).map_err(|error| error.to_string()),
@@ -118,13 +118,13 @@ impl ApiGroup {
                     resource.metadata_mut().extra.remove("managedFields");
                     Ok(KvPair::resource(resource))
                 }
-                // The long way says what is wrong.
+                // The slow path reports what is wrong.
                 Err(_) => self.decode(kind, serde_json::from_str(json).map_err(|error| error.to_string())?),
             },
         }
     }
 
-    /// As much of an object that cannot be read as can be, where that matters.
+    /// As much of an unreadable object as can be read, where that matters.
     pub(crate) fn salvage(self, kind: Kind, object: serde_json::Value) -> Option<KvPair> {
         match self {
             Self::CrdV1 => crd::salvage(kind, object),
@@ -146,7 +146,7 @@ impl ApiGroup {
         self == Self::CrdV1
     }
 
-    /// Checks that the server has all the definitions that we need: those that every supported release of Calico installs.
+    /// Checks that the server has all required definitions: those that every supported release of Calico installs.
     pub(crate) async fn ensure_installed(self, transport: &Transport) -> Result<()> {
         #[derive(Deserialize)]
         struct Resources {

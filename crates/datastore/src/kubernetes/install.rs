@@ -1,7 +1,7 @@
 //! Installs Calico's custom resource definitions.
 //!
-//! Server-side apply creates what is missing and brings older definitions up to this version. A user who may not touch
-//! definitions is not a failure as long as they are all there.
+//! Server-side apply creates what is missing and updates older definitions to this version. A user without permission
+//! for definitions does not cause a failure as long as they all exist.
 
 use super::group::ApiGroup;
 use super::path::ApiResource;

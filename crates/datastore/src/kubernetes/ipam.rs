@@ -1,9 +1,9 @@
 //! Blocks, claims, handles and settings of address management, as custom resources.
 //!
-//! A deletion that must not lose a race is done in two steps, as every Calico client does it: mark the object as deleted
-//! at the revision that was read, then remove it by uid. Who reads a marked object finishes the removal and finds
-//! nothing. (The API server could compare revisions on delete today; clients of earlier releases still look for the
-//! mark.)
+//! A deletion that must not lose a race takes two steps, as in every Calico client: mark the object as deleted at the
+//! revision that was read, then remove it by uid. A reader of a marked object completes the removal and treats the
+//! object as absent. (The API server could compare revisions on delete today; clients of earlier releases still look
+//! for the mark.)
 
 use super::custom::{CustomResources, decode};
 use super::feed::{Conversion, Feed};
@@ -48,7 +48,7 @@ impl Ipam {
         }
     }
 
-    /// Deletes exactly what was read.
+    /// Deletes exactly the entry that was read.
     pub(crate) async fn delete_entry(&self, entry: &KvPair) -> Result<KvPair> {
         let mut entry = entry.clone();
         if entry.revision.is_empty() {
@@ -82,7 +82,7 @@ impl Ipam {
         self.delete_entry(&current).await
     }
 
-    /// Removes an object that carries the mark. Somebody else may have done it first.
+    /// Removes a marked object. Another client may have done so first.
     async fn remove(&self, pair: &KvPair) -> Result<()> {
         match self.custom.delete(&resource_key(&pair.key)?, None, pair.uid.as_deref()).await {
             Err(error) if !error.is_does_not_exist() => Err(error),
@@ -102,7 +102,7 @@ impl Ipam {
         let (feed, labels) = self.feed(list)?;
         let query = ListQuery { label_selector: labels.as_deref(), revision, ..ListQuery::default() };
         let mut found = feed.list(&self.custom.transport, &query, list).await?;
-        // A claim with the mark is none any more; whoever looks at a block or handle sees the mark itself.
+        // A claim with the mark no longer counts; readers of blocks and handles check the mark themselves.
         found.items.retain(|pair| !matches!(&pair.value, Value::BlockAffinity(affinity) if affinity.deleted));
         Ok(found)
     }
@@ -162,7 +162,7 @@ fn decode_value(group: ApiGroup, kind: Kind, object: &RawValue) -> Conversion {
                 ),
             }
         }
-        // Which block or handle it was stands inside of what cannot be read.
+        // The block or handle is identified only inside the unreadable content.
         Conversion::Invalid(entry, _) => {
             Conversion::Invalid(InvalidEntry { parsed_key: None, ..entry }, None)
         }

@@ -1,6 +1,6 @@
 //! Kinds that are computed from Kubernetes' own objects: nodes, workload endpoints, policies, services, migrations.
 //!
-//! All of them can be listed and watched. Of the objects behind them, only a node's annotations and, for the CNI plugin,
+//! All of them can be listed and watched. Of the underlying objects, only a node's annotations and, for the CNI plugin,
 //! a pod's address annotations are ever written.
 
 use super::feed::{Conversion, Feed};
@@ -35,7 +35,7 @@ pub(crate) struct Native {
     pub(crate) transport: Transport,
     pub(crate) use_pod_cidr: bool,
     pub(crate) interface_prefix: String,
-    /// Whether workload endpoints are written as the CNI plugin does it, by patching pods.
+    /// Whether workload endpoints are written by patching pods, as the CNI plugin does.
     pub(crate) cni: bool,
 }
 
@@ -43,7 +43,7 @@ impl Native {
     pub(crate) async fn create(&self, entry: &KvPair) -> Result<KvPair> {
         match resource_key(&entry.key, "Create")?.kind {
             Kind::WorkloadEndpoint => self.tell_addresses(entry, "Create").await,
-            _ => Err(not_supported("Create", &entry.key, "it is made from Kubernetes' own objects")),
+            _ => Err(not_supported("Create", &entry.key, "it is derived from Kubernetes' own objects")),
         }
     }
 
@@ -51,7 +51,7 @@ impl Native {
         match resource_key(&entry.key, "Update")?.kind {
             Kind::WorkloadEndpoint => self.tell_addresses(entry, "Update").await,
             Kind::Node => self.update_node(entry).await,
-            _ => Err(not_supported("Update", &entry.key, "it is made from Kubernetes' own objects")),
+            _ => Err(not_supported("Update", &entry.key, "it is derived from Kubernetes' own objects")),
         }
     }
 
@@ -62,11 +62,11 @@ impl Native {
         uid: Option<&str>,
     ) -> Result<KvPair> {
         match resource_key(key, "Delete")?.kind {
-            // The pod stays; its addresses go.
+            // The pod stays; its addresses are removed.
             Kind::WorkloadEndpoint => {
                 self.patch_pod(key, &pod::addresses_removed_patch(revision, uid), "delete").await
             }
-            _ => Err(not_supported("Delete", key, "it is made from Kubernetes' own objects")),
+            _ => Err(not_supported("Delete", key, "it is derived from Kubernetes' own objects")),
         }
     }
 
@@ -133,7 +133,7 @@ impl Native {
         }
     }
 
-    /// The kinds that may have very many objects, page by page; `None` for the others, and for less than everything.
+    /// Lists the kinds that may have very many objects, page by page; `None` for other kinds, and for partial lists.
     pub(crate) fn list_parts(&self, list: &ListOptions, revision: Option<&str>) -> Option<ListParts> {
         let ListOptions::Resource { kind, namespace: None, name: None, .. } = list else { return None };
         let (transport, what) = (&self.transport, list.to_string());
@@ -179,7 +179,7 @@ impl Native {
         Feed::new(PODS, None, list, move |pod| convert_pod(&pod, &prefix))
     }
 
-    /// The CNI plugin may read pods one by one, not list them.
+    /// Reads a single pod: the CNI plugin may not list pods.
     async fn list_one_pod(&self, list: &ListOptions, selection: &Selection) -> Result<KvList> {
         let name = selection.name.as_deref().unwrap_or_default();
         let mut found = KvList::default();
@@ -232,7 +232,7 @@ impl Native {
         }
     }
 
-    /// Writes Calico's part of a node; everything else stays as it is.
+    /// Writes Calico's part of a node; everything else is left unchanged.
     async fn update_node(&self, entry: &KvPair) -> Result<KvPair> {
         let key = resource_key(&entry.key, "Update")?;
         let Some(Resource::Node(calico)) = entry.as_resource() else {
@@ -257,7 +257,7 @@ impl Native {
             .unwrap_or_default();
         node::write_annotations(calico, &mut annotations).map_err(|error| unreadable(error.to_string()))?;
         metadata["annotations"] = serde_json::json!(annotations);
-        // Annotations may be written through the status, which is what Calico is allowed to write.
+        // Annotations may be written through the status, which is all that Calico is permitted to write.
         let body = object.to_string().into_bytes();
         let address = address.segment("status");
         let written = self
@@ -331,7 +331,7 @@ fn convert_pod(object: &Pod, interface_prefix: &str) -> Conversion {
     Conversion::new(Kind::WorkloadEndpoint, &metadata.namespace, &name, outcome)
 }
 
-/// The part of a selection that the server can do.
+/// The part of a selection that the server can evaluate.
 struct Selection {
     kind: Kind,
     namespace: String,
@@ -344,7 +344,7 @@ impl Selection {
             return Err(not_supported("List", list, ""));
         };
         let name = match (kind, name) {
-            // An endpoint's name, or the beginning of one, has the pod's name in it.
+            // The name of an endpoint, or its prefix, contains the pod's name.
             (Kind::WorkloadEndpoint, Some(name)) => WorkloadEndpointIdentifiers::parse(name)
                 .filter(|ids| {
                     ids.orchestrator == api::words::KUBERNETES

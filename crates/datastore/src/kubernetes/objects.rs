@@ -1,7 +1,7 @@
-//! Kubernetes' own objects, read one by one as they are: what the CNI plugin asks of pods, namespaces and nodes beside
-//! Calico's view of them.
+//! Kubernetes' own objects, read individually and unconverted: what the CNI plugin needs of pods, namespaces and nodes
+//! in addition to Calico's view of them.
 //!
-//! It lists and writes nothing.
+//! Does not list or write anything.
 
 use super::KubernetesBackend;
 use super::config::KubernetesConfig;
@@ -20,15 +20,15 @@ impl KubernetesObjects {
     /// Prepares a connection of its own.
     ///
     /// # Errors
-    /// When the configuration cannot be. A server that does not answer is not an error yet.
+    /// When the configuration is invalid. A server that does not answer is not an error yet.
     pub async fn connect(config: &KubernetesConfig) -> Result<Self> {
         Ok(Self { transport: Transport::new(config.client().await?) })
     }
 
-    /// Reads one object: `base` is `api/v1` or `apis/GROUP/VERSION`, the namespace is empty for objects without.
+    /// Reads one object: `base` is `api/v1` or `apis/GROUP/VERSION`, the namespace is empty for cluster-scoped objects.
     ///
     /// # Errors
-    /// [`crate::Error::DoesNotExist`] when there is none, and those of the server.
+    /// [`crate::Error::DoesNotExist`] when the object does not exist, and those of the server.
     pub async fn get<T: DeserializeOwned>(
         &self,
         base: &'static str,

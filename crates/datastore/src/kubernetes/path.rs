@@ -1,6 +1,6 @@
-//! Addresses of Kubernetes objects: API group, plural, namespace, name, and the query that goes with them.
+//! URL paths of Kubernetes objects: API group, plural, namespace, name, and the query.
 //!
-//! It refuses names that would change the meaning of an address: whatever is not plain segment is percent-encoded.
+//! Names cannot change the meaning of a path: every character that is not plain is percent-encoded.
 
 use std::fmt::{self, Write as _};
 
@@ -11,7 +11,7 @@ pub(crate) struct ApiResource {
     pub(crate) base: &'static str,
     /// The plural.
     pub(crate) plural: &'static str,
-    /// Whether the objects live in namespaces.
+    /// Whether the objects are namespaced.
     pub(crate) namespaced: bool,
 }
 
@@ -24,7 +24,7 @@ impl ApiResource {
         Self { base, plural, namespaced: true }
     }
 
-    /// The collection, in one namespace or (with an empty one) in all.
+    /// The path of the collection, in one namespace or (if empty) in all.
     pub(crate) fn collection(&self, namespace: &str) -> Address {
         let mut path = format!("/{}", self.base);
         if self.namespaced && !namespace.is_empty() {
@@ -36,7 +36,7 @@ impl ApiResource {
         Address { path, query: String::new() }
     }
 
-    /// One object.
+    /// The path of one object.
     pub(crate) fn object(&self, namespace: &str, name: &str) -> Address {
         self.collection(namespace).segment(name)
     }
@@ -60,19 +60,19 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// An address that is fixed in our source.
+    /// A fixed path, from a literal.
     pub(crate) fn fixed(path: &str) -> Self {
         Self { path: path.to_owned(), query: String::new() }
     }
 
-    /// The address below this one.
+    /// Appends a path segment.
     pub(crate) fn segment(mut self, name: &str) -> Self {
         self.path.push('/');
         push_encoded(&mut self.path, name);
         self
     }
 
-    /// With a query parameter.
+    /// Adds a query parameter.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.query.push(if self.query.is_empty() { '?' } else { '&' });
         self.query.push_str(name);
@@ -81,7 +81,7 @@ impl Address {
         self
     }
 
-    /// With a query parameter, if there is a value for it.
+    /// Adds a query parameter, if there is a value for it.
     pub(crate) fn with_optional(self, name: &str, value: Option<&str>) -> Self {
         match value {
             Some(value) if !value.is_empty() => self.with(name, value),
@@ -97,7 +97,7 @@ impl fmt::Display for Address {
 }
 
 fn push_encoded(out: &mut String, text: &str) {
-    // A dot alone, or two, would be read as a step in the path.
+    // One or two dots alone would be a relative step in the path.
     let dots_only = text == "." || text == "..";
     for byte in text.bytes() {
         match byte {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_named_as_kubectl_names_them() {
+    fn resources_are_named_like_in_kubectl() {
         assert_eq!(POLICIES.to_string(), "networkpolicies.crd.projectcalico.org");
         assert_eq!(ApiResource::namespaced("api/v1", "pods").to_string(), "pods");
     }

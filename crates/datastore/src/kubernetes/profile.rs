@@ -1,7 +1,7 @@
 //! Profiles: one list and one watch over namespaces and service accounts.
 //!
-//! The profile that allows everything is always there and never stored. The revision of a list, and of every event of a
-//! watch, has two halves: a watch can go on from any of them.
+//! The profile that allows everything always exists and is never stored. The revision of a list, and of every event of
+//! a watch, has two halves: a watch can resume from any of them.
 
 use super::feed::{Conversion, Feed, Start, list_events, with_or_without_bookmarks};
 use super::native::not_supported;
@@ -21,7 +21,7 @@ use model::{Key, KvPair, ListOptions};
 const NAMESPACES: ApiResource = ApiResource::cluster("api/v1", "namespaces");
 const SERVICE_ACCOUNTS: ApiResource = ApiResource::namespaced("api/v1", "serviceaccounts");
 
-/// The two halves of the revision that never changes.
+/// Both halves of the revision that never changes.
 const DEFAULT_ALLOW_REVISION: &str = "1";
 
 /// The profiles of one server.
@@ -51,7 +51,7 @@ impl Profiles {
                 convert_account(&self.transport.get(&address).await.map_err(failed)?)
             }
             None => {
-                let reason = "no namespace or service account gives a profile this name".to_owned();
+                let reason = "no namespace or service account has a profile with this name".to_owned();
                 return Err(Error::DoesNotExist { key: key.to_string(), reason });
             }
         };
@@ -100,7 +100,7 @@ impl Profiles {
             Start::WithList => {
                 let mut found = self.list(list, None).await?;
                 let revision = found.revision.clone();
-                // It is not news: it cannot come, change or go.
+                // It is not news: it is never added, changed or removed.
                 found.items.retain(|pair| pair.revision != DEFAULT_ALLOW_REVISION);
                 (list_events(found), revision)
             }
@@ -118,13 +118,13 @@ impl Profiles {
             parts.push(part.map(|event| (Half::Accounts, event)).boxed());
         }
         if parts.is_empty() {
-            // Nothing will ever happen to the profile that allows everything.
+            // The profile that allows everything never changes.
             return Ok(stream::pending().boxed());
         }
         let mut revisions = (namespace_revision, account_revision);
         let events = stream::select_all(parts)
             .map(move |(half, event)| event.map(|event| rejoin(event, half, &mut revisions)));
-        // The end of one half is the end of the whole.
+        // The end of one half ends the whole watch.
         let mut ended = false;
         let events = events.take_while(move |event| {
             let go_on = !ended;
@@ -135,14 +135,14 @@ impl Profiles {
     }
 }
 
-/// Which kind of object an event is about.
+/// The kind of object that an event concerns.
 #[derive(Clone, Copy)]
 enum Half {
     Namespaces,
     Accounts,
 }
 
-/// Follows one half, from its revision on or, where there is none, from what is there.
+/// Watches one half, from its revision on or, without one, starting with the existing objects.
 async fn follow<T: serde::de::DeserializeOwned + Send + 'static>(
     feed: &Feed<T>,
     profiles: &Profiles,
@@ -158,7 +158,7 @@ async fn follow<T: serde::de::DeserializeOwned + Send + 'static>(
 /// Gives an event the revision of the whole watch.
 fn rejoin(mut event: WatchEvent, half: Half, revisions: &mut (String, String)) -> WatchEvent {
     let mut advance = |revision: &str| {
-        // Entries carry their own half, bookmarks a plain revision.
+        // Entries have the revision of their own half, bookmarks a plain one.
         let (namespaces, accounts) = split_revision(revision).unwrap_or((revision, revision));
         match half {
             Half::Namespaces => namespaces.clone_into(&mut revisions.0),
@@ -177,7 +177,7 @@ fn rejoin(mut event: WatchEvent, half: Half, revisions: &mut (String, String)) -
     event
 }
 
-/// Which objects a list of profiles is about.
+/// The objects that a list of profiles selects.
 struct Scope {
     default_allow: bool,
     namespaces: bool,

@@ -1,8 +1,8 @@
-//! One client whose credentials are made again from their files when the server does not accept them any more.
+//! A client whose credentials are reread from their files when the server no longer accepts them.
 //!
-//! Certificates, keys, authorities and tokens in files are renewed by others while a program runs, and a client keeps what
-//! it read when it was made. So a refusal (401) or a connection that cannot be made leads to a new client from the
-//! files as they are then, at most every few seconds. Requests in flight keep the old one until they end.
+//! Certificates, keys, authorities and tokens in files are renewed while a program runs, and a client keeps what it
+//! read when it was created. So a refusal (401) or a failure to connect leads to a new client with the current files,
+//! at most every few seconds. Requests in flight keep the old client until they end.
 
 use super::connecting;
 use futures::future::BoxFuture;
@@ -10,20 +10,20 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Between two attempts after refusals, at least: credentials may also be wrong for good, and making them may mean to run a
-/// program.
+/// The minimum pause between attempts after refusals: credentials may also be permanently wrong, and obtaining them may
+/// involve running a program.
 pub(super) const AFTER_REFUSAL: Duration = Duration::from_secs(3);
-/// The same when no connection can be made, which has other reasons most of the time.
+/// The minimum pause between attempts when no connection can be opened, which mostly has other reasons.
 pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-/// Reads the settings of the connection again.
+/// Rereads the settings of the connection.
 pub type Renewal = Arc<dyn Fn() -> BoxFuture<'static, Result<kube::Config, String>> + Send + Sync>;
 
-/// The client of the moment.
+/// The current client.
 pub(super) struct Renewing {
     renewal: Renewal,
     current: RwLock<Made>,
-    /// When it was last made again. Held while that goes on: requests that are refused together cause it once.
+    /// When it was last rebuilt. Held meanwhile, so that requests that are refused together cause it only once.
     turn: Mutex<Option<Instant>>,
 }
 
@@ -44,8 +44,8 @@ impl Renewing {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether there is another client now than this one, which was of no use. Nothing happens within this time of the last
-    /// attempt.
+    /// Returns whether there is now a client other than this one, which did not work. Does nothing within `pause` of
+    /// the last attempt.
     pub(super) async fn replace(&self, used: &Made, pause: Duration) -> bool {
         let mut last = self.turn.lock().await;
         if self.current().number != used.number {
@@ -66,7 +66,7 @@ impl Renewing {
                 true
             }
             Err(reason) => {
-                tracing::warn!(reason, "cannot read the credentials for the Kubernetes API again");
+                tracing::warn!(reason, "cannot reread the credentials for the Kubernetes API");
                 false
             }
         }

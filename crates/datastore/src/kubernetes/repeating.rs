@@ -1,15 +1,15 @@
-//! Requests that the API server turned away are sent again: one place for everybody who talks to it.
+//! Repeats requests that the API server turned away, in one place for all users of the API.
 //!
-//! An API server that is busy, or whose storage for a kind is only starting, answers 429 (often with `Retry-After`) and has
-//! not carried the request out, whatever it was; so the same request may follow after a pause. 503 says less: somebody
-//! on the way may have passed the request on. There only reads are repeated, and writes where the answer itself asks for
-//! it with `Retry-After`. All pauses of a request together have a limit; after that the caller gets the last answer,
-//! with what it says about waiting.
+//! An API server that is busy, or whose storage for a kind is still starting, answers 429 (often with `Retry-After`)
+//! and has not carried the request out, whatever it was; so the same request may be repeated after a pause. 503 is less
+//! certain: an intermediary may have passed the request on. There only reads are repeated, and writes if the answer
+//! itself requests it with `Retry-After`. The total pause of a request is limited; after that the caller gets the last
+//! answer, including its `Retry-After`.
 //!
-//! 401 means that the server does not know us (any more), and has done nothing. The credentials are then read again and
-//! the request is sent once more: see [`renewing`](super::renewing).
+//! 401 means that the server does not accept our credentials (any more), and has done nothing. The credentials are then
+//! reread and the request is sent once more: see [`renewing`](super::renewing).
 //!
-//! It refuses to repeat evictions: a budget that forbids one also answers 429, and who evicts wants to know that.
+//! Evictions are not repeated: a budget that forbids one also answers 429, which the evicting program needs to know.
 
 use super::renewing::{AFTER_FAILURE, AFTER_REFUSAL, Renewal, Renewing};
 use daemon::Backoff;
@@ -21,26 +21,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tower::Service;
 
-/// How long all pauses of one request may take together, unless it says less.
+/// The limit for all pauses of one request together, unless the request sets a lower one.
 const MOST_WAITED: Duration = Duration::from_secs(15);
 /// The pauses between attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(4));
 
-/// As an extension of a request: how long all its pauses may take together.
+/// An extension of a request: the limit for all its pauses together.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitLimit(pub Duration);
 
-/// A client of this configuration that sends again what the server turned away. `renewal` makes the configuration again.
+/// Creates a client of this configuration that repeats requests that the server turned away. `renewal` rereads the
+/// configuration.
 ///
 /// # Errors
-/// When the configuration cannot become a client.
+/// When the configuration is invalid.
 pub fn client(config: kube::Config, renewal: Renewal) -> Result<kube::Client, kube::Error> {
     let namespace = config.default_namespace.clone();
     let connection = Arc::new(Renewing::new(config, renewal)?);
     Ok(kube::Client::new(Repeating { connection }, namespace))
 }
 
-/// The client around which this is a layer.
+/// The layer around the client.
 struct Repeating {
     connection: Arc<Renewing>,
 }
@@ -51,7 +52,7 @@ impl Service<Request<Body>> for Repeating {
     type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
-        // The client inside waits by itself.
+        // The inner client waits on its own.
         Poll::Ready(Ok(()))
     }
 
@@ -68,12 +69,12 @@ async fn send(connection: &Renewing, mut request: Request<Body>) -> Result<Respo
     let mut is_renewed = false;
     loop {
         let used = connection.current();
-        // A body that is a stream cannot be sent twice.
+        // A streamed body cannot be sent twice.
         let Some(again) = copy(&request) else { return used.client.send(request).await };
         let response = match used.client.send(request).await {
             Ok(response) => response,
             Err(error) => {
-                // Perhaps the server's certificate has another authority now. The caller tries again when it likes.
+                // The server's certificate may have a new authority. The caller decides when to retry.
                 connection.replace(&used, AFTER_FAILURE).await;
                 return Err(error);
             }
@@ -117,11 +118,11 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
 
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?;
-    // A date is possible, too; the API server writes seconds.
+    // A date is also possible; the API server sends seconds.
     value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// What an answer says about sending the request again.
+/// The parts of an answer that determine whether to repeat the request.
 struct Answer<'a> {
     method: &'a Method,
     path: &'a str,
@@ -138,8 +139,8 @@ impl Answer<'_> {
         }
     }
 
-    /// How long to wait before the request is sent again; nothing if it is not. `left` is what may still be waited,
-    /// `chance` keeps many clients from coming back at the same moment.
+    /// The pause before the request is repeated; `None` if it is not. `left` is the remaining limit, `chance` keeps
+    /// many clients from returning at the same moment.
     fn pause(&self, attempt: u32, left: Duration, chance: impl FnOnce() -> u8) -> Option<Duration> {
         if !self.was_turned_away() {
             return None;
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_turned_away_twice_is_sent_three_times() {
+    async fn a_request_turned_away_twice_is_sent_three_times() {
         for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
             let (code, requests) = sent(&method, "/api/v1/nodes/a", &[BUSY, BUSY_NOW, OK]).await;
             assert_eq!((code, requests.len()), (200, 3), "{requests:?}");
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_have_been_carried_out_is_not_sent_again() {
+    async fn a_request_that_may_have_been_carried_out_is_not_repeated() {
         for (method, path, answers, code, count) in [
             (Method::GET, "/api/v1/pods", [AWAY, OK], 200, 2),
             (Method::POST, "/api/v1/pods", [AWAY, OK], 503, 1),
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_of_who_we_are_leads_to_one_more_try_with_credentials_read_again() {
+    async fn an_authentication_failure_causes_one_retry_with_reread_credentials() {
         const STRANGER: &str = "401 Unauthorized\r\n";
         for (answers, code, count) in
             [([STRANGER, OK, OK], 200, 2), ([STRANGER, STRANGER, OK], 401, 2), ([STRANGER, BUSY, OK], 200, 3)]
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_asks_for_too_much_patience_is_believed_and_left() {
+    async fn a_retry_after_beyond_the_limit_is_not_waited_for() {
         let (code, requests) =
             sent(&Method::GET, "/api/v1/pods", &["429 Too Many Requests\r\nRetry-After: 3600\r\n", OK]).await;
         assert_eq!((code, requests.len()), (429, 1));

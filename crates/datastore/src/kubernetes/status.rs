@@ -1,4 +1,4 @@
-//! What the API server says when it refuses, and which of Calico's error classes that is.
+//! Refusals of the API server, and the corresponding error classes of Calico.
 
 use crate::error::Error;
 use http::StatusCode;
@@ -15,7 +15,7 @@ pub(crate) struct Status {
     pub(crate) details: Option<StatusDetails>,
 }
 
-/// Which object and which of its fields.
+/// The object and the fields concerned.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusDetails {
@@ -25,7 +25,7 @@ pub(crate) struct StatusDetails {
     pub(crate) retry_after_seconds: u64,
 }
 
-/// One thing that is wrong.
+/// A single error.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct StatusCause {
@@ -55,7 +55,7 @@ impl Refusal {
         Self { code: code.as_u16(), retry_after, status }.with_retry_from_body()
     }
 
-    /// Takes an error event of a watch.
+    /// Converts an error event of a watch.
     pub(crate) fn from_status(status: Status) -> Self {
         Self { code: status.code, status, retry_after: None }.with_retry_from_body()
     }
@@ -73,25 +73,25 @@ impl Refusal {
         self.status.reason == "NotFound" || (self.status.reason.is_empty() && self.code == 404)
     }
 
-    /// Whether the server has no such type of object at all: the definition is not installed. The server's refusal for a
-    /// missing object names it; this one names nothing.
+    /// Whether the server does not have this type of object at all: the definition is not installed. The server's
+    /// refusal for a missing object names it; this one names nothing.
     pub(crate) fn is_unknown_type(&self) -> bool {
         self.is_not_found() && self.status.details.as_ref().is_none_or(|details| details.name.is_empty())
     }
 
-    /// Whether the revision asked for is gone.
+    /// Whether the requested revision is gone.
     pub(crate) fn is_expired(&self) -> bool {
         matches!(self.status.reason.as_str(), "Expired" | "Gone") || self.code == 410
     }
 
-    /// Whether the revision asked for is one that the server has not reached.
+    /// Whether the server has not reached the requested revision yet.
     pub(crate) fn is_too_large_revision(&self) -> bool {
         let causes = self.status.details.iter().flat_map(|details| details.causes.iter().flatten());
         causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
             || self.status.message.contains("Too large resource version")
     }
 
-    /// Calico's class for this refusal. `attempt` is a phrase such as `create NetworkPolicy(shop/web)`, `key` the
+    /// Calico's error class for this refusal. `attempt` is a phrase such as `create NetworkPolicy(shop/web)`, `key` the
     /// object as Calico prints it.
     pub(crate) fn into_error(self, attempt: &str, key: &str) -> Error {
         let said = || self.status.message.clone();
@@ -103,7 +103,7 @@ impl Refusal {
             "Forbidden" | "Unauthorized" => {
                 return Error::Unauthorized { reason: format!("{attempt}: {}", said()) };
             }
-            // The object was deleted and another one of the same name made.
+            // The object was deleted and another one created with the same name.
             "Conflict" if self.is_other_uid() => return missing(),
             "Conflict" => return conflict(),
             _ if self.is_expired() || self.is_too_large_revision() => {
@@ -136,14 +136,14 @@ impl Refusal {
         Error::Datastore { context, source: Box::new(self), transient, retry_after }
     }
 
-    /// Whether a precondition named another uid; the storage and the registry each say it in their own words.
+    /// Whether a precondition named another uid; the storage and the registry word this differently.
     fn is_other_uid(&self) -> bool {
         ["UID in precondition", "UID in the precondition"]
             .iter()
             .any(|text| self.status.message.contains(text))
     }
 
-    /// The one field that a patch got wrong, where the server complains of nothing else.
+    /// The only field that a patch got wrong, if the server reports no other.
     fn only_invalid_field(&self) -> Option<&str> {
         let mut fields = self
             .status
@@ -152,7 +152,7 @@ impl Refusal {
             .flat_map(|details| details.causes.iter().flatten())
             .map(|cause| if cause.reason == "FieldValueInvalid" { cause.field.as_str() } else { "" });
         let first = fields.next()?;
-        // A wrong uid explains a wrong revision: the object is another one.
+        // A wrong uid explains a wrong revision: it is a different object.
         fields.try_fold(first, |seen, field| match (seen, field) {
             (a, b) if a == b => Some(a),
             ("metadata.uid", "metadata.resourceVersion") | ("metadata.resourceVersion", "metadata.uid") => {
@@ -166,7 +166,7 @@ impl Refusal {
         let causes = self.status.details.as_ref()?.causes.as_ref()?;
         let mut errors = api::FieldErrors::new();
         for (index, cause) in causes.iter().enumerate() {
-            // Metadata is checked in several places, each of which complains.
+            // Metadata is checked in several places, each of which reports the error.
             if causes[..index].contains(cause) {
                 continue;
             }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_wish_to_wait_is_kept() {
+    fn the_servers_retry_after_is_kept() {
         let body = br#"{"reason":"TooManyRequests","message":"m","details":{"retryAfterSeconds":7}}"#;
         let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, None, body);
         let Error::Datastore { retry_after, transient, .. } = refusal.into_error("list X", "X") else {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_definition_is_told_from_a_missing_object() {
+    fn a_missing_definition_is_distinguished_from_a_missing_object() {
         let object =
             br#"{"reason":"NotFound","details":{"name":"a","group":"crd.projectcalico.org"},"code":404}"#;
         assert!(!Refusal::new(StatusCode::NOT_FOUND, None, object).is_unknown_type());

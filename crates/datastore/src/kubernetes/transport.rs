@@ -1,8 +1,8 @@
 //! Requests to the API server and their raw answers.
 //!
-//! `kube` brings configuration, TLS and credentials; what goes over the wire and how it is decoded is ours, so that a
-//! list of ten thousand objects is decoded once, straight from the bytes, into types with only the fields we use.
-//! Requests that the server turned away are sent again by the client itself ([`super::repeating`]); nothing else is.
+//! `kube` provides configuration, TLS and credentials; requests and decoding are ours, so that a list of ten thousand
+//! objects is decoded once, straight from the bytes, into types with only the fields we use. The client itself repeats
+//! requests that the server turned away ([`super::repeating`]); no other request is repeated.
 
 use super::path::{Address, ApiResource};
 use super::status::{Refusal, Status};
@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
 /// The longest watch event that is accepted. etcd keeps objects below 1.5 MiB unless it is configured otherwise.
 const LONGEST_EVENT: usize = 64 << 20;
 
-/// How many objects a page of a list has.
+/// Number of objects per page of a list.
 const PAGE: &str = "500";
 
 /// A connection to one API server, cheap to clone.
@@ -32,12 +32,12 @@ pub(crate) struct Transport {
     client: kube::Client,
 }
 
-/// A call that failed: the server refused, or it could not be reached.
+/// Why a call failed: the server refused, or could not be reached.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The server's answer.
     Refused(Box<Refusal>),
-    /// No answer, or none that could be read.
+    /// No answer, or an unreadable one.
     Broken(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -47,7 +47,7 @@ impl Failure {
         match self {
             Self::Refused(refusal) => refusal.into_error(attempt, key),
             Self::Broken(source) => {
-                // A connection may come back; an answer that is no JSON will not become one.
+                // A connection may recover; an answer that is not JSON will not become valid.
                 let transient = !source.is::<serde_json::Error>();
                 Error::Datastore { context: attempt.to_owned(), source, transient, retry_after: None }
             }
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// Whether the server says that nothing is there.
+    /// Whether the server reports that the object does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.refusal().is_some_and(Refusal::is_not_found)
     }
@@ -71,12 +71,12 @@ impl Failure {
 /// The answer to a call.
 pub(crate) type Answer<T> = Result<T, Failure>;
 
-/// What a list is asked for.
+/// The parameters of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListQuery<'a> {
     /// Empty for all namespaces.
     pub(crate) namespace: &'a str,
-    /// Only the object of this name.
+    /// Only the object with this name.
     pub(crate) name: Option<&'a str>,
     /// Only objects with these labels.
     pub(crate) label_selector: Option<&'a str>,
@@ -94,7 +94,7 @@ impl ListQuery<'_> {
     }
 }
 
-/// An object that is there and cannot be read.
+/// An object that exists but cannot be read.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     pub(crate) namespace: String,
@@ -116,8 +116,7 @@ struct Page<T> {
 }
 
 impl<T: DeserializeOwned> Page<T> {
-    /// Decodes all items in one go; when one of them resists, each by itself, so that one bad object does not hide the
-    /// others.
+    /// Decodes all items at once; if that fails, each on its own, so that one bad object does not hide the others.
     fn decode(bytes: &[u8]) -> Answer<Page<Item<T>>> {
         if let Ok(page) = serde_json::from_slice::<Page<T>>(bytes) {
             return Ok(Page { metadata: page.metadata, items: page.items.into_iter().map(Ok).collect() });
@@ -137,7 +136,7 @@ struct ListMeta {
     next: Option<String>,
 }
 
-/// Everything that a list found.
+/// The result of a list.
 #[derive(Debug)]
 pub(crate) struct Listed<T> {
     pub(crate) items: Vec<Item<T>>,
@@ -196,7 +195,7 @@ impl Transport {
         self.call(Method::DELETE, address, Some(body), "application/json").await.map(drop)
     }
 
-    /// Lists objects page by page, all of one moment.
+    /// Lists objects page by page, all of one revision.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         resource: ApiResource,
@@ -212,7 +211,7 @@ impl Transport {
         while let Some(token) = page.metadata.next.filter(|token| !token.is_empty()) {
             page = match self.page(&base.clone().with("limit", PAGE).with("continue", &token)).await {
                 Ok(page) => page,
-                // The moment of the first page is gone: one big page, taken now.
+                // The revision of the first page has expired: read one big page, now.
                 Err(failure) if failure.refusal().is_some_and(Refusal::is_expired) => {
                     let whole = self.page(&base).await?;
                     return Ok(Listed { items: whole.items, revision: whole.metadata.resource_version });
@@ -224,7 +223,7 @@ impl Transport {
         Ok(listed)
     }
 
-    /// One page of a list: the first, or the one that a token names. Returns the token of the next one.
+    /// Reads one page of a list: the first, or the one named by a token. Returns the token of the next one.
     pub(crate) async fn list_page<T: DeserializeOwned>(
         &self,
         resource: ApiResource,
@@ -245,14 +244,14 @@ impl Transport {
         Ok((Listed { items: page.items, revision: page.metadata.resource_version }, next))
     }
 
-    /// Follows a collection from a revision on. The stream ends with an error item, always.
+    /// Watches a collection from a revision on. The stream always ends with an error item.
     pub(crate) async fn watch<T: DeserializeOwned + Send + 'static>(
         &self,
         resource: ApiResource,
         query: &ListQuery<'_>,
     ) -> Answer<BoxStream<'static, Answer<RawEvent<T>>>> {
-        // The server ends a watch after a while so that load spreads again; asking for an odd time keeps many clients
-        // from coming back in the same second. If even that end does not arrive, the connection is dead.
+        // The server ends a watch after a while so that load spreads again; a random time limit keeps many clients from
+        // reconnecting in the same second. If even that end does not arrive, the connection is dead.
         let seconds = 300 + u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
         let address = query
             .address(resource)
@@ -295,7 +294,7 @@ impl Transport {
         .await
     }
 
-    /// Sends a request; a refusal is an error.
+    /// Sends a request; a refusal becomes an error.
     async fn exchange(
         &self,
         method: Method,
@@ -343,7 +342,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Answer<T> {
 
 fn decode_item<T: DeserializeOwned>(bytes: &[u8]) -> Item<T> {
     serde_json::from_slice(bytes).map_err(|error| {
-        /// Enough to say which object it is.
+        /// Enough to identify the object.
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Named {
@@ -383,8 +382,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// The next line, or `None` at the end of the body. An unfinished last line counts as the end: the event in it was
-    /// never delivered whole.
+    /// The next line, or `None` at the end of the body. An unfinished last line counts as the end: its event was never
+    /// delivered completely.
     async fn next(&mut self) -> Answer<Option<Bytes>> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
@@ -413,7 +412,7 @@ impl Lines {
 }
 
 fn read_event<T: DeserializeOwned>(line: &[u8]) -> Answer<RawEvent<T>> {
-    /// The object waits as text until the type says what it is.
+    /// The object stays text until the type is known.
     #[derive(Deserialize)]
     struct Line<'a> {
         #[serde(rename = "type")]

@@ -1,4 +1,4 @@
-//! What Calico itself wrote into etcd: everything is read, and what is written back is byte for byte the same.
+//! Data that Calico itself wrote into etcd: everything is read, and writing it back gives the same bytes.
 
 use crate::stores::dump;
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::Folder;
 
-/// Keys and values on alternating lines; lines that start with `#` are remarks.
+/// Keys and values on alternating lines; lines that start with `#` are comments.
 fn entries(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     lines.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect()
@@ -47,7 +47,7 @@ async fn check(name: &str, text: &str, least: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many entries all lists together show, the profile that is never stored left out.
+/// The number of entries in all lists together, without the profile that is never stored.
 async fn list_everything(backend: &EtcdBackend) -> Result<usize> {
     let mut lists: Vec<ListOptions> = api::Kind::ALL
         .iter()
@@ -78,7 +78,7 @@ async fn list_everything(backend: &EtcdBackend) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_calico_wrote_is_read_and_written_back_unchanged() -> Result<()> {
+async fn data_written_by_calico_round_trips_unchanged() -> Result<()> {
     check("felix", include_str!("../../../testkit/data/felix-etcd.txt"), 20).await?;
     check("cni", include_str!("../../../testkit/data/cni-etcd-after-add.txt"), 10).await
 }

@@ -1,4 +1,4 @@
-//! The cases, by subject. Each one starts on a store without any of Calico's data and may leave what it wants.
+//! The cases, by subject. Each starts on a store without any of Calico's data and may leave anything behind.
 
 mod basics;
 mod concurrency;
@@ -15,7 +15,7 @@ use crate::harness::Case;
 
 /// Every case of the suite, in order.
 pub(crate) const ALL: &[Case] = &[
-    ("every kind goes in and comes out", |store| Box::pin(basics::every_kind(store))),
+    ("every kind round-trips", |store| Box::pin(basics::every_kind(store))),
     ("create refuses what exists", |store| Box::pin(basics::create_existing(store))),
     ("update refuses what does not exist", |store| Box::pin(basics::update_missing(store))),
     ("update refuses a stale revision", |store| Box::pin(basics::update_conflict(store))),
@@ -29,7 +29,7 @@ pub(crate) const ALL: &[Case] = &[
     ("lists are in key order, with one revision", |store| Box::pin(lists::order_and_revision(store))),
     ("list at a revision", |store| Box::pin(lists::at_revision(store))),
     ("watch from a revision", |store| Box::pin(watches::from_revision(store))),
-    ("watch without a revision begins with what is there", |store| {
+    ("watch without a revision begins with the existing entries", |store| {
         Box::pin(watches::without_revision(store))
     }),
     ("watches select by namespace and name", |store| Box::pin(watches::selections(store))),
@@ -47,17 +47,17 @@ pub(crate) const ALL: &[Case] = &[
     ("values at the size limit", |store| Box::pin(scale::size_limit(store))),
     ("old policy names are read, updated and deleted", |store| Box::pin(names::old_names(store))),
     ("a policy named default.x is another one", |store| Box::pin(names::strangers(store))),
-    ("nothing is made beside an old policy name", |store| Box::pin(names::nothing_beside(store))),
+    ("nothing is created beside an old policy name", |store| Box::pin(names::nothing_beside(store))),
     ("an old policy name is moved to its own", |store| Box::pin(names::moved(store))),
     ("old policy names in lists and watches", |store| Box::pin(names::lists_and_watches(store))),
     ("unreadable entries do not fail a list", |store| Box::pin(unreadable::lists(store))),
-    ("unreadable entries are told by watches", |store| Box::pin(unreadable::watches(store))),
+    ("watches report unreadable entries", |store| Box::pin(unreadable::watches(store))),
     ("blocks, affinities and handles", |store| Box::pin(ipam::objects(store))),
     ("IPAM settings", |store| Box::pin(ipam::settings(store))),
     ("compare and swap of blocks", |store| Box::pin(ipam::conflicts(store))),
     ("several writes at once", |store| Box::pin(ipam::together(store))),
-    ("the default-allow profile is always there", |store| Box::pin(special::default_allow(store))),
-    ("entries with a time to live go away", |store| Box::pin(special::time_to_live(store))),
+    ("the default-allow profile always exists", |store| Box::pin(special::default_allow(store))),
+    ("entries with a time to live expire", |store| Box::pin(special::time_to_live(store))),
     ("status reports", |store| Box::pin(special::status_reports(store))),
     ("update of a status", |store| Box::pin(special::update_status(store))),
 ];

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use testkit::{Folder, Process, example, free_port};
 use tokio::sync::Mutex;
 
-/// `tortie datastore`, in all but its command line.
+/// `tortie datastore`, except for its command line.
 pub(crate) struct DatastoreProcess {
     folder: Folder,
     port: u16,
@@ -31,13 +31,13 @@ impl DatastoreProcess {
         Ok(store)
     }
 
-    /// Where it serves over TCP.
+    /// Its TCP endpoint.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 }
 
-/// The socket that is always there.
+/// The socket that always exists.
 fn socket(folder: &Path) -> EtcdConfig {
     EtcdConfig::for_endpoints(&format!(
         "unix://{}",

@@ -1,5 +1,5 @@
-//! The ways to a real etcd: client certificates, users, several members of which some are down, and what is said when
-//! it does not work.
+//! Access to a real etcd: client certificates, users, several members of which some are down, and the messages when it
+//! fails.
 
 use anyhow::{Context as _, Result, ensure};
 use datastore::etcd::{EtcdBackend, EtcdConfig, TlsFiles, TlsInline};
@@ -58,7 +58,7 @@ async fn client_certificates() -> Result<()> {
     let by_text = EtcdConfig { inline, ..EtcdConfig::for_endpoints(&etcd.endpoint()) };
     use_it(&by_text).await.context("certificates as text")?;
 
-    // Another authority: the message says what is wrong with the certificate.
+    // Another authority: the message reports what is wrong with the certificate.
     let folder = Folder::new("other-authority")?;
     let other = Authority::new(folder.path())?;
     let wrong_authority = EtcdConfig {
@@ -68,12 +68,12 @@ async fn client_certificates() -> Result<()> {
     let error = refusal(&wrong_authority).await?;
     ensure!(error.is_transient() && error.to_string().contains("certificate"), "wrong authority: {error}");
 
-    // No client certificate at all, and one that the server does not know.
+    // No client certificate, and one that the server does not accept.
     let ca_only = TlsFiles { ca_cert: files.ca_cert.clone(), ..TlsFiles::default() };
     let error =
         refusal(&EtcdConfig { files: ca_only, ..EtcdConfig::for_endpoints(&etcd.endpoint()) }).await?;
     ensure!(
-        error.to_string().contains("does the server want a client certificate?"),
+        error.to_string().contains("does the server require a client certificate?"),
         "no certificate: {error}"
     );
     let stranger = other.sign("stranger", "stranger", &[])?;
@@ -85,11 +85,11 @@ async fn client_certificates() -> Result<()> {
         "a certificate of a stranger: {error}"
     );
 
-    // Plain text to a server that wants TLS.
+    // Plain text to a server that requires TLS.
     let plain = EtcdConfig::for_endpoints(&etcd.endpoint().replace("https://", "http://"));
     let error = refusal(&plain).await?;
     ensure!(
-        error.is_transient() && error.to_string().contains("does the server want https?"),
+        error.is_transient() && error.to_string().contains("does the server require https?"),
         "plain text: {error}"
     );
     Ok(())
@@ -136,7 +136,7 @@ async fn users_and_passwords() -> Result<()> {
         matches!(error, Error::Unauthorized { .. })
     })?;
 
-    // Tokens live for two seconds here; the backend gets a new one by itself.
+    // Tokens live for two seconds here; the backend renews them by itself.
     let backend = EtcdBackend::connect(&with("root", "secret")).await?;
     let created = backend.create(&KvPair::resource(sample(api::Kind::Tier, "first")?)).await?;
     let tiers = ListOptions::resources(api::Kind::Tier);
@@ -178,9 +178,9 @@ async fn several_members_one_of_them_down() -> Result<()> {
 
 /// The member in use goes away; the other one takes over, for writes and for a new watch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_goes_away_is_replaced_by_another() -> Result<()> {
+async fn a_member_that_goes_away_is_replaced() -> Result<()> {
     let etcd = start(EtcdOptions::default()).await?;
-    // A second way to the same server, which can be cut.
+    // A second path to the same server, which can be cut.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let detour = format!("http://{}", listener.local_addr()?);
     let target = etcd.endpoint().replace("http://", "");
@@ -204,7 +204,7 @@ async fn a_member_that_goes_away_is_replaced_by_another() -> Result<()> {
     Ok(())
 }
 
-/// How many watches an etcd has, by its own figures.
+/// The number of watches in an etcd, by its own metrics.
 async fn watchers(endpoint: &str) -> Result<f64> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let host = endpoint.trim_start_matches("http://");
@@ -217,9 +217,9 @@ async fn watchers(endpoint: &str) -> Result<f64> {
     Ok(line.and_then(|line| line.split(' ').nth(1)).context("no such figure")?.parse()?)
 }
 
-/// A component opens a new watch whenever one ends; the server must not go on with those that nobody reads.
+/// A component opens a new watch whenever one ends; the server must not continue those that are not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watches_that_are_dropped_end_at_the_server() -> Result<()> {
+async fn dropped_watches_end_at_the_server() -> Result<()> {
     let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
     let endpoint = etcd.endpoint();
     let backend = EtcdBackend::connect(&EtcdConfig::for_endpoints(&endpoint)).await?;

@@ -1,5 +1,6 @@
-//! Moments that a real server shows too rarely: a compaction between two pages of a list, a store that was restored from
-//! an older copy, a deletion whose old value is gone. The embedded engine stands below, with a thin layer that meddles.
+//! Situations that are too rare on a real server: a compaction between two pages of a list, a store that was restored
+//! from an older copy, a deletion whose old value is gone. Runs on the embedded engine, with a thin layer that
+//! interferes.
 
 use crate::harness::{network_set, network_sets, short};
 use anyhow::{Context as _, Result, ensure};
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use testkit::Folder;
 
-/// What the layer does.
+/// The layer's interference.
 #[derive(Clone, Copy, PartialEq)]
 enum Meddling {
     /// Writes and compacts after every page of a list.
     CompactBetweenPages,
-    /// Forgets what a deleted key held.
+    /// Drops the last values of deleted keys.
     ForgetOldValues,
 }
 
@@ -101,14 +102,14 @@ async fn a_compaction_between_two_pages_does_not_fail_a_list() -> Result<()> {
     let listed = backend.list(&network_sets("default"), None).await?;
     ensure!(meddler.pages.load(Ordering::SeqCst) > 1, "the list had one page: nothing was tested");
     ensure!(listed.items.len() == count, "{} entries", listed.items.len());
-    // At a revision that the caller named, there is no second try: the revision is gone.
+    // At a revision requested by the caller there is no retry: the revision is gone.
     let outcome = backend.list(&network_sets("default"), Some(&listed.revision)).await;
     ensure!(matches!(&outcome, Err(error) if error.is_expired()), "{outcome:?}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_went_back_in_time_ends_a_watch() -> Result<()> {
+async fn a_restored_older_store_ends_a_watch() -> Result<()> {
     let folder = Folder::new("restored")?;
     let backend = EtcdBackend::embedded(kvstore_engine::Store::open(
         folder.path(),
@@ -124,7 +125,7 @@ async fn a_store_that_went_back_in_time_ends_a_watch() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deletion_is_told_even_when_the_old_value_is_gone() -> Result<()> {
+async fn a_deletion_is_reported_even_when_the_old_value_is_gone() -> Result<()> {
     let (_folder, meddler, backend) = meddler(Meddling::ForgetOldValues)?;
     let created = backend.create(&network_set("default", "one", "10.0.0.0/8")?).await?;
     let options = WatchOptions { revision: Some(created.revision.clone()), ..WatchOptions::default() };
@@ -133,7 +134,7 @@ async fn a_deletion_is_told_even_when_the_old_value_is_gone() -> Result<()> {
     let next = events.next().await.context("the watch has ended")??;
     ensure!(short(&next) == "deleted one ", "{}", short(&next));
 
-    // A block has no identity besides its value: whoever watches must list again rather than keep it.
+    // A block has no identity besides its value: its watchers must list again rather than keep it.
     let key = Key::Block { cidr: "10.65.0.0/30".parse()? };
     let mut events = backend.watch(&ListOptions::Block { ip_version: None }, options).await?;
     let put = Step::Put { key: key.path()?.into(), value: "{}".into(), lease: 0 };

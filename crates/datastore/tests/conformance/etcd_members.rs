@@ -1,4 +1,4 @@
-//! Several members of which one is silent: its machine is off, it hangs, or it goes silent while it is in use. And
+//! Several members of which one is silent: its machine is off, it hangs, or it falls silent while in use. And
 //! certificates that are renewed while a program runs.
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,16 +17,16 @@ use tokio::time::timeout;
 
 use crate::harness::{network_set, network_sets};
 
-/// What must not take longer: less than the 10 s for which a silent member was waited for once.
+/// The limit for what must be quick: less than the 10 s that a silent member used to cost.
 const SOON: Duration = Duration::from_secs(8);
-/// More than what it takes to notice that a member in use has gone silent.
+/// More than it takes to notice that a member in use has fallen silent.
 const EVENTUALLY: Duration = Duration::from_secs(120);
 
 async fn start(options: EtcdOptions) -> Result<Etcd> {
     tokio::task::spawn_blocking(move || Etcd::start_with(options)).await?
 }
 
-/// A port at which packets get no answer: nobody accepts, and the queue of connections is full.
+/// A port at which packets get no answer: connections are not accepted, and the backlog is full.
 struct SilentPort {
     address: SocketAddr,
     _listener: rustix::fd::OwnedFd,
@@ -49,7 +49,7 @@ impl SilentPort {
     }
 }
 
-/// A way to a server that can be frozen: connections stay, and nothing moves on them.
+/// A path to a server that can be frozen: connections stay open, but carry no data.
 struct Detour {
     address: SocketAddr,
     is_frozen: watch::Sender<bool>,
@@ -84,12 +84,12 @@ impl Detour {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_whose_machine_is_off_or_hangs_delays_nobody() -> Result<()> {
+async fn a_member_that_is_off_or_hangs_delays_no_request() -> Result<()> {
     let etcd = start(EtcdOptions::default()).await?;
     let off = SilentPort::open().await?;
     let hangs = Detour::to(&etcd, true).await?;
     let good = etcd.endpoint();
-    // Often enough that each member is the first to be tried once.
+    // Often enough that each member is tried first once.
     for round in 0..8 {
         for silent in [off.address, hangs.address] {
             for endpoints in [format!("http://{silent},{good}"), format!("{good},http://{silent}")] {
@@ -108,7 +108,7 @@ async fn a_member_whose_machine_is_off_or_hangs_delays_nobody() -> Result<()> {
             }
         }
     }
-    // With nobody else to ask, the message comes before callers lose their patience, and says who does not answer.
+    // With no other member to try, the error is returned before callers time out, and names the silent member.
     let backend =
         EtcdBackend::connect(&EtcdConfig::for_endpoints(&format!("http://{}", off.address))).await?;
     let outcome = timeout(SOON, backend.list(&network_sets("default"), None)).await?;
@@ -118,7 +118,7 @@ async fn a_member_whose_machine_is_off_or_hangs_delays_nobody() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_goes_silent_while_it_is_watched_is_replaced() -> Result<()> {
+async fn a_member_that_falls_silent_during_a_watch_is_replaced() -> Result<()> {
     let etcd = start(EtcdOptions::default()).await?;
     let (used, other) = (Detour::to(&etcd, false).await?, Detour::to(&etcd, true).await?);
     let config = EtcdConfig::for_endpoints(&format!("http://{},http://{}", used.address, other.address));
@@ -141,7 +141,7 @@ async fn a_member_that_goes_silent_while_it_is_watched_is_replaced() -> Result<(
 }
 
 /// The authority, the server's pair and the client's pair are all replaced on disk, and etcd is restarted: what this
-/// process has read at its start is worth nothing any more.
+/// process read at its start is no longer valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewed_certificates_are_used_without_a_restart() -> Result<()> {
     let mut etcd = start(EtcdOptions { tls: true, ..EtcdOptions::default() }).await?;
@@ -158,12 +158,12 @@ async fn renewed_certificates_are_used_without_a_restart() -> Result<()> {
     renewed.sign("client", "root", &[])?;
     let _etcd = tokio::task::spawn_blocking(move || etcd.restart().map(|()| etcd)).await??;
 
-    // The first request may still meet the old connection; what follows must not.
+    // The first request may still use the old connection; later ones must not.
     let _ = timeout(SOON, backend.get(&one.key, None)).await;
     timeout(SOON, backend.get(&one.key, None)).await?.context("a read with renewed certificates")?;
     timeout(SOON, backend.update(&one)).await?.context("a write with renewed certificates")?;
 
-    // A pair that is being replaced fails for the moment, and says which file it is about.
+    // While a pair is being replaced, requests fail with an error that names the file.
     std::fs::remove_file(&client.key)?;
     let fresh = EtcdBackend::connect(&config).await.err().context("accepted without a key")?;
     ensure!(fresh.to_string().contains(&client.key.display().to_string()), "{fresh}");

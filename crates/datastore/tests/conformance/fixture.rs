@@ -1,5 +1,5 @@
-//! What the suite needs from a store under test, beyond the backend itself: a way to break it, to write what Calico could
-//! not read, and a plain statement of what this store can and cannot do.
+//! What the suite needs from a store under test, beyond the backend itself: a way to break it, a way to write
+//! unreadable data, and a list of what this store can and cannot do.
 //!
 //! A difference between stores is an ability that is asserted both ways, never a skipped case.
 
@@ -9,7 +9,7 @@ use datastore::Backend;
 use model::Key;
 use std::sync::Arc;
 
-/// What a store can do, where stores differ.
+/// The abilities of a store, where stores differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
     /// Reads at an old revision. Kubernetes reads "not older than" instead.
@@ -18,15 +18,15 @@ pub(crate) struct Abilities {
     pub(crate) stores_native_kinds: bool,
     /// Keeps entries with a time to live, and Felix's status entries.
     pub(crate) status_entries: bool,
-    /// Fills in the defaults of its schemas. With etcd that is the client's business.
+    /// Fills in the defaults of its schemas. With etcd the client does that.
     pub(crate) fills_defaults: bool,
-    /// Knows after a restart what changed before it. A kube-apiserver starts with an empty memory.
+    /// Remembers changes across a restart. A kube-apiserver starts with an empty memory.
     pub(crate) keeps_history: bool,
     /// The largest request, in bytes, where it is known exactly.
     pub(crate) request_limit: usize,
 }
 
-/// etcd and what speaks its data model.
+/// etcd and stores with its data model.
 pub(crate) const ETCD: Abilities = Abilities {
     reads_at_revision: true,
     stores_native_kinds: true,
@@ -52,25 +52,25 @@ pub(crate) trait Fixture: Send + Sync {
     /// A backend with connections of its own.
     async fn backend(&self) -> Result<Arc<dyn Backend>>;
 
-    /// What this store can do.
+    /// The abilities of this store.
     fn abilities(&self) -> Abilities;
 
-    /// Makes sure that a namespace exists, where that is needed.
+    /// Ensures that a namespace exists, where that is needed.
     async fn namespace(&self, name: &str) -> Result<()>;
 
-    /// Writes a value for a key behind the backend's back: `json` is what etcd would hold. A name with a `default.`
-    /// prefix is stored as releases before v3.32 did.
+    /// Writes a value for a key without the backend: `json` is the value in etcd. A name with a `default.` prefix is
+    /// stored as releases before v3.32 did.
     async fn put_raw(&self, key: &Key, json: &str) -> Result<()>;
 
-    /// Writes something under this key that no backend can read.
+    /// Writes a value under this key that no backend can read.
     async fn put_unreadable(&self, key: &Key) -> Result<()>;
 
-    /// Forgets all revisions before now, so that old ones are gone for good.
+    /// Compacts all revisions before now, so that they are permanently gone.
     async fn compact(&self) -> Result<()>;
 
-    /// Ends the server without warning.
+    /// Kills the server.
     async fn stop(&self) -> Result<()>;
 
-    /// Starts it again on the same data.
+    /// Restarts it on the same data.
     async fn start(&self) -> Result<()>;
 }

@@ -24,11 +24,11 @@ pub(crate) struct Store {
     pub(crate) fixture: Arc<dyn Fixture>,
     /// The backend under test.
     pub(crate) backend: Arc<dyn Backend>,
-    /// What it can do.
+    /// Its abilities.
     pub(crate) abilities: Abilities,
 }
 
-/// Runs every case, prints each, and fails with the list of those that failed.
+/// Runs every case, prints each, and fails with the list of failed ones.
 pub(crate) async fn run(name: &str, fixture: Arc<dyn Fixture>) -> Result<()> {
     let backend = fixture.backend().await?;
     backend.ensure_ready().await.context("the store is not ready")?;
@@ -88,7 +88,7 @@ fn sample_json(kind: Kind) -> Result<(Value, String)> {
     Ok((object, sample["namespace"].as_str().unwrap_or("default").to_owned()))
 }
 
-/// A network set, which is small and has nothing special about it.
+/// A network set, which is small and has no special rules.
 pub(crate) fn network_set(namespace: &str, name: &str, net: &str) -> Result<KvPair> {
     let mut set = sample(Kind::NetworkSet, name)?;
     set.metadata_mut().namespace = namespace.to_owned();
@@ -113,7 +113,7 @@ pub(crate) fn network_sets(namespace: &str) -> ListOptions {
     }
 }
 
-/// The same entry with a label set.
+/// A copy of the entry with a label set.
 pub(crate) fn labelled(entry: &KvPair, value: &str) -> KvPair {
     let mut entry = entry.clone();
     if let model::Value::Resource(resource) = &mut entry.value {
@@ -135,7 +135,7 @@ pub(crate) fn name_of(entry: &KvPair) -> &str {
     entry.as_resource().map_or("", Resource::name)
 }
 
-/// A watch after this revision, or from the present state on.
+/// A watch after this revision, or starting with the present state.
 pub(crate) async fn watch(store: &Store, list: &ListOptions, revision: Option<&str>) -> Result<Watch> {
     let options = WatchOptions { revision: revision.map(str::to_owned), ..WatchOptions::default() };
     Ok(store.backend.watch(list, options).await?)
@@ -157,7 +157,7 @@ pub(crate) async fn next_event(watch: &mut Watch) -> Result<WatchEvent> {
     Ok(next_item(watch).await?.context("the watch has ended")??)
 }
 
-/// The error that a watch ends with, after it said everything else, and that nothing follows it.
+/// The error that ends a watch; checks that nothing follows it.
 pub(crate) async fn final_error(watch: &mut Watch) -> Result<Error> {
     let error = loop {
         match next_item(watch).await?.context("the watch ended without an error")? {
@@ -169,7 +169,7 @@ pub(crate) async fn final_error(watch: &mut Watch) -> Result<Error> {
     Ok(error)
 }
 
-/// An event in one word and a name, for comparisons.
+/// An event as one word and a name, for comparisons.
 pub(crate) fn short(event: &WatchEvent) -> String {
     match event {
         WatchEvent::Added(entry) => format!("added {} {}", name_of(entry), label(entry)),
@@ -180,7 +180,7 @@ pub(crate) fn short(event: &WatchEvent) -> String {
     }
 }
 
-/// The revision that an event carries.
+/// The revision of an event.
 pub(crate) fn revision(event: &WatchEvent) -> &str {
     match event {
         WatchEvent::Added(entry) | WatchEvent::Deleted(entry) | WatchEvent::Modified { new: entry, .. } => {

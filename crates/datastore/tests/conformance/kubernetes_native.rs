@@ -1,5 +1,5 @@
-//! Kinds that are made from Kubernetes' own objects, end to end on a real kube-apiserver; and what only Kubernetes has:
-//! rights, missing definitions, deletion by mark, conversion of bookkeeping.
+//! Kinds that are derived from Kubernetes' own objects, end to end on a real kube-apiserver; and what is specific to
+//! Kubernetes: permissions, missing definitions, deletion by mark, conversion of bookkeeping.
 
 use crate::fixture::Fixture as _;
 use crate::harness::{expect_error, name_of, next_event, sample, short};
@@ -113,7 +113,7 @@ async fn pods(server: &Server) -> Result<()> {
     let ports = json!([{"name": "http", "protocol": "TCP", "port": 80, "hostPort": 0, "hostIP": ""}]);
     ensure!(endpoint["spec"]["ports"] == ports, "{endpoint}");
 
-    // kubelet tells the address; then the pod ends and gives it back.
+    // kubelet reports the address; then the pod ends and its address is released.
     for (status, expected) in [
         (
             json!({"phase": "Running", "podIP": "10.0.0.9", "podIPs": [{"ip": "10.0.0.9"}]}),
@@ -132,7 +132,7 @@ async fn pods(server: &Server) -> Result<()> {
         ensure!(*endpoint.pointer("/spec/ipNetworks").unwrap_or(&Value::Null) == expected, "{endpoint}");
     }
 
-    // Read by name, listed by name and by the beginning of it.
+    // Read by name, listed by name and by prefix.
     let read = server.backend.get(&added.key, None).await?;
     ensure!(read.revision != added.revision && read.uid == added.uid, "{read:?}");
     for (name, is_prefix, count) in [
@@ -214,7 +214,7 @@ async fn cni(server: &Server) -> Result<()> {
     };
     ensure!(plugin.list(&named, None).await?.items.len() == 1);
 
-    // Another pod of the same name is not this one.
+    // Another pod with the same name is a different endpoint.
     let mut stranger = written.clone();
     stranger.uid = Some("99999999-2222-4333-8444-555555555555".into());
     expect_error(plugin.delete_entry(&stranger).await, "does not exist", Error::is_does_not_exist)?;
@@ -256,7 +256,7 @@ async fn profiles(server: &Server) -> Result<()> {
     let labels = json!({"pcsa.role": "web", "pcsa.projectcalico.org/name": "web.v1"});
     ensure!(json_of(&read)?["spec"]["labelsToApply"] == labels && read.revision.starts_with('/'), "{read:?}");
 
-    // From the revision of one event on, both halves go on.
+    // From the revision of one event, both halves resume.
     let WatchEvent::Added(pair) = &added else { anyhow::bail!("{added:?}") };
     server.store.kubectl(&["label", "namespace", "shop", "team=b", "--overwrite"], "").await?;
     let options =
@@ -424,7 +424,7 @@ async fn services(server: &Server) -> Result<()> {
 }
 
 async fn missing_definitions(server: &Server) -> Result<()> {
-    // Nobody has installed KubeVirt or the cluster policies: there are none, and a watch says why there is nothing.
+    // KubeVirt and the cluster policies are not installed: there are no objects, and a watch reports why.
     for kind in [Kind::LiveMigration, Kind::KubernetesClusterNetworkPolicy] {
         let list = ListOptions::resources(kind);
         let listed = server.backend.list(&list, None).await?;
@@ -452,12 +452,12 @@ async fn missing_definitions(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A definition of somebody else's kind that takes anything.
+/// A definition of a third-party kind that accepts anything.
 fn third_party_definition(group: &str, version: &str, plural: &str, kind: &str, scope: &str) -> Value {
     let singular = kind.to_lowercase();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        // The group's owner has not looked at this one, and the API server wants that said.
+        // The group's owner has not reviewed this definition, and the API server requires a note of that.
         "metadata": {"name": format!("{plural}.{group}"), "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
         "spec": {
             "group": group, "scope": scope,
@@ -491,7 +491,7 @@ async fn third_party(server: &Server) -> Result<()> {
         feeds.push(loop {
             match server.backend.watch(&list, WatchOptions::default()).await {
                 Ok(events) => break events,
-                // Established is not yet served.
+                // Established does not mean served yet.
                 Err(error) if tries > 300 => return Err(error.into()),
                 Err(_) => tries += 1,
             }
@@ -512,7 +512,7 @@ async fn third_party(server: &Server) -> Result<()> {
         spec["tier"] == "kube-admin" && spec["egress"][0]["destination"]["nets"] == json!(["10.0.0.0/8"]),
         "{spec}"
     );
-    // A rule that cannot be understood denies everything; a policy that cannot be is reported, never dropped.
+    // A rule that is not understood denies everything; a policy that is not understood is reported, never dropped.
     policy["spec"]["egress"][0]["to"] = json!([{"domainNames": ["example.org"]}]);
     server.store.kubectl(&["replace", "-f", "-"], &policy.to_string()).await?;
     let WatchEvent::Modified { new, .. } = next_event(policy_events).await? else {
@@ -530,7 +530,7 @@ async fn third_party(server: &Server) -> Result<()> {
     let deleted = next_event(policy_events).await?;
     ensure!(matches!(&deleted, WatchEvent::Deleted(pair) if pair.key == added.key), "{deleted:?}");
 
-    // A migration is one while it moves; before and after that it is none.
+    // A migration only counts while it is running.
     let mut migration = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": {"name": "move", "namespace": "default"}, "spec": {"vmiName": "vm"}, "status": {"phase": "Pending"},
@@ -575,7 +575,7 @@ async fn deletion_by_mark(server: &Server) -> Result<()> {
     ];
     for (entry, plural, name, mark) in &entries {
         let created = server.backend.create(entry).await.with_context(|| entry.key.to_string())?;
-        // Another client has marked it and gone away before it was removed.
+        // Another client has marked it and gone away before removing it.
         let plural = format!("{plural}.crd.projectcalico.org");
         let patch = format!(r#"{{"spec":{{"deleted":{mark}}}}}"#);
         server.store.kubectl(&["patch", &plural, name, "--type=merge", "-p", &patch], "").await?;
@@ -583,7 +583,7 @@ async fn deletion_by_mark(server: &Server) -> Result<()> {
         expect_error(outcome, "does not exist", Error::is_does_not_exist)?;
         let left = server.store.kubectl(&["get", &plural, "-o", "name"], "").await?;
         ensure!(left.is_empty(), "{} is still there: {left}", entry.key);
-        // A stale deletion does nothing to what somebody made again.
+        // A stale deletion does not affect a recreated object.
         let again = server.backend.create(entry).await?;
         let outcome = server.backend.delete_entry(&created).await;
         let refused = |error: &Error| error.is_conflict() || error.is_does_not_exist();
@@ -649,7 +649,7 @@ async fn metadata(server: &Server) -> Result<()> {
         "{found:?}"
     );
     ensure!(found.creation_timestamp == written.creation_timestamp, "{found:?}");
-    // On the custom resource itself there is only what is Calico's own.
+    // The custom resource itself contains only Calico's own data.
     let text = server
         .store
         .kubectl(&["get", "globalnetworksets.crd.projectcalico.org", "outside", "-o", "json"], "")
@@ -666,7 +666,7 @@ async fn metadata(server: &Server) -> Result<()> {
     )?;
     ensure!(stored["ownerReferences"][0]["apiVersion"] == "crd.projectcalico.org/v1", "{stored}");
     ensure!(stored.get("name").is_none() && stored["labels"]["plain"] == "1", "{stored}");
-    // What somebody made with kubectl, without any bookkeeping, is read all the same.
+    // An object created with kubectl, without any bookkeeping, can be read, too.
     let plain = json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "GlobalNetworkSet",
         "metadata": {"name": "by-hand", "labels": {"a": "b"}}, "spec": {"nets": ["10.0.0.0/8"]},

@@ -1,5 +1,6 @@
-//! Credentials for a real kube-apiserver that are replaced on disk while a program runs: a client certificate, a token, and the
-//! authority of the server's certificate. What the client read at its start is of no use; it must find what is there later.
+//! Credentials for a real kube-apiserver that are replaced on disk while a program runs: a client certificate, a token,
+//! and the authority of the server's certificate. What the client read at its start is useless; it must find the new
+//! files.
 
 use crate::kubernetes_store::alone;
 use anyhow::{Context as _, Result, ensure};
@@ -39,7 +40,7 @@ async fn renewed_credentials_for_kubernetes_are_used_without_a_restart() -> Resu
     let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
     let endpoint = etcd.endpoint();
     let server = tokio::task::spawn_blocking(move || ApiServer::start(&endpoint)).await??;
-    // The server's own pair is signed by the authority of clients, too.
+    // The server's own pair is signed by the clients' authority, too.
     let pair = server.kubeconfig().parent().context("no folder")?.join("server.pem");
     let key = pair.with_file_name("server-key.pem");
     let role =

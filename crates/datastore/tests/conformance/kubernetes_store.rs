@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use testkit::{ApiServer, Etcd, Folder};
 use tokio::net::{TcpListener, TcpStream};
 
-/// One API server at a time: three of them would spend their time waiting for each other.
+/// One API server at a time: three of them would mostly wait for each other.
 static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Waits until no other test of this program has an API server.
+/// Waits until no other test of this program runs an API server.
 pub(crate) async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().await
 }
@@ -52,10 +52,10 @@ async fn conformance_on_kubernetes_with_v3_definitions() -> Result<()> {
     Ok(())
 }
 
-/// What is stored under `projectcalico.org/v3` stands as it is: it never had other names, and carries no bookkeeping
-/// that could be unreadable. Scale and disconnection do not depend on the group.
+/// Objects under `projectcalico.org/v3` are stored unchanged: they never had other names, and carry no bookkeeping that
+/// could be unreadable. Scale and disconnection do not depend on the group.
 const SAME_WITH_V3_DEFINITIONS: &[&str] = &[
-    "every kind goes in and comes out",
+    "every kind round-trips",
     "create refuses what exists",
     "update refuses what does not exist",
     "update refuses a stale revision",
@@ -70,7 +70,7 @@ const SAME_WITH_V3_DEFINITIONS: &[&str] = &[
     "update of a status",
 ];
 
-/// What the API server keeps its data in.
+/// The store below the API server.
 enum Below {
     Etcd(Box<Etcd>),
     Embedded { endpoint: String, stop: Option<tokio::sync::oneshot::Sender<()>>, _folder: Folder },
@@ -105,13 +105,13 @@ pub(crate) struct KubernetesStore {
 }
 
 impl KubernetesStore {
-    /// On a real etcd, with these definitions.
+    /// Starts on a real etcd, with these definitions.
     pub(crate) async fn on_etcd(definitions: &str) -> Result<Self> {
         let etcd = tokio::task::spawn_blocking(Etcd::start).await??;
         Self::start(Below::Etcd(Box::new(etcd)), definitions).await
     }
 
-    /// On the embedded store's own server, in this process.
+    /// Starts on the embedded store's own server, in this process.
     pub(crate) async fn on_embedded(definitions: &str) -> Result<Self> {
         let folder = Folder::new("embedded-below")?;
         let mut config = kvstore::server::Config::new(folder.path().join("data"));
@@ -120,7 +120,7 @@ impl KubernetesStore {
         let endpoint = server.endpoints().get(1).context("the server listens nowhere")?.to_string();
         let (stop, stopped) = tokio::sync::oneshot::channel();
         tokio::spawn(server.serve(async {
-            // An error means that the sender is gone, which is a stop as well.
+            // An error means that the sender is gone, which is a request to stop, too.
             let _ = stopped.await;
         }));
         Self::start(Below::Embedded { endpoint, stop: Some(stop), _folder: folder }, definitions).await
@@ -156,7 +156,7 @@ impl KubernetesStore {
             let backend = KubernetesBackend::connect(&self.config).await?;
             let everything = ListOptions::resources(Kind::NetworkSet);
             match backend.ensure_ready().await {
-                // Nor are they watched at once.
+                // Watches may take a little longer still.
                 Ok(()) => match backend.watch(&everything, WatchOptions::default()).await {
                     Ok(_) => return Ok(()),
                     Err(error) => last = Some(error),
@@ -168,12 +168,12 @@ impl KubernetesStore {
         bail!("the definitions are never served: {last:?}")
     }
 
-    /// How to connect as administrator.
+    /// The configuration of an administrator.
     pub(crate) fn config(&self) -> KubernetesConfig {
         self.config.clone()
     }
 
-    /// How to connect as somebody who may do nothing.
+    /// The configuration of a user without any rights.
     pub(crate) fn config_without_rights(&self) -> KubernetesConfig {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         KubernetesConfig::from_file(server.kubeconfig_without_rights())
@@ -189,7 +189,7 @@ impl KubernetesStore {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).endpoint()
     }
 
-    /// Runs `kubectl` as administrator, with this on its standard input; fails if it fails.
+    /// Runs `kubectl` as administrator, with this standard input; fails if it fails.
     pub(crate) async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let server = Arc::clone(&self.server);
         let (arguments, input): (Vec<String>, String) =
@@ -201,7 +201,7 @@ impl KubernetesStore {
         .await?
     }
 
-    /// Creates an object as it stands.
+    /// Creates an object unchanged.
     pub(crate) async fn create(&self, object: &Value) -> Result<()> {
         self.kubectl(&["create", "--validate=false", "-f", "-"], &object.to_string()).await?;
         Ok(())
@@ -236,7 +236,7 @@ impl Fixture for KubernetesStore {
         Ok(())
     }
 
-    /// Releases before v3.32 kept everything of the metadata in the annotation, the name only from v3.30 on.
+    /// Releases before v3.32 kept all metadata in the annotation, the name only from v3.30 on.
     async fn put_raw(&self, key: &Key, json: &str) -> Result<()> {
         let mut object: Value = serde_json::from_str(json)?;
         let mut stored = object["metadata"].take();
@@ -260,7 +260,7 @@ impl Fixture for KubernetesStore {
         self.create(&Self::custom_resource(key, &metadata, &json!({}))?).await
     }
 
-    /// The API server keeps recent history itself, so the store below forgets and the server starts again.
+    /// The API server keeps recent history itself, so the store below is compacted and the server restarted.
     async fn compact(&self) -> Result<()> {
         stores::compact(&self.below.endpoint()).await?;
         let server = Arc::clone(&self.server);
@@ -269,8 +269,8 @@ impl Fixture for KubernetesStore {
         self.wait_until_served().await
     }
 
-    /// An API server that starts again has forgotten history and sends every client to a new list. What every client
-    /// must bear, and what this is about, is that the way to a server breaks, and comes back.
+    /// A restarted API server has lost its history and sends every client to a new list. What every client must
+    /// survive, and what this tests, is that the connection to a server breaks, and is restored.
     async fn stop(&self) -> Result<()> {
         self.proxy.stop().await;
         Ok(())
@@ -281,7 +281,7 @@ impl Fixture for KubernetesStore {
     }
 }
 
-/// The way to the API server, which can break.
+/// A breakable path to the API server.
 struct Proxy {
     address: String,
     target: String,
@@ -306,7 +306,7 @@ impl Proxy {
                 let target = target.clone();
                 connections.spawn(async move {
                     if let Ok(mut server) = TcpStream::connect(&target).await {
-                        // Either side may go at any time.
+                        // Either side may end at any time.
                         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                     }
                 });
@@ -320,7 +320,7 @@ impl Proxy {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(running) = running {
             running.abort();
-            // Cancelled, as it should be.
+            // Cancelled, as intended.
             let _ = running.await;
         }
     }

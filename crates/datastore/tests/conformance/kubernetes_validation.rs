@@ -1,10 +1,10 @@
 //! One verdict: what our own validation accepts, a real kube-apiserver with our definitions accepts, too; and what the
-//! API server refuses, ours refuses. (Ours may refuse more: Calico's typed client does. The one thing that only the API server
-//! refuses is an item that a list has twice, as with Calico.)
+//! API server refuses, ours refuses. (Ours may refuse more: Calico's typed client does. The only thing that just the
+//! API server refuses is a duplicate item in a list, as with Calico.)
 //!
-//! Objects come from three places: the tables of the `api` crate, a table of updates, and the schemas themselves: for
-//! every field of every kind, values at its limits, beyond them, and of the wrong sort. Nothing is stored: all requests
-//! are dry runs, except for the objects that updates start from.
+//! Objects have three sources: the tables of the `api` crate, a table of updates, and the schemas themselves: for every
+//! field of every kind, values at its limits, beyond them, and of the wrong type. Nothing is stored: all requests are
+//! dry runs, except for the objects that updates start from.
 
 use crate::harness::{sample, sample_name};
 use crate::kubernetes_store::KubernetesStore;
@@ -20,17 +20,17 @@ use std::path::Path;
 /// Updates that the definitions or our rules refuse or allow: a kind, the old spec, the new spec.
 const UPDATES: &str = include_str!("../data/updates.txt");
 
-/// How many requests are under way at once.
+/// How many requests are in flight at once.
 const CONCURRENCY: usize = 16;
 
-/// An object and where it comes from.
+/// An object and its source.
 struct Candidate {
     origin: String,
     kind: Kind,
     object: Value,
 }
 
-/// A verdict of each side.
+/// The verdicts of both sides.
 struct Verdicts {
     ours: Result<(), String>,
     theirs: Result<(), String>,
@@ -89,8 +89,8 @@ async fn client(store: &KubernetesStore) -> Result<kube::Client> {
     Ok(kube::Client::try_from(config)?)
 }
 
-/// Kinds that users write and the API server keeps. Blocks and handles are address management's own: nobody validates
-/// them before they are written.
+/// Kinds that users write and the API server keeps. Blocks and handles are address management's own: they are not
+/// validated before they are written.
 fn is_judged(kind: Kind) -> bool {
     kind.info().stored && matches!(kind.info().kubernetes, KubernetesForm::CustomResource { .. })
 }
@@ -153,7 +153,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Values at the limits that a schema sets, and just beyond them.
+/// Values at the limits of a schema, and just beyond them.
 fn values(schema: &Map<String, Value>, depth: usize) -> Vec<Value> {
     let number = |name: &str| schema.get(name).and_then(Value::as_i64);
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {
@@ -225,7 +225,7 @@ fn values(schema: &Map<String, Value>, depth: usize) -> Vec<Value> {
             if let Some(below) = schema.get("additionalProperties").and_then(Value::as_object) {
                 found.extend(values(below, depth + 1).into_iter().map(|value| json!({ "key": value })));
             }
-            // A rule without an action says nothing about its other fields.
+            // A rule without an action does not test its other fields.
             if schema.get("required").is_some_and(|required| {
                 required.as_array().is_some_and(|list| list.contains(&json!("action")))
             }) {
@@ -257,7 +257,7 @@ fn distinct(value: &Value, index: usize) -> Value {
 
 async fn judge(client: &kube::Client, candidate: &Candidate) -> Result<Verdicts> {
     let Ok(mut resource) = Resource::from_value(candidate.kind, candidate.object.clone()) else {
-        // Ours refuses it while it reads; what the API server says about it does not matter.
+        // Ours refuses it while reading; the API server's verdict is irrelevant.
         return Ok(Verdicts { ours: Err("cannot be read".into()), theirs: Err("not asked".into()) });
     };
     resource.set_defaults();
@@ -302,7 +302,7 @@ async fn send(
     }
 }
 
-/// Each line: a kind, the spec that is there, `=>`, the spec that takes its place.
+/// Each line: a kind, the existing spec, `=>`, the spec that replaces it.
 async fn updates(client: &kube::Client) -> Result<()> {
     let mut counts = [0, 0];
     for (number, line) in

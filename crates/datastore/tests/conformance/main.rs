@@ -4,8 +4,9 @@
 //!   `tortie datastore` on its socket, and a real kube-apiserver on real etcd and on the embedded store.
 //!   `TORTIE_CASE=<text>` runs only the cases whose name contains the text.
 //! - `datastore_process`: the server as a process of its own (`examples/embedded_store`), so that it can be killed.
-//! - What only one store has: certificates, users and several members of etcd (`etcd_access`, `etcd_members`), what Calico itself
-//!   wrote (`captures`), and moments that only a store made for the purpose can show (`etcd_edges`). The runs on Kubernetes are in `kubernetes_store`.
+//! - Features of single stores: certificates, users and several members of etcd (`etcd_access`, `etcd_members`), data
+//!   written by Calico itself (`captures`), and situations that only a purpose-built store can show (`etcd_edges`). The
+//!   runs on Kubernetes are in `kubernetes_store`.
 
 mod captures;
 mod cases;

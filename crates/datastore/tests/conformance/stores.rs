@@ -1,4 +1,4 @@
-//! The stores that speak etcd's data model, as the suite needs them: a real etcd process, and the embedded engine.
+//! The stores with etcd's data model, as the suite needs them: a real etcd process, and the embedded engine.
 
 use crate::fixture::{Abilities, ETCD, Fixture};
 use anyhow::{Context as _, Result};
@@ -16,7 +16,7 @@ use model::Key;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use testkit::{Etcd, Folder};
 
-/// What nobody can read as JSON.
+/// A value that is not valid JSON.
 pub(crate) const UNREADABLE: &str = "{\"kind\":\"NetworkSet\",\"spec\":{\"nets\":7}";
 
 pub(crate) async fn put(transport: &dyn Transport, key: &Key, value: &str) -> Result<()> {
@@ -95,7 +95,7 @@ pub(crate) struct EmbeddedStore {
     current: Arc<Current>,
 }
 
-/// The store as it is open now; a reopened one takes its place.
+/// The currently open store; a reopened one replaces it.
 struct Current(RwLock<Arc<kvstore_engine::Store>>);
 
 impl Current {

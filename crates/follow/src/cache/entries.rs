@@ -1,8 +1,8 @@
-//! What a feed has told about one kind, and what is new.
+//! What a feed has reported about one kind, and what is new.
 //!
-//! The rules about the unreadable: what was reported last, readable, stays; where nothing readable ever was, the substitute
-//! is reported. Both count as there when a list is complete. A list with an entry that cannot even be named deletes nothing
-//! at all: any of those that are missing might be the one.
+//! Rules for unreadable entries: the last readable version reported stays; if there never was one, the substitute is
+//! reported. Both count as present when a list is complete. A list with an entry whose key cannot be determined deletes
+//! nothing at all: it might be any of the missing ones.
 
 use super::Contents;
 use crate::ahead::{FeedPart, Looked};
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// News about entries.
 #[derive(Debug, PartialEq)]
 pub struct News<E = FeedEntry> {
-    /// Entries that came, changed or went.
+    /// Entries that were added, changed or removed.
     pub entries: Vec<E>,
-    /// What is known about entries that cannot be read.
+    /// News about entries that cannot be read.
     pub notes: Vec<Note>,
 }
 
@@ -31,25 +31,25 @@ impl<E> Default for News<E> {
     }
 }
 
-/// News about an entry that cannot be read, or could not.
+/// News about an entry that cannot be read, or can be read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The entry.
     pub key: String,
-    /// What is wrong with it; none when that is over.
+    /// What is wrong with it; `None` once that is over.
     pub reason: Option<String>,
 }
 
-/// What a feed has told about one kind, to a reader that wants this of each entry.
+/// What a feed has reported about one kind, for a reader that wants entries as `E`.
 pub struct Entries<E = FeedEntry> {
     told: KeyTable,
     processor: Box<dyn Processor>,
     news: News<E>,
-    /// Room for a key.
+    /// Buffer for a key.
     key: Vec<u8>,
-    /// Room for what comes of one entry.
+    /// Buffer for the outputs of one entry.
     outputs: Outputs,
-    /// What cannot be read, and why; whether it was seen since the last list began.
+    /// Entries that cannot be read, and why; and whether they were seen since the last list began.
     unread: BTreeMap<String, (String, bool)>,
     nameless: bool,
     owes_deletes: bool,
@@ -57,7 +57,7 @@ pub struct Entries<E = FeedEntry> {
 }
 
 impl<E: From<FeedEntry>> Entries<E> {
-    /// Nothing yet.
+    /// Creates an empty set of entries.
     #[must_use]
     pub fn new(processor: Box<dyn Processor>) -> Self {
         Self {
@@ -73,31 +73,31 @@ impl<E: From<FeedEntry>> Entries<E> {
         }
     }
 
-    /// Set as soon as a list was complete, or something could not be read: then entries are not looked at ahead any more.
+    /// Set as soon as a list was complete, or an entry could not be read: entries are not converted ahead any more.
     #[must_use]
     pub fn is_known(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_known)
     }
 
-    /// How many keys the feed has told about.
+    /// The number of keys that the feed has reported.
     #[must_use]
     pub fn len(&self) -> usize {
         self.told.len()
     }
 
-    /// Whether the feed has told about nothing.
+    /// Whether the feed has reported nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.told.is_empty()
     }
 
-    /// How many bytes are kept for that.
+    /// Bytes of memory used for the keys.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.told.bytes()
     }
 
-    /// An entry is there.
+    /// Processes an entry that exists.
     fn there(&mut self, pair: KvPair) {
         let mut outputs = std::mem::take(&mut self.outputs);
         let revision = own_revision(&pair.key, &pair.revision);
@@ -113,7 +113,7 @@ impl<E: From<FeedEntry>> Entries<E> {
         self.outputs = outputs;
     }
 
-    /// An entry is gone.
+    /// Processes the removal of an entry.
     fn gone(&mut self, key: &Key) {
         let mut outputs = Outputs::default();
         self.processor.remove(key, &mut outputs);
@@ -123,7 +123,7 @@ impl<E: From<FeedEntry>> Entries<E> {
         self.apply_all(outputs);
     }
 
-    /// An entry is there and cannot be read, or only in part.
+    /// Processes an entry that exists but cannot be read, or only in part.
     fn unreadable(&mut self, entry: InvalidEntry) {
         let name = entry.parsed_key.as_ref().map_or_else(|| entry.key.clone(), ToString::to_string);
         self.nameless |= entry.may_be_any();
@@ -170,14 +170,14 @@ impl<E: From<FeedEntry>> Entries<E> {
         self.key = key;
     }
 
-    /// Notes what is known about a key from now on; whether those who follow must hear of it.
+    /// Records what is known about a key from now on; returns whether it has to be reported.
     fn is_news(&mut self, key: &[u8], is_gone: bool, known: Known, replaces: bool) -> bool {
         let (hash, place) = self.told.find(key);
         match place {
             None if is_gone => return false,
             None => self.told.insert(key, hash, known),
             Some(place) if !known.degraded && is_gone => self.told.remove(place),
-            // What was reported, readable, is better than what can be read now.
+            // A readable version that was reported is better than what can be read now.
             Some(place) if known.degraded && (is_gone || !self.told.known(place).degraded) => {
                 self.told.touch(place);
                 return false;
@@ -191,7 +191,7 @@ impl<E: From<FeedEntry>> Entries<E> {
         true
     }
 
-    /// What came of a part that was looked at ahead. None of its entries was unreadable before.
+    /// Processes a part that was converted ahead. None of its entries was unreadable before.
     fn looked(&mut self, mut looked: Looked<E>) {
         looked.take_outputs(|key, output| {
             let known = Known { stamp: output.revision, degraded: !output.is_readable };

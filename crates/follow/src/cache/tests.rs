@@ -52,17 +52,17 @@ fn looked_part(items: Vec<KvPair>) -> StoredEvent {
     Event::ListPart(FeedPart::Looked(Looked::of(part.into(), Stored.pure().unwrap())))
 }
 
-/// A machine with its clock, which prints what it asks for in short.
+/// A machine with its clock, which prints its actions in short.
 struct Bench {
     cache: Cache<Entries>,
     now: Time,
-    /// The names of what is there, as far as was reported.
+    /// The names of the existing entries, as far as reported.
     there: BTreeSet<String>,
 }
 
 impl Bench {
     fn new(options: CacheOptions) -> Self {
-        // A clock does not start at zero: nothing may depend on that.
+        // The clock does not start at zero: nothing may depend on that.
         Self::of(Cache::new(Entries::new(Box::new(Stored)), options))
     }
 
@@ -109,7 +109,7 @@ impl Bench {
         }
     }
 
-    /// `+` for what was not there before, `~` for what was, `-` for what is gone.
+    /// `+` for a new entry, `~` for a changed one, `-` for a removed one.
     fn show_entry(&mut self, entry: &FeedEntry) -> String {
         let (name, revision) = match entry {
             FeedEntry::Resource(key, value) => {
@@ -184,7 +184,7 @@ fn list_then_watch() {
     assert_eq!(bench.delete("b", 11), NOTHING);
     assert_eq!(bench.put("b", 12), ["+b@12"]);
     assert_eq!(bench.handle(Event::Watched(WatchEvent::Bookmark("20".to_owned()))), NOTHING);
-    // The watch ends: it goes on from the last revision, without a list.
+    // The watch ends: it resumes from the last revision, without a list.
     assert_eq!(bench.end(FailureClass::Other), ["wait 500 ms"]);
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["watch 20"]);
 }
@@ -200,10 +200,10 @@ fn attempts_are_at_least_half_a_second_apart() {
     let mut bench = Bench::watching(&[]);
     bench.now += Duration::from_millis(100);
     assert_eq!(bench.end(FailureClass::Other), ["wait 400 ms"]);
-    // A timer that comes too early changes nothing.
+    // A timer that fires too early changes nothing.
     assert_eq!(bench.after(Duration::from_millis(399)), ["wait 1 ms"]);
     assert_eq!(bench.after(Duration::from_millis(1)), ["watch 5"]);
-    // After a long watch there is nothing to wait for.
+    // After a long watch there is no need to wait.
     bench.handle(Event::WatchStarted);
     bench.now += Duration::from_secs(60);
     assert_eq!(bench.end(FailureClass::Other), ["wait 0 ms"]);
@@ -213,13 +213,13 @@ fn attempts_are_at_least_half_a_second_apart() {
 #[test]
 fn a_list_that_fails_is_repeated_after_a_second() {
     let mut bench = Bench::started();
-    // Never yet connected: listeners learn that at once.
+    // Never connected so far: listeners are notified at once.
     assert_eq!(bench.fail_list(FailureClass::Unreachable), ["failed", "wait 1000 ms"]);
     assert_eq!(bench.after(Duration::from_secs(1)), ["list 0"]);
     assert_eq!(bench.fail_list(FailureClass::Other), ["failed", "wait 1000 ms"]);
     assert_eq!(bench.after(Duration::from_secs(1)), ["list 0"]);
     assert_eq!(bench.done("7"), ["resync", "in-sync", "watch 7"]);
-    // A pause that the store asks for is kept, within reason.
+    // A pause that the store requests is observed, within limits.
     bench.handle(Event::WatchStarted);
     bench.end(FailureClass::Expired);
     bench.after(Duration::from_secs(1));
@@ -244,13 +244,13 @@ fn a_list_that_fails_in_the_middle_deletes_nothing() {
 }
 
 #[test]
-fn an_expired_revision_leads_to_a_list_and_deletes_what_vanished() {
+fn an_expired_revision_causes_a_list_that_deletes_vanished_entries() {
     let mut bench = Bench::watching(&[("a", 1), ("b", 2), ("c", 3)]);
     assert_eq!(bench.end(FailureClass::Expired), ["wait 500 ms"]);
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["resync", "list 0"]);
     assert_eq!(bench.page(&[("a", 1), ("c", 9), ("d", 8)]), ["~c@9", "+d@8"]);
     assert_eq!(bench.done("9"), ["-b", "in-sync", "watch 9"]);
-    // The same when the watch is refused for it.
+    // The same happens when the watch is refused as expired.
     assert_eq!(bench.refuse(FailureClass::Expired), ["wait 500 ms"]);
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["resync", "list 0"]);
 }
@@ -267,7 +267,7 @@ fn five_errors_without_progress_lead_to_a_list() {
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["resync", "list 0"]);
     bench.page(&[("a", 1)]);
     assert_eq!(bench.done("6"), ["in-sync", "watch 6"]);
-    // Refusals count like ends; the list then is of the revision that was reached.
+    // Refusals count like ends; the list is then requested at the revision that was reached.
     for _ in 0..4 {
         assert_eq!(bench.refuse(FailureClass::Other), ["wait 500 ms"]);
         assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["watch 6"]);
@@ -276,7 +276,7 @@ fn five_errors_without_progress_lead_to_a_list() {
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["resync", "list 6"]);
     bench.page(&[("a", 1)]);
     bench.done("6");
-    // Progress starts the count again.
+    // Progress resets the count.
     bench.handle(Event::WatchStarted);
     for round in 0..20 {
         assert_eq!(bench.put("a", 100 + round), [format!("~a@{}", 100 + round)]);
@@ -291,7 +291,7 @@ fn an_unreachable_store_is_waited_for() {
     let mut bench = Bench::watching(&[("a", 1)]);
     bench.end(FailureClass::Other);
     bench.after(MIN_RESYNC_INTERVAL);
-    // For ten minutes the watch is simply tried again, and nothing is reported.
+    // For ten minutes the watch is simply retried, and nothing is reported.
     for _ in 0..1199 {
         assert_eq!(bench.refuse(FailureClass::Unreachable), ["wait 500 ms"]);
         assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["watch 5"]);
@@ -302,7 +302,7 @@ fn an_unreachable_store_is_waited_for() {
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["wait-for-ready", "list 0"]);
     assert_eq!(bench.fail_list(FailureClass::Unreachable), ["failed", "wait 1000 ms"]);
     bench.after(Duration::from_secs(1));
-    // Back again: nothing was lost, and what did not change is not told again.
+    // Reachable again: nothing was lost, and unchanged entries are not reported again.
     assert_eq!(bench.page(&[("a", 1)]), ["resync"]);
     assert_eq!(bench.done("9"), ["in-sync", "watch 9"]);
 }
@@ -370,7 +370,7 @@ fn a_kind_that_the_store_does_not_know_is_asked_for_twice_an_hour() {
     // It was installed in the meantime.
     assert_eq!(bench.page(&[("a", 1)]), ["+a@1"]);
     assert_eq!(bench.done("3"), ["watch 3"]);
-    // Its definition going away takes nothing along.
+    // The removal of its definition deletes nothing.
     bench.handle(Event::WatchStarted);
     bench.end(FailureClass::Expired);
     bench.after(MIN_RESYNC_INTERVAL);
@@ -386,7 +386,7 @@ fn a_refused_list_is_repeated_with_growing_pauses() {
         assert_eq!(asked, ["failed".to_owned(), format!("wait {} ms", pause * 1000)]);
         assert_eq!(bench.after(Duration::from_secs(pause)), ["list 0"]);
     }
-    // The permission was given; if it is taken away again, everything begins with the shortest pause.
+    // The permission was granted; if it is revoked again, the pauses start over with the shortest.
     assert_eq!(bench.page(&[("a", 1)]), ["resync", "+a@1"]);
     assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
     bench.handle(Event::WatchStarted);
@@ -397,7 +397,7 @@ fn a_refused_list_is_repeated_with_growing_pauses() {
 }
 
 #[test]
-fn an_optional_kind_that_is_refused_holds_nobody_back() {
+fn a_refused_optional_kind_delays_no_others() {
     let mut bench = Bench::new(CacheOptions { optional: true, ..CacheOptions::default() });
     bench.tick();
     assert_eq!(bench.fail_list(FailureClass::Refused), ["resync", "in-sync", "wait 1000 ms"]);
@@ -409,7 +409,7 @@ fn an_optional_kind_that_is_refused_holds_nobody_back() {
 }
 
 #[test]
-fn what_may_be_listed_and_not_watched_is_listed_again_and_stays_in_sync() {
+fn a_kind_that_may_only_be_listed_is_polled_and_stays_in_sync() {
     let mut bench = Bench::started();
     bench.page(&[("a", 1)]);
     assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
@@ -424,7 +424,7 @@ fn what_may_be_listed_and_not_watched_is_listed_again_and_stays_in_sync() {
 
 #[test]
 fn a_kind_that_is_needed_and_whose_list_has_no_revision_is_waited_for() {
-    // So a Kubernetes API without the definition answers.
+    // A Kubernetes API without the definition answers like this.
     let mut bench = Bench::new(CacheOptions { required: true, ..CacheOptions::default() });
     bench.tick();
     assert_eq!(bench.done(""), ["resync", "failed", "wait 5000 ms"], "never in sync");
@@ -448,7 +448,7 @@ fn a_kind_that_is_needed_is_waited_for() {
     }
     assert_eq!(bench.page(&[("a", 1)]), ["resync", "+a@1"]);
     assert_eq!(bench.done("3"), ["in-sync", "watch 3"]);
-    // Its definition going away takes nothing along, and is not hidden.
+    // The removal of its definition deletes nothing, and is not hidden.
     bench.handle(Event::WatchStarted);
     bench.end(FailureClass::Expired);
     bench.after(MIN_RESYNC_INTERVAL);
@@ -469,7 +469,7 @@ fn the_end_deletes_everything_in_order() {
 }
 
 #[test]
-fn events_that_come_too_late_change_nothing() {
+fn late_events_change_nothing() {
     let mut bench = Bench::watching(&[("a", 1)]);
     assert_eq!(bench.tick(), NOTHING);
     assert_eq!(bench.page(&[("x", 1)]), NOTHING);
@@ -482,22 +482,22 @@ fn events_that_come_too_late_change_nothing() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_as_it_was() {
+fn unreadable_objects_are_kept_unchanged() {
     let mut bench = Bench::watching(&[("a", 1), ("b", 2)]);
     let broken = |name| Event::Watched(WatchEvent::Invalid(invalid(name)));
     assert_eq!(bench.handle(broken("a")), ["note GlobalNetworkSet(a) broken"]);
-    // Told once, however often it comes.
+    // Reported once, however often it occurs.
     assert_eq!(bench.handle(broken("a")), NOTHING);
     bench.end(FailureClass::Expired);
     bench.after(MIN_RESYNC_INTERVAL);
-    // A list that has it only as unreadable does not delete it.
+    // A list in which it is unreadable does not delete it.
     let page = list_part(vec![entry("b", 2)], vec![invalid("a"), invalid("c")]);
     assert_eq!(bench.handle(page), ["note GlobalNetworkSet(c) broken"]);
     assert_eq!(bench.done("9"), ["in-sync", "watch 9"]);
     bench.handle(Event::WatchStarted);
     assert_eq!(bench.put("a", 10), ["note GlobalNetworkSet(a) over", "~a@10"]);
     assert_eq!(bench.delete("c", 11), ["note GlobalNetworkSet(c) over"]);
-    // What a list no longer has is gone, unreadable or not.
+    // An entry missing from a list is gone, unreadable or not.
     bench.handle(broken("b"));
     bench.end(FailureClass::Expired);
     bench.after(MIN_RESYNC_INTERVAL);
@@ -520,11 +520,11 @@ fn a_list_with_an_entry_that_cannot_be_named_deletes_nothing() {
     assert_eq!(bench.handle(page), ["note ipamblocks/x broken"]);
     assert_eq!(bench.done("9"), ["in-sync", "watch 9"]);
     bench.handle(Event::WatchStarted);
-    // The deletion that is owed comes with the next list, which is due as soon as the watch ends.
+    // The owed deletion happens at the next list, which is due as soon as the watch ends.
     bench.now += Duration::from_secs(300);
     bench.end(FailureClass::Other);
     assert_eq!(bench.tick(), ["resync", "list 9"]);
-    // A path that is none of Calico's keys cannot hide one of them.
+    // A path that is not one of Calico's keys cannot hide one of them.
     let page = list_part(vec![entry("a", 1)], vec![nameless("/calico/strange")]);
     assert_eq!(bench.handle(page), ["note /calico/strange broken"]);
     assert_eq!(bench.done("9"), ["note ipamblocks/x over", "-b", "in-sync", "watch 9"]);
@@ -541,7 +541,7 @@ fn policy(revision: u64, net: &str) -> KvPair {
     pair
 }
 
-/// What a machine told last about its only key: the action of the policy's rule.
+/// The last report of a machine about its only key: the action of the policy's rule.
 fn told(actions: Vec<Action<News>>) -> Vec<String> {
     let mut told = Vec::new();
     for action in actions {
@@ -575,7 +575,7 @@ fn the_last_readable_version_stays_in_force_and_a_substitute_denies() {
     assert_eq!(first, ["allow"]);
     assert_eq!(put(&mut cache, policy(2, "nonsense")), NOTHING);
     assert_eq!(put(&mut cache, policy(3, "10.0.0.0/9")), ["allow"]);
-    // There never was a readable one: what cannot be read denies, until it can be read.
+    // There never was a readable version: an unreadable one denies until it can be read.
     let (mut cache, first) = watching(vec![policy(1, "nonsense")]);
     assert_eq!(first, ["deny"]);
     assert_eq!(put(&mut cache, policy(2, "more nonsense")), ["deny"]);
@@ -584,7 +584,7 @@ fn the_last_readable_version_stays_in_force_and_a_substitute_denies() {
     assert_eq!(put(&mut cache, policy(4, "nonsense")), NOTHING);
     let gone = Event::Watched(WatchEvent::Deleted(policy(5, "nonsense")));
     assert_eq!(told(cache.handle(gone, now)), ["gone: true"]);
-    // The same with an object that could be read only in part.
+    // The same with an object that is only partly readable.
     let invalid = |salvaged: KvPair| {
         Event::Watched(WatchEvent::Invalid(InvalidEntry {
             key: "networkpolicies/shop/p".to_owned(),
@@ -625,7 +625,7 @@ fn a_profiles_own_half_of_the_revision_counts() {
     assert_eq!(bench.after(MIN_RESYNC_INTERVAL), ["watch 7/6"]);
 }
 
-/// The values that somebody who follows the feed would hold.
+/// Applies entries to the values that a follower of the feed would hold.
 pub(super) fn fold(state: &mut BTreeMap<FeedKey, String>, entries: &[FeedEntry]) -> Result<(), String> {
     for entry in entries {
         let key = entry.key().to_owned();

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Keys in the order of insertion, each with what is known of it and whether it was seen.
+/// Keys in insertion order, each with what is known about it and whether it was seen.
 #[derive(Default)]
 struct Model(Vec<(Vec<u8>, Known, bool)>);
 
@@ -18,7 +18,7 @@ impl Model {
     }
 }
 
-/// Keys are so long that gaps are closed now and then.
+/// Keys are long enough for occasional compactions.
 fn key(number: u16) -> Vec<u8> {
     format!("/calico/{number:0>200}").into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Keys of every kind, there and back.
+//! Keys of every kind, encoded and decoded.
 
 use super::*;
 use api::Kind;
@@ -73,7 +73,7 @@ fn every_key_survives_the_trip() {
 }
 
 #[test]
-fn stamps_tell_revisions_apart() {
+fn stamps_distinguish_revisions() {
     let texts = ["", "0", "1", "12/", "12/3", "/3", "9223372036854775807", "9223372036854775808", "x"];
     let stamps: std::collections::BTreeSet<u64> = texts.iter().map(|text| stamp(text)).collect();
     assert_eq!(stamps.len(), texts.len());

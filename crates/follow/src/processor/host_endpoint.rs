@@ -1,4 +1,4 @@
-//! Host endpoints: the host is part of the feed's key and stands inside the object, so it is remembered by name.
+//! Host endpoints: the host is part of the feed's key but is stored inside the object, so it is remembered by name.
 
 use super::{Outputs, Processor};
 use api::Resource;
@@ -41,7 +41,7 @@ impl Processor for HostEndpoints {
         let name = name_of(key).to_owned();
         let host = endpoint.spec.node.clone();
         if host.is_empty() {
-            // Nobody can have it; but somebody had it, perhaps, and keeps it.
+            // No node can use it now; one that used it before keeps it.
             outputs.faults.add("spec.node", "no node is named");
             return self.keep_all(key, outputs);
         }

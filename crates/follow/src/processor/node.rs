@@ -1,4 +1,4 @@
-//! Nodes for Felix: settings of the host, WireGuard keys, the node itself, and, where Kubernetes gives out addresses, a
+//! Nodes for Felix: settings of the host, WireGuard keys, the node itself, and, where Kubernetes allocates addresses, a
 //! block for each of the node's ranges.
 
 use super::{Outputs, Processor};
@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Nodes {
     use_pod_cidr: bool,
-    /// Who has a range. A range may go from one node to another, and the news may come in any order.
+    /// The owner of each range. A range may move from one node to another, and the events may arrive in any order.
     owners: BTreeMap<IpNet, String>,
-    /// The ranges that a node was last seen with.
+    /// The ranges that each node was last seen with.
     ranges: BTreeMap<String, Vec<IpNet>>,
 }
 
 impl Nodes {
-    /// With `use_pod_cidr`, the ranges that Kubernetes gave a node stand for its blocks.
+    /// With `use_pod_cidr`, the ranges that Kubernetes assigned to a node take the place of its blocks.
     #[must_use]
     pub fn new(use_pod_cidr: bool) -> Self {
         Self { use_pod_cidr, ..Self::default() }
@@ -41,7 +41,7 @@ impl Nodes {
         let all_read = faults.is_empty();
         outputs.faults.append(faults);
         for cidr in self.ranges_of(name) {
-            // A range that cannot be read may be any of those that the node had.
+            // An unreadable range may be any of those that the node had.
             if !ranges.contains(&cidr) && all_read {
                 self.owners.remove(&cidr);
                 outputs.push(FeedEntry::Block(cidr, None), revision);

@@ -1,5 +1,5 @@
-//! Address pools: the feed knows a pool by its range, the store by its name, and two names may have one range. Then the
-//! lowest name has it; the others wait.
+//! Address pools: the feed's key of a pool is its range, the store's its name, and two names may have the same range.
+//! Then the lowest name gets it; the others wait.
 
 use super::{Outputs, Processor};
 use api::Resource;
@@ -9,7 +9,7 @@ use model::feed::{FeedEntry, FeedKey, IpPool};
 use model::{Key, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Converts address pools. Pools are few, so all of them are kept.
+/// Converts address pools. There are few, so all of them are kept.
 #[derive(Debug, Default)]
 pub struct Pools {
     by_name: BTreeMap<String, Known>,
@@ -28,7 +28,7 @@ fn name_of(key: &Key) -> &str {
 }
 
 impl Pools {
-    /// Tells about the pool that has a range now, or that nobody has it.
+    /// Reports the pool that now has a range, or that there is none.
     fn tell_range(&self, cidr: IpNet, switched: bool, outputs: &mut Outputs) {
         let first = self.names.get(&cidr).and_then(BTreeSet::first).and_then(|name| self.by_name.get(name));
         let pool = first.map(|known| Box::new(known.pool.clone()));

@@ -1,5 +1,5 @@
-//! Configuration objects: one key for each setting. A setting that an object no longer has is gone; one that an
-//! annotation once named is remembered, because no table names it.
+//! Configuration objects: one key per setting. A setting that an object no longer has is removed; a setting named by an
+//! annotation is remembered, because no table contains it.
 
 use super::{Outputs, Processor};
 use api::{Kind, Resource};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Converts FelixConfiguration and ClusterInformation.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// Names of settings that only annotations have.
+    /// Names of settings that only occur in annotations.
     further_names: BTreeSet<String>,
 }
 
@@ -28,7 +28,7 @@ fn setting(scope: Scope<'_>, name: &str, text: Option<String>) -> FeedEntry {
 }
 
 impl Settings {
-    /// The names of all settings that an object of this kind may have.
+    /// The names of all settings that an object of this kind can have.
     fn names(&self, kind: Kind) -> Vec<&str> {
         if kind == Kind::ClusterInformation {
             return CLUSTER_SETTINGS.to_vec();
@@ -68,7 +68,7 @@ impl Processor for Settings {
             return;
         };
         match (scope(&key.name), resource) {
-            // Who uses these evaluates their selector first.
+            // Their reader evaluates their selector first.
             (Scope::Selected, Resource::FelixConfiguration(configuration)) => {
                 let entry = FeedEntry::FelixConfiguration(key.name.clone(), Some(configuration));
                 outputs.push(entry, revision);
@@ -84,7 +84,7 @@ impl Processor for Settings {
                     outputs.push(FeedEntry::Ready(ReadyFlag, information.spec.datastore_ready), revision);
                 }
             }
-            (_, other) => outputs.faults.add("kind", format!("{} holds no settings", other.kind())),
+            (_, other) => outputs.faults.add("kind", format!("{} contains no settings", other.kind())),
         }
     }
 

@@ -22,7 +22,7 @@ fn pair(kind: Kind, namespace: &str, name: &str, revision: &str, rest: Json) -> 
     pair
 }
 
-/// What comes out, in short: `key = value` or `key gone`.
+/// The outputs in short: `key = value` or `key gone`.
 fn show(outputs: &Outputs) -> Vec<String> {
     outputs
         .entries
@@ -76,29 +76,29 @@ const TEN: &str = "/calico/v1/ipam/v4/pool/10.0.0.0-8";
 const ELEVEN: &str = "/calico/v1/ipam/v4/pool/11.0.0.0-8";
 
 #[test]
-fn of_two_pools_with_one_range_the_lowest_name_has_it() {
+fn of_two_pools_with_one_range_the_lowest_name_wins() {
     let mut pools = Pools::default();
     assert_eq!(put(&mut pools, pool("b", "10.0.0.0/8", "1")), [format!("{TEN} @1")]);
     assert_eq!(put(&mut pools, pool("c", "10.0.0.0/8", "2")), NOTHING);
     assert_eq!(put(&mut pools, pool("a", "10.0.0.0/8", "3")), [format!("{TEN} @3 again")]);
     assert_eq!(put(&mut pools, pool("b", "10.0.0.0/8", "4")), NOTHING);
     assert_eq!(remove(&mut pools, &pool_key("a")), [format!("{TEN} @4 again")]);
-    // It moves away: the next one has the range.
+    // It moves away: the next pool gets the range.
     let moved = [format!("{TEN} @2 again"), format!("{ELEVEN} @5")];
     assert_eq!(put(&mut pools, pool("b", "11.0.0.0/8", "5")), moved);
-    // What cannot be read keeps what it has.
+    // An unreadable pool keeps its range.
     assert_eq!(
         put(&mut pools, pool("b", "nonsense", "6")),
         [format!("{ELEVEN} unreadable, substitute: false")]
     );
     assert_eq!(remove(&mut pools, &pool_key("b")), [format!("{ELEVEN} gone")]);
     assert_eq!(remove(&mut pools, &pool_key("b")), NOTHING);
-    // A list without the first one gives the range to the second.
+    // A list without the first pool gives the range to the second.
     put(&mut pools, pool("a", "10.0.0.0/8", "7"));
     pools.begin();
     assert_eq!(put(&mut pools, pool("c", "10.0.0.0/8", "2")), NOTHING);
     assert_eq!(finish(&mut pools), [format!("{TEN} @2 again")]);
-    // One that a list has only as unreadable keeps its place.
+    // A pool that is unreadable in a list keeps its range.
     put(&mut pools, pool("a", "10.0.0.0/8", "8"));
     pools.begin();
     pools.keep(&pool_key("a"));
@@ -147,7 +147,7 @@ fn ranges_of_nodes_stand_for_blocks() {
         blocks(put(&mut nodes, node("a", "1", &["10.244.1.0/24", "10.244.2.0/24"]))),
         [format!("{} @1", block("1")), format!("{} @1", block("2"))]
     );
-    // Another node gets a range before the first one is seen to have lost it.
+    // Another node gets a range before the first node's loss of it is seen.
     assert_eq!(
         blocks(put(&mut nodes, node("b", "2", &["10.244.2.0/24"]))),
         [format!("{} @2 again", block("2"))]
@@ -202,7 +202,7 @@ fn settings_come_and_go_one_by_one() {
     let shown = put(&mut settings, configuration("default", annotations, json!({"logPrefix": "a"})));
     assert_eq!(set(shown.clone()), ["/calico/v1/config/LogPrefix = a", "/calico/v1/config/Secret = x"]);
     assert!(shown.contains(&"/calico/v1/config/Ipv6Support gone".to_owned()));
-    // The annotation goes, and with it the setting that no table knows.
+    // The annotation is removed, and with it the setting that no table contains.
     let shown = put(&mut settings, configuration("default", json!({}), json!({"logPrefix": "a"})));
     assert!(shown.contains(&"/calico/v1/config/Secret gone".to_owned()));
     let shown = put(&mut settings, configuration("node.n1", json!({}), json!({"logPrefix": "b"})));
@@ -231,7 +231,7 @@ fn settings_come_and_go_one_by_one() {
 }
 
 #[test]
-fn keys_of_the_kinds_that_are_converted_one_by_one() {
+fn keys_of_kinds_converted_one_by_one() {
     let mut converted = Converted;
     for (kind, namespace, name, path) in [
         (Kind::NetworkPolicy, "shop", "p", "/calico/v1/policy/NetworkPolicy/shop/p"),
@@ -247,7 +247,7 @@ fn keys_of_the_kinds_that_are_converted_one_by_one() {
         assert_eq!(put(&mut converted, pair), [format!("{path} @7")]);
         assert_eq!(remove(&mut converted, &key), [format!("{path} gone")]);
     }
-    // An endpoint without addresses is not there yet; one with a name of another form has no place in the feed.
+    // An endpoint without addresses does not exist yet; one with an unusual name has no key in the feed.
     let endpoint = |name: &str| pair(Kind::WorkloadEndpoint, "shop", name, "1", json!({}));
     let path = "/calico/v1/host/n-1/workload/k8s/shop%2fweb/endpoint/eth0";
     assert_eq!(put(&mut converted, endpoint("n--1-k8s-web-eth0")), [format!("{path} gone")]);
@@ -255,13 +255,13 @@ fn keys_of_the_kinds_that_are_converted_one_by_one() {
     let odd = endpoint("odd");
     converted.process(&odd.key, odd.value, "1", &mut outputs);
     assert_eq!((outputs.entries.len(), outputs.faults.iter().count()), (0, 1));
-    // A staged deletion is nothing.
+    // A staged deletion produces no entry.
     let staged = json!({"spec": {"stagedAction": "Delete"}});
     let staged = pair(Kind::StagedNetworkPolicy, "shop", "p", "1", staged);
     assert_eq!(put(&mut converted, staged), ["/calico/v1/policy/StagedNetworkPolicy/shop/p gone"]);
 }
 
-/// Resources as they are stored, other values as they are in this program.
+/// Resources as they are stored, other values as in this program.
 fn show_value(entry: &FeedEntry) -> String {
     let json = match entry {
         FeedEntry::Node(_, Some(value)) => serde_json::to_string(&value.object),

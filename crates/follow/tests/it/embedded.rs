@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use testkit::Folder;
 
-/// The store as it is open now; a reopened one takes its place.
+/// The currently open store; a reopened one replaces it.
 struct Current(RwLock<Arc<kvstore_engine::Store>>);
 
 impl Current {
@@ -87,9 +87,9 @@ async fn a_feed_survives_restarts_and_compaction() -> Result<()> {
     survive(&EmbeddedStore { folder, current: Arc::new(Current(RwLock::new(store))) }).await
 }
 
-/// A snapshot says what the store holds, or nothing.
+/// A snapshot returns the contents of the store, or nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_current_or_silent() -> Result<()> {
+async fn a_snapshot_is_current_or_empty() -> Result<()> {
     let folder = Folder::new("follow-snapshot")?;
     let store = kvstore_engine::Store::open(folder.path(), kvstore_engine::Options::default())?;
     let store = EmbeddedStore { folder, current: Arc::new(Current(RwLock::new(store))) };

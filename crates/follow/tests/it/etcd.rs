@@ -72,9 +72,9 @@ fn felix() -> Vec<follow::FollowedKind> {
     feeds::felix(FelixOptions { kubernetes: false, use_pod_cidr: false, leader: true })
 }
 
-/// What somebody wrote who knows better than the API.
+/// An object written past the API's validation.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_fails_closed() -> Result<()> {
+async fn unreadable_objects_fail_closed() -> Result<()> {
     let store = EtcdStore::open().await?;
     let path = "/calico/resources/v3/projectcalico.org/networkpolicies/shop/web";
     let good = r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"web","namespace":"shop"},"spec":{"selector":"app == 'web'","ingress":[{"action":"Allow","source":{"nets":["10.0.0.0/8"]}}]}}"#;
@@ -104,7 +104,7 @@ async fn what_cannot_be_read_fails_closed() -> Result<()> {
     ensure!(unreadable["IPPool(bad)"].contains("spec.cidr"), "{unreadable:?}");
     store.etcdctl(&["del", &format!("{pools}/bad")]).await?;
     recorder.wait("the pool is gone", |_| follower.unreadable().count() == 2).await?;
-    // Readable, then not: the readable one stays, over a restart of the feed's connection, too.
+    // Readable, then not: the readable version stays, even when the feed reconnects.
     store.etcdctl(&["put", path, good]).await?;
     recorder.wait("the readable policy", |known| action(known) == Some(RuleAction::Allow)).await?;
     recorder.wait("no more report", |_| follower.unreadable().count() == 1).await?;
@@ -128,7 +128,7 @@ async fn what_cannot_be_read_fails_closed() -> Result<()> {
 
 /// A datastore that Calico itself has written, through all feeds at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_feeds_of_a_store_that_calico_has_written() -> Result<()> {
+async fn the_feeds_of_a_store_written_by_calico() -> Result<()> {
     let store = EtcdStore::open().await?;
     let lines: Vec<&str> = include_str!("../data/felix-etcd.txt").lines().collect();
     for entry in lines.chunks(2) {

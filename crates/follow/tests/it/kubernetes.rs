@@ -1,4 +1,4 @@
-//! A real kube-apiserver, and the kinds that are made from Kubernetes' own objects.
+//! A real kube-apiserver, and the kinds that are derived from Kubernetes' own objects.
 
 use crate::recorder::Recorder;
 use crate::scenario::{Fixture, survive};
@@ -94,7 +94,7 @@ impl Fixture for KubernetesStore {
         self.wait_until_served().await
     }
 
-    /// The store below forgets; the API server notices when somebody asks for what it has not in its memory.
+    /// Compacts the store below; the API server notices when a revision that is not in its memory is requested.
     async fn compact(&self) -> Result<()> {
         let output = self.etcd.etcdctl(&["get", "x", "-w", "json"])?;
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
@@ -161,7 +161,7 @@ async fn native_objects(store: &KubernetesStore) -> Result<()> {
             "{policy:?}"
         );
     }
-    // Gone while nobody listens.
+    // Deleted while nothing is connected.
     store.stop().await?;
     store.start().await?;
     store.kubectl(&["delete", "networkpolicy", "web", "-n", "shop"], "").await?;
@@ -176,7 +176,7 @@ async fn native_objects(store: &KubernetesStore) -> Result<()> {
     Ok(())
 }
 
-/// More endpoint slices than one page of a list has.
+/// More endpoint slices than fit on one page of a list.
 async fn pages(store: &KubernetesStore) -> Result<()> {
     let slices: Vec<serde_json::Value> = (0..520)
         .map(|number| {
@@ -204,8 +204,8 @@ async fn pages(store: &KubernetesStore) -> Result<()> {
     Ok(())
 }
 
-/// Images are swapped and manifests stay: Felix's feed is in sync with the roles of every release, on definitions as old as
-/// v3.28's, which know neither tiers nor staged policies.
+/// Images are replaced while manifests stay: Felix's feed is in sync with the roles of every release, on definitions as
+/// old as v3.28's, which know neither tiers nor staged policies.
 async fn roles(store: &KubernetesStore) -> Result<()> {
     let newer =
         ["tiers", "stagedglobalnetworkpolicies", "stagednetworkpolicies", "stagedkubernetesnetworkpolicies"];

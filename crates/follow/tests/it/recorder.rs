@@ -1,4 +1,4 @@
-//! A sink that remembers what it received, and fails the test when that makes no sense.
+//! A sink that remembers what it received, and fails the test when that is inconsistent.
 
 use anyhow::{Result, bail};
 use datastore::Backend;
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 /// A hung feed is a failure, not a hung test run. Nothing is asserted about speed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the sink knows.
+/// What the sink has received.
 #[derive(Default)]
 pub(crate) struct Known {
-    /// Entries that are there.
+    /// The existing entries.
     pub(crate) values: BTreeMap<FeedKey, FeedEntry>,
     /// The statuses, in order.
     pub(crate) statuses: Vec<Status>,
     /// Keys that were ever deleted.
     pub(crate) deleted: BTreeSet<FeedKey>,
-    /// What should not have happened.
+    /// Violations of the feed's promises.
     pub(crate) complaints: Vec<String>,
 }
 
 impl Known {
-    /// The labels of the global network sets that are there, by name: the revision that a test wrote into them.
+    /// The labels of the existing global network sets, by name: the revision that a test wrote into them.
     pub(crate) fn sets(&self) -> BTreeMap<String, String> {
         let set = |entry: &FeedEntry| match entry {
             FeedEntry::NetworkSet(name, Some(set)) => {
@@ -37,7 +37,7 @@ impl Known {
     }
 }
 
-/// The sink; clones see the same.
+/// The sink; clones share its state.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder(Arc<Mutex<Known>>);
 
@@ -46,7 +46,7 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the sink knows what it should.
+    /// Waits until the sink has received what it should.
     pub(crate) async fn wait(&self, what: &str, is_there: impl Fn(&Known) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -72,7 +72,7 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Follows these kinds and remembers what comes.
+    /// Follows these kinds and records what arrives.
     pub(crate) fn follow(backend: &Arc<dyn Backend>, kinds: Vec<FollowedKind>) -> (Self, Follower) {
         let (follower, mut events) = follow::follow(backend, kinds);
         let recorder = Self::default();

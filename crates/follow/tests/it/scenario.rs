@@ -1,4 +1,4 @@
-//! What every store must survive: changes, restarts, forgotten history.
+//! What a feed must survive on every store: changes, restarts, compacted history.
 
 use crate::recorder::Recorder;
 use anyhow::{Result, ensure};
@@ -20,19 +20,19 @@ pub(crate) trait Fixture: Send + Sync {
     fn is_kubernetes(&self) -> bool {
         false
     }
-    /// How many entries there are to begin with: more than one part of a list, where writing is cheap.
+    /// The initial number of entries: more than one part of a list, where writing is cheap.
     fn entries(&self) -> usize {
         1500
     }
     /// Ends the server without warning.
     async fn stop(&self) -> Result<()>;
-    /// Starts it again on the same data.
+    /// Restarts it on the same data.
     async fn start(&self) -> Result<()>;
-    /// Forgets all revisions before now.
+    /// Compacts all revisions before now.
     async fn compact(&self) -> Result<()>;
 }
 
-/// A global network set that says which version of it this is.
+/// A global network set that contains its version.
 pub(crate) fn set(name: &str, version: &str) -> Result<KvPair> {
     let object = serde_json::json!({
         "metadata": {
@@ -48,7 +48,7 @@ pub(crate) fn set_key(name: &str) -> Key {
     Key::resource(Kind::GlobalNetworkSet, "", name)
 }
 
-/// Writes with as much patience as a store that was just started needs.
+/// Writes with as much patience as a freshly started store needs.
 async fn write(backend: &dyn Backend, entry: &KvPair) -> Result<()> {
     for _ in 0..100 {
         match backend.apply(entry).await {
@@ -79,11 +79,11 @@ pub(crate) async fn survive(store: &dyn Fixture) -> Result<()> {
 
     let mut deleted = Vec::new();
     for round in 1..=4 {
-        // While the watch runs.
+        // While the watch is running.
         change(&*backend, &mut expected, &mut deleted, round * 10).await?;
         let wanted = expected.clone();
         recorder.wait("changes", |known| known.sets() == wanted).await?;
-        // While nobody answers, and right after, before or after the feed is back.
+        // While the store is down, and right after, before or after the feed is back.
         store.stop().await?;
         tokio::time::sleep(std::time::Duration::from_millis(round * 300)).await;
         store.start().await?;
@@ -106,7 +106,8 @@ pub(crate) async fn survive(store: &dyn Fixture) -> Result<()> {
                 _ => None,
             })
             .collect();
-        // What came and went without a listener need not be reported; what is still there must not be deleted.
+        // Entries that came and went while the feed was disconnected need not be reported; existing ones must not be
+        // deleted.
         let wrong: Vec<&String> = told.iter().filter(|name| !deleted.contains(name)).collect();
         ensure!(wrong.is_empty(), "told to be deleted, and never were: {wrong:?}");
     }
@@ -115,7 +116,7 @@ pub(crate) async fn survive(store: &dyn Fixture) -> Result<()> {
     recorder.wait("the end of a feed takes back what it told", |known| known.values.is_empty()).await
 }
 
-/// Some come, some change, some go.
+/// Adds some entries, changes some, deletes some.
 async fn change(
     backend: &dyn Backend,
     expected: &mut BTreeMap<String, String>,

@@ -1,5 +1,5 @@
-//! Any stream ends in values or an error; a value that was read is written and read again as the same value.
-//! Run with `cargo +nightly fuzz run stream` from the gob crate.
+//! Any stream ends in values or an error; a decoded value can be encoded and decoded again as the same value. Run with
+//! `cargo +nightly fuzz run stream` from the gob crate.
 #![no_main]
 
 use gob::{Message, Segments, Types, Value};

@@ -1,7 +1,7 @@
-//! Any bytes are a store's file or a snapshot, or are refused; what is accepted can be read and written, and is the same when it is opened
-//! again. Checksums and digest would stop the fuzzer at the door, so the input is the bodies of records, and everything around them
-//! is made here, by another implementation of the format than the one under test. Every input has a folder of its own: run with
-//! `TMPDIR=/dev/shm cargo +nightly fuzz run file -- -malloc_limit_mb=64`.
+//! Any bytes are a store's file or a snapshot, or are refused; an accepted file can be read and written, and is the
+//! same when opened again. Checksums and digest would reject every input, so the input is the bodies of records, and
+//! everything around them is built here, by another implementation of the format than the one under test. Every input
+//! has a folder of its own: run with `TMPDIR=/dev/shm cargo +nightly fuzz run file -- -malloc_limit_mb=64`.
 #![no_main]
 
 mod folder;
@@ -18,9 +18,9 @@ const PAGE: usize = 4096;
 fuzz_target!(|input: &[u8]| {
     let [first, rest @ ..] = input else { return };
     let file = match first % 4 {
-        // As it is, after a header that is right.
+        // Unchanged, after a valid header.
         0 => [header(), rest.to_vec()].concat(),
-        // As it is.
+        // Unchanged.
         1 => rest.to_vec(),
         _ => [header(), frames(rest)].concat(),
     };
@@ -50,12 +50,12 @@ fuzz_target!(|input: &[u8]| {
     let before = (opened.revision(), opened.hash(0).map(|hash| hash.hash).ok());
     opened.close();
     drop(opened);
-    // A store that was at the end of all numbers has gone beyond it.
+    // A store at the highest revision has overflowed.
     if before.0 > i64::MAX / 2 {
         return;
     }
     let again = Store::open(&store, Options::default()).expect("what was opened once can be opened again");
-    // A lease may run out in between.
+    // A lease may expire in between.
     if !has_leases {
         assert_eq!((again.revision(), again.hash(0).map(|hash| hash.hash).ok()), before);
     }
@@ -73,7 +73,7 @@ fn header() -> Vec<u8> {
     page.repeat(2)
 }
 
-/// Records from bodies: a byte with the length, of which the highest bit ends a commit, and the body.
+/// Frames records from bodies: a byte with the length, whose highest bit ends a commit, and the body.
 fn frames(mut input: &[u8]) -> Vec<u8> {
     let (mut file, mut payload, mut sequence) = (Vec::new(), Vec::new(), 1_u64);
     while let [length, rest @ ..] = input {
@@ -100,7 +100,7 @@ fn frames(mut input: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A file as a snapshot.
+/// Packs a file as a snapshot.
 fn packed(mut file: Vec<u8>) -> Vec<u8> {
     file.resize(file.len().next_multiple_of(512), 0);
     let digest = Sha256::digest(&file);
@@ -112,7 +112,7 @@ fn size(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("inputs are small")
 }
 
-/// The common CRC-32, bit by bit: slow, small, and not the one under test.
+/// The common CRC-32, bit by bit: slow, small, and independent of the implementation under test.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| {
         (0..8).fold(

@@ -1,4 +1,4 @@
-//! A folder for one input, gone with it.
+//! A folder for one input, removed with it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ pub struct Folder(PathBuf);
 impl Folder {
     pub fn new() -> Self {
         let path = std::env::temp_dir().join(format!("kvstore-fuzz-{}", std::process::id()));
-        // What an input that ended the process before this one left behind.
+        // Left behind by an earlier input that ended the process.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).expect("a folder");
         Self(path)

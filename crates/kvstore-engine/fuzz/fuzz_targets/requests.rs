@@ -1,6 +1,7 @@
-//! Any bytes are a history of requests, extreme numbers and nested transactions included; each is answered or refused, and nothing
-//! panics. What was answered is there again when the store is opened anew. Every history has a store of its own in the temporary folder:
-//! run with `TMPDIR=/dev/shm cargo +nightly fuzz run requests`, because a disk would be asked to sync thousands of times a second.
+//! Any bytes are a history of requests, extreme numbers and nested transactions included; each is answered or refused,
+//! and nothing panics. Acknowledged changes are there when the store is reopened. Every history has a store of its own
+//! in the temporary folder: run with `TMPDIR=/dev/shm cargo +nightly fuzz run requests`, because a disk would have to
+//! sync thousands of times a second.
 #![no_main]
 
 mod folder;
@@ -27,7 +28,7 @@ impl Input<'_> {
         self.byte() % 2 == 1
     }
 
-    /// Mostly small, now and then at an end of what there is.
+    /// Mostly small, sometimes at either end of the range.
     fn number(&mut self) -> i64 {
         match self.byte() {
             255 => i64::MAX,
@@ -37,7 +38,7 @@ impl Input<'_> {
         }
     }
 
-    /// Few keys, so that they meet; the empty one and one of a zero byte among them.
+    /// Few keys, so that they collide; including the empty key and one that is a zero byte.
     fn key(&mut self) -> Bytes {
         match self.byte() % 8 {
             0 => Bytes::new(),
@@ -150,7 +151,7 @@ fuzz_target!(|history: &[u8]| {
     store.close();
     drop(store);
     let again = Store::open(folder.path(), options).expect("what was written can be read");
-    // A lease may run out in between.
+    // A lease may expire in between.
     if !has_leases {
         assert_eq!((again.revision(), again.hash(0).expect("a hash").hash), (revision, hash));
     }

@@ -1,5 +1,5 @@
-//! The log file: create, open and check, append and sync. It never interprets records; opening hands every valid payload to
-//! its caller in order.
+//! The log file: create, open and check, append and sync. It never interprets records; opening passes every valid
+//! payload to its caller in order.
 
 use std::{
     fs::{File, OpenOptions},
@@ -29,7 +29,7 @@ pub(crate) struct LogFile {
     path: PathBuf,
     file: Arc<File>,
     header: Header,
-    /// Where the next frame goes; all before it is valid.
+    /// Where the next frame starts; everything before it is valid.
     end: u64,
     /// Sequence of the next frame.
     sequence: u64,
@@ -39,7 +39,7 @@ pub(crate) struct LogFile {
     reserved: u64,
 }
 
-/// What opening found.
+/// The result of opening a log.
 pub(crate) struct Opened {
     pub(crate) log: LogFile,
     /// Bytes of an unfinished commit that were dropped.
@@ -51,13 +51,13 @@ pub(crate) struct Opened {
 pub(crate) enum Append {
     /// No space was left and nothing was written: the log is as before.
     NoSpace,
-    /// The end of the file is unknown now; the log must not be written any more.
+    /// The end of the file is now unknown; the log must not be written any more.
     Broken(io::Error),
 }
 
 impl LogFile {
-    /// Creates a log, or truncates what is at `path`. Not durable before the first [`LogFile::append`] or
-    /// [`LogFile::sync`], and the directory entry is the caller's.
+    /// Creates a log, or truncates the file at `path`. Not durable before the first [`LogFile::append`] or
+    /// [`LogFile::sync`]; syncing the directory is left to the caller.
     pub(crate) fn create(path: &Path, cluster_id: u64, member_id: u64) -> Result<Self, OpenError> {
         let file = OpenOptions::new()
             .read(true)
@@ -81,7 +81,7 @@ impl LogFile {
         Ok(log)
     }
 
-    /// Opens an existing log, checks all of it, and calls `payload` with offset and bytes of each commit.
+    /// Opens an existing log, checks all of it, and calls `payload` with the offset and bytes of each commit.
     pub(crate) fn open(
         path: &Path,
         mut payload: impl FnMut(u64, &Bytes) -> Result<(), String>,
@@ -107,7 +107,7 @@ impl LogFile {
         }
         let tail = scan_tail(&file, size, header.salt, end, sequence).map_err(OpenError::io("read", path))?;
         if let Some(found) = tail.frame_at {
-            let reason = format!("commit {sequence} is unreadable, but a later one stands at byte {found}");
+            let reason = format!("commit {sequence} is unreadable, but a later one follows at byte {found}");
             return Err(damaged(end, reason));
         }
         let mut log = Self {
@@ -128,8 +128,8 @@ impl LogFile {
         Ok(Opened { log, dropped })
     }
 
-    /// Appends one commit and syncs it. `frame` starts with [`FRAME_HEADER`] bytes that are filled in here; its records
-    /// must have been laid out for [`LogFile::end`].
+    /// Appends one commit and syncs it. `frame` starts with [`FRAME_HEADER`] bytes, which are filled in here; its
+    /// records must have been laid out for [`LogFile::end`].
     pub(crate) fn append(&mut self, frame: &mut [u8]) -> Result<(), Append> {
         self.append_unsynced(frame)?;
         self.file.sync_data().map_err(Append::Broken)
@@ -141,8 +141,8 @@ impl LogFile {
         self.ensure(next)?;
         frame::seal(frame, self.header.salt, self.end, self.sequence);
         match self.file.write_all_at(frame, self.end) {
-            // A file system that allocates on overwrite can still run out here. What was written is an
-            // unfinished frame that the next one overwrites.
+            // A file system that allocates on overwrite can still run out of space here. What was written is an
+            // unfinished frame, which the next one overwrites.
             Err(error) if no_space(&error) => return Err(Append::NoSpace),
             other => other.map_err(Append::Broken)?,
         }
@@ -151,7 +151,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes everything appended durable and says so in the header.
+    /// Makes everything appended durable and records that in the header.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
         self.header.synced = self.end;
@@ -159,7 +159,7 @@ impl LogFile {
         self.file.sync_all()
     }
 
-    /// [`LogFile::sync`], then gives reserved space back: for a file that will not grow.
+    /// [`LogFile::sync`], then frees reserved space: for a file that will not grow.
     pub(crate) fn trim(&mut self) -> io::Result<()> {
         self.sync()?;
         self.file.set_len(self.end)?;
@@ -197,12 +197,12 @@ impl LogFile {
         self.header.member_id
     }
 
-    /// The frames from `offset` to `end` of a log that is being appended to: only ask for what is below its known end.
+    /// The frames from `offset` to `end` of a log that is being appended to; `end` must not exceed the known end.
     pub(crate) fn frames(file: &File, salt: u64, offset: u64, end: u64) -> Frames<'_> {
         Frames { window: Window { file, size: end, start: 0, bytes: Bytes::new() }, salt, at: offset }
     }
 
-    /// Makes sure that `..next` is reserved and zero-filled.
+    /// Ensures that `..next` is reserved and zero-filled.
     fn ensure(&mut self, next: u64) -> Result<(), Append> {
         if next > self.reserved {
             let step = (next / 4).clamp(*RESERVE.start(), *RESERVE.end());
@@ -213,7 +213,8 @@ impl LogFile {
                 .or_else(|_| self.reserve(next.next_multiple_of(PAGE as u64)))
                 .map_err(|error| if no_space(&error) { Append::NoSpace } else { Append::Broken(error) })?;
             self.reserved = reserved;
-            // All before `end` is synced, except in a file under construction, which nobody reads after a crash.
+            // Everything before `end` is synced, except in a file under construction, which is never read after a
+            // crash.
             self.header.synced = self.end;
             match self.write_header() {
                 Err(error) if no_space(&error) => return Err(Append::NoSpace),
@@ -235,7 +236,7 @@ impl LogFile {
         let flags = FallocateFlags::empty();
         match rustix::fs::fallocate(&self.file, flags, self.reserved, to - self.reserved) {
             Ok(()) => Ok(to),
-            // A file system without reservations: the zeros that follow will find out.
+            // A file system without reservations: writing the zeros below will show whether there is space.
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(to),
             Err(errno) => Err(errno.into()),
         }
@@ -304,7 +305,7 @@ struct Window<'a> {
 impl Window<'_> {
     const AHEAD: u64 = 256 << 10;
 
-    /// `length` bytes at `offset`, or `None` if the file ends before. The length is checked before memory is asked for.
+    /// `length` bytes at `offset`, or `None` if the file ends before. The length is checked before memory is allocated.
     fn get(&mut self, offset: u64, length: u64) -> io::Result<Option<Bytes>> {
         let Some(end) = offset.checked_add(length).filter(|&end| end <= self.size) else { return Ok(None) };
         if offset < self.start || end > self.start + self.bytes.len() as u64 {
@@ -318,7 +319,7 @@ impl Window<'_> {
         Ok(Some(self.bytes.slice(from..from + length)))
     }
 
-    /// The payload of the frame at `offset`, if one stands there.
+    /// The payload of the frame at `offset`, if there is one.
     fn frame(&mut self, salt: u64, offset: u64, sequence: Option<u64>) -> io::Result<Option<Bytes>> {
         let Some(header) = self.get(offset, FRAME_HEADER as u64)? else { return Ok(None) };
         let Some(header) = frame::parse(&header) else { return Ok(None) };
@@ -330,7 +331,7 @@ impl Window<'_> {
     }
 }
 
-/// Frames of a log, for copying. What is read ahead serves many of them: commits are small.
+/// Frames of a log, for copying. Each read-ahead serves many of them: commits are small.
 pub(crate) struct Frames<'a> {
     window: Window<'a>,
     salt: u64,

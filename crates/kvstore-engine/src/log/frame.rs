@@ -3,10 +3,10 @@
 
 /// Length of a frame's header.
 pub(crate) const FRAME_HEADER: usize = 24;
-/// What a frame starts with.
+/// The first bytes of a frame.
 pub(super) const MAGIC: u32 = 0x6d74_7254;
 
-/// A frame header as read; not yet known to be true.
+/// A frame header as read, before verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) length: u32,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_valid_only_in_its_place_of_its_file() {
+    fn a_frame_is_valid_only_at_its_offset_in_its_file() {
         let mut frame = vec![0; FRAME_HEADER];
         frame.extend_from_slice(b"payload");
         seal(&mut frame, 11, 8192, 5);

@@ -1,5 +1,5 @@
-//! The file's header: who it is and how far it is known to be synced. Two copies in two pages are written alternately, so
-//! that a torn write of one leaves the other. It holds no data of the store.
+//! The file's header: its identity and how far it is known to be synced. Two copies in two pages are written
+//! alternately, so that a torn write of one leaves the other. It holds no data of the store.
 
 /// Size of one copy.
 pub(super) const PAGE: usize = 4096;
@@ -8,7 +8,7 @@ pub(super) const FIRST_FRAME: u64 = 2 * PAGE as u64;
 
 const MAGIC: &[u8; 8] = b"TortieKV";
 const FORMAT: u32 = 1;
-/// Bytes of a copy that carry something.
+/// Bytes of a copy that are in use.
 const USED: usize = 60;
 
 /// The header's contents.
@@ -18,13 +18,13 @@ pub(super) struct Header {
     pub(super) salt: u64,
     pub(super) cluster_id: u64,
     pub(super) member_id: u64,
-    /// Counts header writes; the higher valid copy counts.
+    /// Counts header writes; the valid copy with the higher number counts.
     pub(super) turn: u64,
     /// Frames before this offset were synced: if they do not read back, the file is damaged.
     pub(super) synced: u64,
 }
 
-/// What two header pages say.
+/// The state according to the two header pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeaderState {
     Valid(Header),
@@ -35,7 +35,7 @@ pub(super) enum HeaderState {
 }
 
 impl Header {
-    /// The copy to write for this turn, and where.
+    /// The encoded copy for this turn, and its offset.
     pub(super) fn encode(&self) -> (u64, Vec<u8>) {
         let mut page = Vec::with_capacity(PAGE);
         page.extend_from_slice(MAGIC);

@@ -1,5 +1,5 @@
-//! Records: what a commit consists of. A record is `length u32 | crc32 u32 | tag u8 | fields`, all little-endian, and
-//! decodes on its own, given its bytes. Decoding trusts nothing: lengths are checked before they are used.
+//! Records: the contents of a commit. A record is `length u32 | crc32 u32 | tag u8 | fields`, all little-endian, and
+//! can be decoded from its bytes alone. Decoding trusts nothing: lengths are checked before they are used.
 
 use bytes::Bytes;
 
@@ -9,47 +9,47 @@ use crate::types::KeyValue;
 const PREFIX: usize = PREFIX_BYTES as usize;
 const PREFIX_BYTES: u32 = 8;
 
-/// One change, as the log keeps it.
+/// One change, as stored in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A key was written.
     Put {
         /// Position within its revision.
         sub: u32,
-        /// The key as of then; its `mod_revision` is the revision.
+        /// The key after the write; its `mod_revision` is the revision.
         kv: KeyValue,
     },
     /// A key was deleted.
     Delete {
         /// The revision.
         revision: i64,
-        /// Position within it.
+        /// Position within the revision.
         sub: u32,
         /// The key.
         key: Bytes,
     },
-    /// First record of a rewritten file: what the records alone do not say.
+    /// First record of a rewritten file: the state that the other records do not hold.
     State {
         /// The store's revision.
         revision: i64,
         /// The last compaction, 0 for none.
         compacted: i64,
     },
-    /// A compaction was asked for.
+    /// A compaction was requested.
     Compact {
-        /// Up to this revision.
+        /// The revision of the compaction.
         revision: i64,
     },
     /// A lease was granted.
     LeaseGrant {
-        /// Its id.
+        /// The lease's id.
         id: i64,
-        /// Its seconds.
+        /// The granted time in seconds.
         ttl: i64,
     },
     /// A lease ended; the deletion of its keys is in the same commit.
     LeaseRevoke {
-        /// Its id.
+        /// The lease's id.
         id: i64,
     },
     /// The quota alarm was raised or cleared.
@@ -62,13 +62,13 @@ pub enum Record {
 /// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// They end before the record does.
+    /// The bytes end before the record does.
     #[error("a record is cut short")]
     Short,
     /// The checksum does not match.
     #[error("a record fails its checksum")]
     Checksum,
-    /// The checksum matches but the contents make no sense.
+    /// The checksum matches but the contents are invalid.
     #[error("a record has an unknown layout")]
     Layout,
 }
@@ -189,7 +189,7 @@ fn seal(out: &mut Vec<u8>, tag: u8, fields: impl FnOnce(&mut Vec<u8>)) -> u32 {
     length + PREFIX_BYTES
 }
 
-/// A reader over the body that cannot run past its end.
+/// A bounds-checked reader over the body.
 struct Fields<'a> {
     bytes: &'a Bytes,
     at: usize,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_back_and_no_flipped_bit_does() {
+    fn records_round_trip_and_flipped_bits_are_detected() {
         for record in samples() {
             let mut out = Vec::new();
             let length = record.encode(&mut out);

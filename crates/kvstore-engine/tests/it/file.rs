@@ -1,4 +1,4 @@
-//! The file under attack: torn, flipped, cut, full, fought over; and its size under load.
+//! The file under attack: torn, bits flipped, truncated, full, contended; and its size under load.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn count(store: &Store) -> i64 {
     store.range(&RangeRequest { count_only: true, ..RangeRequest::prefix("") }).unwrap().count
 }
 
-/// A store's file as a crash leaves it, after `commits` commits of one key each, and where each commit ends.
+/// A store's file as left by a crash after `commits` commits of one key each, and the offset at which each commit ends.
 fn crashed(folder: &Folder, commits: usize) -> (Vec<u8>, Vec<usize>) {
     let dir = folder.path().join("crashed");
     let store = open(&dir);
@@ -50,7 +50,7 @@ fn open_error(dir: &Path) -> OpenError {
 }
 
 #[test]
-fn a_commit_cut_short_is_dropped_and_nothing_else() {
+fn only_an_incomplete_commit_is_dropped() {
     let folder = Folder::new("torn").unwrap();
     let (bytes, ends) = crashed(&folder, 6);
     for cut in (ends[3]..=ends[6]).step_by(3) {
@@ -67,7 +67,7 @@ fn a_commit_cut_short_is_dropped_and_nothing_else() {
         let store = open(&dir);
         assert_eq!(count(&store), i64::try_from(whole).unwrap(), "cut at {cut}");
         assert_eq!(store.revision(), i64::try_from(whole).unwrap() + 1);
-        // The space is used again and the store goes on.
+        // The space is reused and the store continues to work.
         block_on(store.put(put("after", "x"))).unwrap();
         drop(store);
         assert_eq!(count(&open(&dir)), i64::try_from(whole).unwrap() + 1, "cut at {cut}");
@@ -75,10 +75,10 @@ fn a_commit_cut_short_is_dropped_and_nothing_else() {
 }
 
 #[test]
-fn a_file_cut_off_is_dropped_to_the_last_whole_commit() {
+fn a_truncated_file_keeps_all_whole_commits() {
     let folder = Folder::new("cut").unwrap();
     let (bytes, ends) = crashed(&folder, 3);
-    // The last bytes may be padding, which nobody misses.
+    // The last bytes may be padding, whose loss is harmless.
     for cut in (ends[2]..ends[3] - 8).step_by(5) {
         let dir = plant(&folder, "cut", &bytes[..cut]);
         assert_eq!(count(&open(&dir)), 2, "cut at {cut}");
@@ -86,7 +86,7 @@ fn a_file_cut_off_is_dropped_to_the_last_whole_commit() {
 }
 
 #[test]
-fn a_flipped_bit_in_the_middle_is_found_and_named() {
+fn a_flipped_bit_in_the_middle_is_reported_with_its_place() {
     let folder = Folder::new("flipped").unwrap();
     let (bytes, ends) = crashed(&folder, 6);
     for at in (ends[0]..ends[5]).step_by(3) {
@@ -95,7 +95,7 @@ fn a_flipped_bit_in_the_middle_is_found_and_named() {
         let dir = plant(&folder, "flipped", &flipped);
         let commit = ends.iter().rposition(|&end| end <= at).unwrap();
         match Store::open(&dir, Options::default()) {
-            // Padding between commits carries nothing.
+            // Padding between commits holds no data.
             Ok(store) => {
                 assert_eq!(bytes[at], 0, "byte {at}");
                 assert_eq!(count(&store), 6);
@@ -135,7 +135,7 @@ fn files_that_are_not_stores_are_refused() {
 }
 
 #[test]
-fn a_value_that_rots_while_the_store_is_open_is_an_error() {
+fn a_value_corrupted_while_the_store_is_open_is_an_error() {
     let folder = Folder::new("rot").unwrap();
     let store = open(folder.path());
     block_on(store.put(put("key", "a value to be damaged"))).unwrap();
@@ -147,7 +147,7 @@ fn a_value_that_rots_while_the_store_is_open_is_an_error() {
 }
 
 #[test]
-fn the_file_is_for_its_owner_alone() -> Result<()> {
+fn the_file_is_accessible_by_its_owner_only() -> Result<()> {
     let mode = |path: &Path| fs::symlink_metadata(path).map(|it| it.permissions().mode() & 0o7777);
     let folder = Folder::new("owner")?;
     let made = folder.path().join("made");
@@ -165,7 +165,7 @@ fn the_file_is_for_its_owner_alone() -> Result<()> {
 }
 
 #[test]
-fn a_store_that_must_exist_is_not_made() -> Result<()> {
+fn open_existing_creates_no_store() -> Result<()> {
     let folder = Folder::new("none")?;
     for dir in [folder.path().to_owned(), folder.path().join("not/there")] {
         let outcome = Store::open_existing(&dir, Options::default());
@@ -193,7 +193,7 @@ fn updates_with_compaction_do_not_grow_the_file_for_ever() {
             });
             store.compact(store.revision(), true).await.unwrap();
             if round > 2 {
-                // The rewrite that the compaction asked for may still run; the next one waits for it.
+                // The rewrite that the compaction triggered may still run; the next one waits for it.
                 largest = largest.max(fs::metadata(&path).unwrap().size());
             }
         }

@@ -1,4 +1,4 @@
-//! Leases on the engine: durable, expiring, and taking their keys with them in one revision.
+//! Leases on the engine: durable, expiring, and removing their keys in one revision.
 
 use bytes::Bytes;
 use kvstore_engine::{
@@ -28,7 +28,7 @@ fn revoking_deletes_the_keys_in_one_revision() {
         for key in ["a", "b", "c"] {
             put(&store, key, 6).await.unwrap();
         }
-        // Written without the lease, a key leaves it.
+        // Written without the lease, a key is detached from it.
         let revision = put(&store, "b", 0).await.unwrap();
         store.close();
         store = open(folder.path());
@@ -67,7 +67,7 @@ fn leases_expire_unless_kept_alive_and_start_over_after_a_restart() {
         assert_eq!(events[0].kv.key, "short");
         assert!(matches!(store.lease_keep_alive(1), Err(Error::LeaseNotFound)));
         assert_eq!(store.leases(), [2]);
-        // The end of a lease is as durable as its beginning.
+        // The end of a lease is as durable as its grant.
         store.close();
         store = Store::open(folder.path(), short()).unwrap();
         assert_eq!(store.leases(), [2]);

@@ -1,4 +1,4 @@
-//! Integration tests of the engine: against a naive model, with its file under attack, and as watches and leases see it.
+//! Integration tests of the engine: against a naive model, with its file under attack, and of its watches and leases.
 
 mod file;
 mod leases;

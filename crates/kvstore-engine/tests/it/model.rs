@@ -1,5 +1,6 @@
-//! The engine against a model so naive that it is obviously right: it keeps every state of every revision. Random histories of
-//! puts, deletions, transactions, compactions, rewrites and restarts; every answer, every readable past state, every event, is compared.
+//! The engine against a model so naive that it is obviously right: it keeps the complete state at every revision.
+//! Random histories of puts, deletions, transactions, compactions, rewrites and restarts; every answer, every readable
+//! past state and every event is compared.
 
 use std::collections::BTreeMap;
 
@@ -177,9 +178,9 @@ fn holds(state: &State, compare: &Compare) -> bool {
 #[derive(Debug, Clone)]
 enum Step {
     Op(Op),
-    /// How far back from now to read.
+    /// A read, and how many revisions back from now.
     Range(RangeRequest, i64),
-    /// How far back from now to compact.
+    /// A compaction, and how many revisions back from now.
     Compact(i64),
     Rewrite,
     Reopen,
@@ -255,7 +256,7 @@ fn compare() -> impl Strategy<Value = Compare> {
     })
 }
 
-/// Operations of one list of a transaction: no key is written twice, as etcd demands.
+/// Operations of one list of a transaction: no key is written twice, as etcd requires.
 fn ops(keys: &'static [&'static str]) -> impl Strategy<Value = Vec<Op>> {
     let one = |key: &'static str| {
         let key = Bytes::from(key);
@@ -298,7 +299,7 @@ async fn perform(store: &Store, op: &Op) -> Result<OpResponse, Error> {
     })
 }
 
-/// Compares everything that can be asked about the past.
+/// Compares every past state and event that can be read.
 async fn check_history(store: &Store, model: &Model) {
     let everything = RangeRequest {
         key: Bytes::from_static(b"\0"),
@@ -340,7 +341,7 @@ async fn check_history(store: &Store, model: &Model) {
     assert_eq!(events.len(), expected.len());
     for (event, expected) in events.iter().zip(&expected) {
         assert_eq!((event.kind, &event.kv), (expected.kind, &expected.kv));
-        // What was there before may be compacted away, but must not be something else.
+        // The previous value may be compacted away, but must not be wrong.
         if expected.kv.mod_revision > first {
             assert_eq!(event.prev_kv, expected.prev_kv);
         }
@@ -351,7 +352,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_engine_does_what_the_model_does(steps in vec(step(), 1..60)) {
+    fn the_engine_behaves_like_the_model(steps in vec(step(), 1..60)) {
         block_on(async {
             let folder = Folder::new("model").unwrap();
             let mut store = open(folder.path());

@@ -1,4 +1,4 @@
-//! What the tests share: a store with small limits.
+//! Shared by the tests: a store with small limits.
 
 use std::{path::Path, sync::Arc};
 

@@ -36,7 +36,7 @@ fn a_slow_reader_gets_everything_once_and_in_order() {
     block_on(async {
         let store = open(folder.path());
         let mut watch = store.watch(WatchRequest::prefix("k", 0)).unwrap();
-        // Far more than the ring holds: the reader falls off it.
+        // Far more than the ring holds: the reader falls out of it.
         for number in 0..5000 {
             put(&store, &format!("k{}", number % 7), &"v".repeat(200)).await;
             if number % 1000 == 0 {
@@ -160,7 +160,7 @@ fn a_watch_into_the_compacted_past_is_refused() {
     });
 }
 
-/// While others watch, what happened lately is in memory; a compaction counts all the same.
+/// While other watches exist, recent events are in memory; the compaction must apply nevertheless.
 #[test]
 fn a_watch_into_the_compacted_past_is_refused_while_others_watch() {
     let folder = Folder::new("compacted").unwrap();
@@ -199,14 +199,14 @@ fn a_herald_gives_every_watch_everything_once() {
     block_on(async {
         let store = open(folder.path());
         let herald = tokio::spawn(store.herald());
-        // One who never reads holds nobody up, and neither does one who went to sleep and does not come when woken.
+        // A stream that is never read delays no others, nor does one that fell asleep and does not respond when woken.
         let _unread = store.watch(WatchRequest::prefix("k", 0)).unwrap();
         let mut sleeper = store.watch(WatchRequest::prefix("k", 0)).unwrap();
         let mut asleep = Box::pin(sleeper.next());
         assert!(futures::poll!(&mut asleep).is_pending());
         let readers: Vec<_> = (0..10)
             .map(|number| {
-                // Some read all of it, some a part, some what came before they did.
+                // Some watches get all of it, some a part, some start later.
                 let prefix = if number % 2 == 0 { "k" } else { "k1" };
                 let mut watch = store.watch(WatchRequest::prefix(prefix, 2)).unwrap();
                 tokio::spawn(async move {
@@ -221,7 +221,7 @@ fn a_herald_gives_every_watch_everything_once() {
         for number in 0..300 {
             put(&store, &format!("k{}", number % 3), &"v".repeat(500)).await;
         }
-        // Without the herald it goes on as before.
+        // Without the herald, events are still delivered.
         herald.abort();
         assert!(herald.await.unwrap_err().is_cancelled());
         put(&store, "k1last", "").await;

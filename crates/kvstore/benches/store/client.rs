@@ -1,6 +1,6 @@
-//! A client that puts keys and costs little: HTTP/2 with messages made by hand, one task for a connection and what it asks, one write for
-//! a request. Clients share the machine with the server that is measured; with a general library they take more of it than the server,
-//! and the figure says more about them. It knows no retries, no second server and no other call.
+//! A cheap client for puts: HTTP/2 with hand-built messages, one task per connection and its requests, one write per
+//! request. Clients share the machine with the measured server; with a general library they use more of it than the
+//! server does, and the figure says more about them. It supports no retries, no second server and no other call.
 
 use std::{future::Future, pin::pin, task::Poll};
 

@@ -1,5 +1,5 @@
-//! How long a client waits at most while the store cleans up: the longest put and the longest get of two clients that never
-//! stop, while nothing else happens, during a compaction (in our store also of its file), and during a snapshot.
+//! The longest wait of a client while the store cleans up: the longest put and the longest get of two clients that
+//! never stop, while nothing else happens, during a compaction (in our store also of its file), and during a snapshot.
 
 use crate::{Line, connect, fill, put, value};
 use anyhow::{Context as _, Result};
@@ -11,12 +11,12 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 const KEYS: usize = 30_000;
-/// How often each key is written: most of the file is garbage then.
+/// How often each key is written, so that most of the file is garbage.
 const WRITTEN: usize = 3;
-/// What nobody should notice.
+/// A pause that goes unnoticed.
 const GOAL: &str = "at most 10 ms";
 
-/// One line for each: longest put and get, while nothing else happens and during the two.
+/// One row each: longest put and get, when idle, during a compaction and during a snapshot.
 pub(crate) struct Pauses {
     lines: Vec<[Line; 2]>,
 }
@@ -30,7 +30,7 @@ impl Pauses {
         Self { lines: PHASES.iter().map(|phase| [line("put", phase), line("get", phase)]).collect() }
     }
 
-    /// Measures a server that has done nothing else yet.
+    /// Measures a fresh server.
     pub(crate) async fn measure(&mut self, endpoint: &str, is_etcd: bool) -> Result<()> {
         for _ in 0..WRITTEN {
             fill(endpoint, "paused", KEYS).await?;
@@ -46,7 +46,7 @@ impl Pauses {
                 "during a snapshot" => snapshot(&mut client).await?,
                 _ => {}
             }
-            // Our store goes on to rewrite its file after it has answered.
+            // Our store continues to rewrite its file after it has answered.
             tokio::time::sleep(Duration::from_secs(3)).await;
             is_over.store(true, Ordering::Relaxed);
             for (line, waiting) in lines.iter_mut().zip(waiting) {
@@ -67,7 +67,7 @@ enum Kind {
     Get,
 }
 
-/// The longest that one of a client's requests took until the end.
+/// The longest time that a request of one client took until the end.
 async fn longest(endpoint: String, kind: Kind, is_over: Arc<AtomicBool>) -> Result<Duration> {
     let mut client = connect(&endpoint).await?;
     let get = pb::RangeRequest { key: "/paused/00000007".into(), ..pb::RangeRequest::default() };

@@ -1,5 +1,5 @@
-//! Cleaning a header block never panics, never changes its length, and cleaning twice is cleaning once. Run with
-//! `cargo +nightly fuzz run header_block`.
+//! Cleaning a header block never panics, never changes its length, and is idempotent. Run with `cargo +nightly fuzz run
+//! header_block`.
 #![no_main]
 
 use kvstore::server::clean_header_block;

@@ -1,10 +1,11 @@
-//! A filter on what clients send, for one quirk of older Go clients: etcdctl 3.4 puts a whole URL (`http://127.0.0.1:2379`) or a socket's path into
-//! HTTP/2's `:authority`, which Go servers accept and our HTTP/2 library refuses as malformed. Nothing here looks at the authority, so
-//! the characters that do not belong there are replaced by ones that do, of the same length in plain and in Huffman coding: no other byte
-//! of the connection changes, and header compression stays in step.
+//! A filter on what clients send, for one quirk of older Go clients: etcdctl 3.4 puts a whole URL
+//! (`http://127.0.0.1:2379`) or a socket's path into HTTP/2's `:authority`, which Go servers accept and our HTTP/2
+//! library refuses as malformed. Nothing here uses the authority, so invalid characters are replaced by valid ones of
+//! the same length, both plain and in Huffman coding: no other byte of the connection changes, and header compression
+//! stays in step.
 //!
-//! It reads just enough of frames (RFC 9113) and header blocks (RFC 7541) to find that one value. Whatever it does not understand passes
-//! through untouched, HTTP/1.1 included.
+//! It reads just enough of frames (RFC 9113) and header blocks (RFC 7541) to find that one value. Anything that it does
+//! not understand, HTTP/1.1 included, passes through untouched.
 
 use std::{
     io,
@@ -19,9 +20,9 @@ const FRAME_HEADER: usize = 9;
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// Header blocks longer than this are passed on unread; the library has a limit of the same size.
+/// Longer header blocks are passed on unread; the library has a limit of the same size.
 const LONGEST_BLOCK: usize = 16 << 10;
-/// What is collected at once when a header block arrives in pieces.
+/// Read size while a header block arrives in pieces.
 const PIECE: usize = 1 << 10;
 
 /// A connection whose incoming bytes are filtered.
@@ -30,17 +31,17 @@ pub(super) struct Authority<S> {
     judge: Judge,
     /// Bytes that could not be judged yet, or were judged while the reader had no room for them.
     held: Vec<u8>,
-    /// So many of `held` may be handed on.
+    /// The number of bytes of `held` that may be passed on.
     released: usize,
     ended: bool,
 }
 
-/// Where in the stream of frames we are.
+/// The position in the stream of frames.
 #[derive(Debug, Clone, Copy)]
 enum Judge {
     Preface,
     Frame,
-    /// So much of a frame is of no interest.
+    /// This many bytes of the frame are irrelevant.
     Skip(usize),
     /// Not HTTP/2.
     Pass,
@@ -53,7 +54,7 @@ impl<S> Authority<S> {
 }
 
 impl Judge {
-    /// Cleans what needs it; returns how many bytes may be handed on.
+    /// Cleans where necessary; returns how many bytes may be passed on.
     fn judge(&mut self, bytes: &mut [u8]) -> usize {
         let mut released = 0;
         loop {
@@ -117,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Authority<S> {
                 return Poll::Ready(Ok(()));
             }
             if this.held.is_empty() {
-                // The common case: straight into the reader's buffer, and judged there.
+                // The common case: read straight into the reader's buffer and judge there.
                 let before = out.filled().len();
                 ready!(Pin::new(&mut this.inner).poll_read(cx, out))?;
                 let fresh = &mut out.filled_mut()[before..];
@@ -138,7 +139,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Authority<S> {
             let mut read = ReadBuf::new(&mut chunk);
             ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
-                // What was held back will not get any longer.
+                // No more bytes will follow those held back.
                 this.ended = true;
                 this.released = this.held.len();
             } else {
@@ -205,7 +206,7 @@ pub(super) fn clean_block(block: &mut [u8]) {
     }
 }
 
-/// An integer with a prefix of so many bits; returns it and what follows.
+/// Decodes an integer with a prefix of this many bits; returns it and the position after it.
 fn integer(block: &[u8], at: usize, prefix: u32) -> Option<(usize, usize)> {
     let mask = (1 << prefix) - 1;
     let mut value = usize::from(*block.get(at)?) & mask;
@@ -224,7 +225,7 @@ fn integer(block: &[u8], at: usize, prefix: u32) -> Option<(usize, usize)> {
     Some((value, at))
 }
 
-/// Where the string at `at` starts and ends.
+/// The start and the end of the string at `at`.
 fn string(block: &[u8], at: usize) -> Option<(usize, usize)> {
     let (length, start) = integer(block, at, 7)?;
     let end = start.checked_add(length)?;
@@ -238,7 +239,7 @@ fn clean_plain(value: &mut [u8]) {
     value.iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'-');
 }
 
-/// The characters of the shorter Huffman codes, in order of code; the longer ones do not occur in addresses.
+/// The characters of the shorter Huffman codes, in code order; the longer codes do not occur in addresses.
 const CODES: [(usize, usize, &[u8]); 4] = [
     (5, 0, b"012aceiost"),
     (6, 0x14, b" %-./3456789=A_bdfghlmnpru"),
@@ -265,7 +266,7 @@ fn clean_huffman(value: &mut [u8]) {
     }
 }
 
-/// The character at a bit, and the length of its code; `None` at the end and for what is not in the table.
+/// The character at a bit, and the length of its code; `None` at the end and for codes that are not in the table.
 fn symbol(value: &[u8], at: usize) -> Option<(u8, usize)> {
     CODES.iter().find_map(|&(length, first, characters)| {
         let code = bits(value, at, length)?;
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_codes_are_the_rfcs() {
+    fn huffman_codes_match_the_rfc() {
         // RFC 7541, C.4.1.
         assert_eq!(huffman("www.example.com"), b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff");
     }
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_blocks_are_left_alone() {
+    fn broken_blocks_pass_unchanged() {
         for block in
             [&b"\x41"[..], b"\x41\xff\xff\xff\xff\x00", b"\x41\x7f", b"\x00\x05a", b"\x7f\x80\x80\x80\x80"]
         {
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn frames_are_found_however_they_arrive() {
+    async fn frames_are_found_in_pieces_of_any_size() {
         let frame = |kind: u8, payload: &[u8]| {
             let mut frame = vec![0, 0, u8::try_from(payload.len()).unwrap(), kind, 0, 0, 0, 0, 1];
             frame.extend_from_slice(payload);

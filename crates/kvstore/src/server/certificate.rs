@@ -1,5 +1,6 @@
-//! The server's certificate: read at the start, so that mistakes show then, and read again when its files have changed. A
-//! handshake after that gets the new one. Files that cannot be used at that moment (one of a pair is already new) change nothing.
+//! The server's certificate: read at startup, so that mistakes show then, and reread when its files change. Later
+//! handshakes use the new certificate. Files that are unusable at that moment (only one of a pair is new) change
+//! nothing.
 
 use std::path::PathBuf;
 
@@ -13,11 +14,11 @@ pub struct TlsFiles {
     pub cert_file: PathBuf,
     /// PEM file of its key.
     pub key_file: PathBuf,
-    /// PEM file of the authorities that sign clients' certificates; with it, clients without one are refused.
+    /// PEM file of the authorities that sign clients' certificates; if set, clients without a certificate are refused.
     pub trusted_ca_file: Option<PathBuf>,
 }
 
-/// TLS with the certificate that the files hold.
+/// TLS with the certificate currently in the files.
 pub(super) struct Tls(Renewing);
 
 impl Tls {
@@ -37,11 +38,13 @@ impl Tls {
         Ok(Self(renewing))
     }
 
-    /// For the next handshake.
+    /// The acceptor for the next handshake.
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
         let (acceptor, unusable) = self.0.current_or_last()?;
         if let Some(error) = unusable {
-            tracing::warn!("the TLS files have changed and cannot be used; the old ones stay: {error}");
+            tracing::warn!(
+                "the TLS files have changed and cannot be used; the old ones stay in use: {error}"
+            );
         }
         Ok(acceptor)
     }

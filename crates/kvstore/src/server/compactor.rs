@@ -1,5 +1,5 @@
-//! Automatic compaction, as etcd's `--auto-compaction-*` flags describe it: keep the history of the last so much time, or of the last so
-//! many revisions. Which revision to compact is a pure decision; the loop around it only waits.
+//! Automatic compaction, as etcd's `--auto-compaction-*` flags describe it: keep the history of a period, or a number
+//! of revisions. Choosing the revision to compact is a pure function; the loop around it only waits.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -7,19 +7,19 @@ use tokio::time::{Instant, sleep};
 
 use kvstore_engine::{Error, Store};
 
-/// What history to keep.
+/// The history to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AutoCompaction {
     /// All of it.
     #[default]
     Off,
-    /// That of the last so much time.
+    /// The history of this period.
     Periodic(Duration),
-    /// The last so many revisions.
+    /// This many revisions.
     Revision(i64),
 }
 
-/// Time is looked at this often per period.
+/// Samples of the current revision per period.
 const SAMPLES: u32 = 10;
 
 /// Compacts for as long as it is polled.
@@ -49,20 +49,20 @@ pub(super) async fn run(store: Arc<Store>, mode: AutoCompaction) {
 
 async fn compact(store: &Store, revision: i64) {
     match store.compact(revision, false).await {
-        // Somebody else, or an idle period, was there first.
+        // Another client or an idle period has compacted already.
         Ok(_) | Err(Error::Compacted { .. }) => {}
         Err(error) => tracing::warn!("automatic compaction of revision {revision} failed: {error}"),
     }
 }
 
-/// Which revision was current when.
+/// The revisions that were current at past moments.
 #[derive(Debug, Default)]
 struct Window {
     seen: VecDeque<(Instant, i64)>,
 }
 
 impl Window {
-    /// Notes the current revision; returns the one that was current `retention` ago, when that is known.
+    /// Records the current revision; returns the one that was current `retention` ago, if known.
     fn advance(&mut self, now: Instant, retention: Duration, revision: i64) -> Option<i64> {
         self.seen.push_back((now, revision));
         let mut due = None;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_current_a_period_ago_is_compacted() {
+    fn compacts_the_revision_of_one_period_ago() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let hour = Duration::from_secs(3600);

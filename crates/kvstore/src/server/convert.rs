@@ -1,4 +1,5 @@
-//! Between etcd's messages and the engine's own types. Only renames and moves; what a request means is the engine's business.
+//! Converts between etcd's messages and the engine's own types. Only renames and moves; the engine decides what a
+//! request means.
 
 use bytes::Bytes;
 use etcd_api::{
@@ -103,12 +104,12 @@ fn op(op: pb::RequestOp) -> Result<Op, Status> {
         Some(request_op::Request::RequestPut(request)) => Op::Put(put_request(request)),
         Some(request_op::Request::RequestDeleteRange(request)) => Op::DeleteRange(delete_request(request)),
         Some(request_op::Request::RequestTxn(request)) => Op::Txn(txn_request(request)?),
-        // What etcd answers to an operation that is none.
+        // etcd's answer to an operation without a request.
         None => return Err(status(Error::KeyNotFound)),
     })
 }
 
-/// As in etcd, the target says what is compared; a value given for another target counts as zero or empty.
+/// As in etcd, the target determines what is compared; a value given for another target counts as zero or empty.
 fn compare(request: pb::Compare) -> Compare {
     use compare::{CompareResult as R, CompareTarget as T, TargetUnion as U};
     let union = request.target_union;
@@ -128,7 +129,7 @@ fn compare(request: pb::Compare) -> Compare {
     Compare { key: request.key, range_end: request.range_end, result, target }
 }
 
-/// A header that says only the revision, as in the answers inside a transaction.
+/// A header with the revision only, as in the answers inside a transaction.
 fn bare(revision: i64) -> Option<pb::ResponseHeader> {
     Some(pb::ResponseHeader { revision, ..pb::ResponseHeader::default() })
 }
@@ -182,7 +183,7 @@ pub(super) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
     }
 }
 
-/// An event as it is in messages; made once for all watches that get it.
+/// The encoded form of an event in messages; created once for all watches that receive it.
 pub(super) fn event_form(event: &Event) -> Bytes {
     let kind = match event.kind {
         EventKind::Put => mvccpb::event::EventType::Put,

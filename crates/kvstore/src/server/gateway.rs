@@ -1,5 +1,6 @@
-//! The JSON gateway: etcd's API under `/v3/` for `curl` and scripts. JSON is mapped by the protocol's own description: bytes are
-//! base64, 64-bit numbers are strings, what is empty is left out, unknown fields are ignored. It adds nothing to what the services do.
+//! The JSON gateway: etcd's API under `/v3/` for `curl` and scripts. JSON is mapped by the protocol's own descriptors:
+//! bytes are base64, 64-bit numbers are strings, empty fields are omitted, unknown fields are ignored. It adds nothing
+//! to what the services do.
 
 use std::{future::Future, sync::OnceLock};
 
@@ -26,7 +27,7 @@ use tonic::{Code, Request, Status};
 
 use super::services::Api;
 
-/// A request may be a third larger than its bytes, for base64, and then some for its names.
+/// The body may be larger than the message by this factor: base64 adds a third, field names some more.
 const JSON_OVERHEAD: usize = 2;
 
 /// Answers `POST /v3/...`.
@@ -84,7 +85,7 @@ async fn dispatch(api: Api, path: &str, body: Body) -> Result<Response, Status> 
 /// Decodes a request of the API from JSON; an empty text is an empty request. Public for the fuzzer.
 ///
 /// # Errors
-/// Says what is wrong with the text.
+/// When the text is not such a request; the error explains why.
 pub fn decode_json(message: &str, text: &[u8]) -> Result<Vec<u8>, String> {
     let descriptor = descriptor(message).ok_or_else(|| format!("there is no message {message}"))?;
     if text.iter().all(u8::is_ascii_whitespace) {
@@ -109,7 +110,7 @@ fn decode<T: Message + Default>(message: &str, text: &[u8]) -> Result<T, Status>
     T::decode(&bytes[..]).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// Fields come out in the order of their numbers, as etcd's do.
+/// Encodes a message; fields appear in the order of their numbers, as in etcd.
 fn encode<T: Message>(name: &str, message: &T) -> Result<String, Status> {
     let internal = |error: &dyn std::fmt::Display| Status::internal(error.to_string());
     let descriptor = descriptor(name).ok_or_else(|| Status::internal("the answer has no description"))?;
@@ -174,7 +175,7 @@ fn results<T: Message + 'static>(
     ([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response()
 }
 
-/// The JSON values of a body, each as soon as it is whole.
+/// The JSON values of a body, each as soon as it is complete.
 fn values(body: Body) -> impl Stream<Item = Result<Vec<u8>, Status>> + Send {
     const LIMIT: usize = 64 << 10;
     let state = (body.into_data_stream(), Vec::new());
@@ -201,7 +202,7 @@ fn values(body: Body) -> impl Stream<Item = Result<Vec<u8>, Status>> + Send {
     })
 }
 
-/// A refusal as etcd's gateway words it.
+/// An error in the wording of etcd's gateway.
 fn refuse(status: &Status) -> Response {
     let text = json!(status.message());
     let body = format!(r#"{{"error":{text},"message":{text},"code":{}}}"#, status.code() as i32);

@@ -1,5 +1,5 @@
-//! Where the server listens: TCP and unix sockets, plain or with TLS. Unix sockets appear under their name only once they are
-//! readable by their owner alone. Accepting is here; what is spoken is not.
+//! The server's listeners: TCP and unix sockets, plain or with TLS. A unix socket gets its name only once its
+//! permissions admit its owner alone. Only accepts connections; protocols are handled elsewhere.
 
 use std::{fmt, io, path::PathBuf, str::FromStr, sync::Arc};
 
@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate::Tls;
 
-/// An address as etcd's flags write it.
+/// An address in the syntax of etcd's flags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// `http://host:port` or `https://host:port`.
@@ -126,7 +126,9 @@ impl Listener {
     }
 }
 
-/// Has the system find out when the other end is gone, as Go does for etcd; pings of HTTP/2 would cost something with each frame.
+/// Enables TCP keepalive, so that the system detects that the peer is gone, as Go does for etcd; HTTP/2 pings would
+/// cost something
+/// with each frame.
 fn keep_alive(stream: &tokio::net::TcpStream) -> io::Result<()> {
     const PAUSE: std::time::Duration = std::time::Duration::from_secs(15);
     sockopt::set_socket_keepalive(stream, true)?;
@@ -138,7 +140,7 @@ fn keep_alive(stream: &tokio::net::TcpStream) -> io::Result<()> {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Socket::Unix(_, path) = &self.socket {
-            // Somebody may have removed it before us.
+            // Another process may have removed it already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_etcds() {
+    fn addresses_parse_like_etcds() {
         for (text, same) in [
             ("http://127.0.0.1:2379", true),
             ("https://[::1]:1", true),

@@ -1,4 +1,6 @@
-//! The unary services: keys, leases, cluster, maintenance. Each method converts, asks the engine, converts back.
+//! The unary services: keys, leases, cluster, maintenance. Each method converts the request, calls the engine and
+//! converts
+//! the answer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,24 +19,24 @@ use super::{
 };
 use kvstore_engine::{self as engine, Store};
 
-/// Terms count leaders; the store has always had the same one.
+/// Terms count leaders; the store has only ever had one.
 const RAFT_TERM: u64 = 2;
-/// A range with more keys than this is answered off the network threads.
+/// A range with more keys than this is read off the network threads.
 const INLINE_KEYS: i64 = 500;
 
-/// What a service answers with.
+/// The result of a unary call.
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 /// A stream of answers.
 pub(super) type Answers<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// The services' common ground.
+/// The state shared by the services.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) store: Arc<Store>,
     pub(super) info: Arc<Info>,
 }
 
-/// What the server says about itself.
+/// What the server reports about itself.
 #[derive(Debug)]
 pub(super) struct Info {
     pub(super) name: String,
@@ -65,10 +67,10 @@ impl Api {
     }
 }
 
-/// What the key service does, without the ways to reach it.
+/// The key service's logic, independent of the transport.
 impl Api {
-    /// Reads keys. Many are read off the network threads; their answer is put together here, because memory for all of it at once on
-    /// the other thread would be given back to the system and fetched again for each request.
+    /// Reads keys. Many are read off the network threads, but their answer is assembled here: memory for all of it at
+    /// once on the other thread would be returned to the system and fetched again for each request.
     pub(super) async fn read_keys(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, Status> {
         let request = range_request(request)?;
         let small = request.range_end.is_empty()
@@ -196,7 +198,7 @@ impl lease_server::Lease for Api {
     }
 }
 
-/// The answer to changes of membership.
+/// The error for membership changes.
 fn single_member() -> Status {
     Status::unimplemented("the embedded store has one member and cannot have more; use etcd for a cluster")
 }
@@ -314,7 +316,7 @@ impl maintenance_server::Maintenance for Api {
                 sender.blocking_send(Ok(part)).map_err(|_| std::io::Error::other("the client has gone"))
             });
             if let Err(error) = result {
-                // If the client has gone there is nobody to tell.
+                // If the client has gone, the error cannot be delivered.
                 let _ = sender.blocking_send(Err(Status::internal(error.to_string())));
             }
         });

@@ -1,9 +1,11 @@
-//! A connection and the answers to its requests in one task. The HTTP library hands every request to an executor, which usually
-//! makes a task of it; on a store, whose answers are short and wait for the same disk, that costs more than the answer: two
-//! threads meet over each one, and head, message and end of an answer can leave in packets of their own. Here the executor
-//! is a list that the connection's task works through, so that all there is to say goes out in one write.
+//! A connection and the answers to its requests in one task. The HTTP library hands every request to an executor, which
+//! usually spawns a task for it; in a store, whose answers are short and wait for the same disk, that costs more than
+//! the answer: two threads synchronise for each one, and head, message and end of an answer can leave in separate
+//! packets. Here the executor is a list that the connection's task works through, so that everything ready is sent in
+//! one write.
 //!
-//! It decides nothing about requests. Reading many keys does not belong here: the service hands that to other threads.
+//! It makes no decisions about requests. Reading many keys does not belong here: the service moves that to other
+//! threads.
 
 use std::{
     future::Future,
@@ -17,10 +19,10 @@ use std::{
 
 use futures::{StreamExt as _, stream::FuturesUnordered, task::AtomicWaker};
 
-/// An answer in the making.
+/// An answer being prepared.
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Answers that the connection's task has not taken up yet.
+/// Answers that the connection's task has not picked up yet.
 #[derive(Clone, Default)]
 pub(super) struct Streams(Arc<Mutex<Vec<Stream>>>);
 
@@ -35,8 +37,8 @@ impl Streams {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Drives `connection`, which was made with this executor, and its answers. Ends with the connection: answers that nobody can
-    /// hear any more are dropped; what they have asked of the store still happens.
+    /// Drives `connection`, which was created with this executor, and its answers. Ends with the connection: answers
+    /// that can no longer be delivered are dropped; what they requested of the store still happens.
     pub(super) fn drive<C: Future + Unpin>(&self, connection: C) -> Driven<C> {
         let task = Arc::new(Task { waker: AtomicWaker::new(), at_work: AtomicBool::new(false) });
         Driven {
@@ -61,7 +63,7 @@ pub(super) struct Driven<C> {
 }
 
 impl<C> Driven<C> {
-    /// The connection, for somebody who gives it something to do beside what it hears.
+    /// Gives access to the connection; rings its bell, so that it is polled afterwards.
     pub(super) fn connection(&mut self) -> &mut C {
         self.for_connection.ring();
         &mut self.connection
@@ -76,7 +78,7 @@ impl<C: Future + Unpin> Future for Driven<C> {
         this.task.waker.register(cx.waker());
         for _ in 0..TURNS {
             this.task.at_work.store(true, Ordering::SeqCst);
-            // Answers first: what they have to say goes out with the connection's turn.
+            // Answers first: their output is sent in the connection's turn.
             if let Some(waker) = this.for_running.answer() {
                 let cx = &mut Context::from_waker(waker);
                 while let Poll::Ready(Some(())) = this.running.poll_next_unpin(cx) {}
@@ -97,23 +99,24 @@ impl<C: Future + Unpin> Future for Driven<C> {
                 return Poll::Pending;
             }
         }
-        // There is always more to do; others have a turn first.
+        // There is always more to do; other tasks get a turn first.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
-/// How often in a row the task looks whether there is more to do.
+/// How often in a row the task checks for more work before it yields.
 const TURNS: usize = 8;
 
-/// The task, and whether it is looking at its bells anyway.
+/// The task, and whether it is checking its bells anyway.
 struct Task {
     waker: AtomicWaker,
     at_work: AtomicBool,
 }
 
-/// Rung when there is something to do. A connection and its answers wake each other with nearly everything they do; with a bell for
-/// each, the task is not scheduled for what it is about to do, and looks only at the side that has something.
+/// Rung when there is something to do. A connection and its answers wake each other with nearly everything they do;
+/// with a bell for each, the task is not scheduled for work that it is about to do anyway, and polls only the side that
+/// has some.
 struct Bell {
     rope: Arc<Rope>,
     waker: Waker,
@@ -125,7 +128,7 @@ struct Rope {
 }
 
 impl Bell {
-    /// A bell that rings: nothing was looked at yet.
+    /// A ringing bell: nothing has been polled yet.
     fn new(task: &Arc<Task>) -> Self {
         let rope = Arc::new(Rope { rung: AtomicBool::new(true), task: Arc::clone(task) });
         Self { waker: Arc::clone(&rope).into(), rope }
@@ -139,7 +142,7 @@ impl Bell {
         self.rope.rung.load(Ordering::SeqCst)
     }
 
-    /// If it rings, silences it and gives what is to ring it the next time.
+    /// If the bell rings, silences it and returns the waker that rings it next time.
     fn answer(&self) -> Option<&Waker> {
         self.rope.rung.swap(false, Ordering::SeqCst).then_some(&self.waker)
     }
@@ -152,7 +155,7 @@ impl Wake for Rope {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.rung.store(true, Ordering::SeqCst);
-        // Whoever is at work looks at the bell once more before it rests.
+        // A task at work checks the bell once more before it sleeps.
         if !self.task.at_work.load(Ordering::SeqCst) {
             self.task.waker.wake();
         }
@@ -185,7 +188,7 @@ mod tests {
         };
         streams.execute(count(None));
         streams.execute(count(Some(gone)));
-        // Its other end lives on: an answer that would never come.
+        // Its other end stays alive: an answer that never arrives.
         let (_never, never) = oneshot::channel();
         streams.execute(count(Some(never)));
         let driven = tokio::spawn(streams.drive(Box::pin(ended)));

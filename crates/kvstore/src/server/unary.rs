@@ -1,7 +1,8 @@
-//! gRPC calls of one message each way, straight from HTTP: what the key service is asked most. The general library keeps buffers, maps and
-//! boxes for streams and compression, which cost more than a put itself. Calls that use compression go to it; see [`plain`].
+//! Unary gRPC calls, straight from HTTP: those that the key service receives most. The general library keeps buffers,
+//! maps and boxes for streams and compression, which cost more than a put itself. Calls that use compression are passed
+//! to it; see [`plain`].
 //!
-//! It refuses what the library refuses, in the library's words.
+//! It refuses what the library refuses, in the same words.
 
 use std::{
     convert::Infallible,
@@ -16,11 +17,11 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use prost::Message;
 use tonic::{Status, body::Body};
 
-/// Flag and length before a message.
+/// Length of the flag and the length field before a message.
 const PREFIX: usize = 5;
-/// How a call went, at its end.
+/// The trailer with the status of a call.
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
-/// What gRPC says its content is.
+/// gRPC's content type.
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// Whether a request can be answered here.
@@ -28,7 +29,7 @@ pub(super) fn plain(request: &Request<Incoming>) -> bool {
     request.headers().get("grpc-encoding").is_none_or(|encoding| encoding == "identity")
 }
 
-/// Answers one call. `answer` gives the encoded message, made by [`encoded`].
+/// Answers one call. `answer` returns the message encoded by [`encoded`].
 pub(super) async fn call<Q, F>(
     request: Request<Incoming>,
     most: usize,
@@ -53,7 +54,7 @@ where
     }
 }
 
-/// A message as it goes out.
+/// Encodes a message with its prefix.
 pub(super) fn encoded(message: &impl Message) -> Result<Bytes, Status> {
     let length = message.encoded_len();
     let prefix = u32::try_from(length).map_err(|_| {
@@ -72,7 +73,7 @@ fn decode<Q: Message + Default>(message: Bytes) -> Result<Q, Status> {
     Q::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The one message of a request, nearly always in one piece.
+/// Reads the one message of a request, nearly always in one piece.
 async fn message(mut body: Incoming, most: usize) -> Result<Bytes, Status> {
     let mut all = Bytes::new();
     let mut pieces = BytesMut::new();
@@ -80,7 +81,7 @@ async fn message(mut body: Incoming, most: usize) -> Result<Bytes, Status> {
         let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| Status::from_error(Box::new(error)))?;
-        // Trailers of a request say nothing to us.
+        // Trailers of a request have no meaning here.
         let Ok(data) = frame.into_data() else { continue };
         if all.is_empty() && pieces.is_empty() {
             all = data;
@@ -108,7 +109,7 @@ async fn message(mut body: Incoming, most: usize) -> Result<Bytes, Status> {
     }
 }
 
-/// Whether what has come so far can be the beginning of a message. Nothing is kept of one that is too long.
+/// Checks that the bytes received so far can be the beginning of a message. One that is too long is not buffered.
 fn check(seen: &[u8], most: usize) -> Result<(), Status> {
     let Some(prefix) = seen.get(..PREFIX) else { return Ok(()) };
     match prefix[0] {
@@ -137,7 +138,7 @@ fn check(seen: &[u8], most: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// A message, then the end that says that all is well.
+/// A message, then the trailer that reports success.
 struct Answer {
     message: Option<Bytes>,
     ended: bool,

@@ -1,6 +1,6 @@
-//! Users and roles: there are none. Questions are answered as an etcd without authentication answers them. Calls that would make or
-//! change users and roles are not in the protocol files, so gRPC itself refuses them: a user that protects nothing would be worse
-//! than none.
+//! Users and roles: there are none. Queries are answered as by an etcd without authentication. Calls that would create
+//! or change users and roles are not in the protocol files, so gRPC itself refuses them: a user that protects nothing
+//! would be worse than none.
 
 use etcd_api::etcdserverpb::{self as pb, auth_server};
 use tonic::{Request, Response, Status};

@@ -1,5 +1,5 @@
-//! The watch service: requests in, messages out, driven by the reader of the messages. So nothing is made before the client can take it: one that
-//! does not read falls behind, and the engine lets it catch up from the file.
+//! The watch service: requests in, messages out, driven by the reader of the messages. So no message is created before
+//! the client can take it: a client that does not read falls behind, and the engine lets it catch up from the file.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,7 +20,7 @@ use super::{
 };
 use kvstore_engine::{SharedEvent, WatchMessage, WatchRequest, WatchStream};
 
-/// The id of messages that are about no watch in particular.
+/// The id in messages that do not concern a particular watch.
 const NO_WATCH: i64 = -1;
 /// etcd allows messages this much larger than requests.
 const MESSAGE_OVERHEAD: usize = 512 << 10;
@@ -42,7 +42,7 @@ impl Api {
     ) -> impl Stream<Item = Result<pb::WatchResponse, Status>> + Send + 'static {
         let every = self.info.progress_interval.max(Duration::from_millis(100));
         let mut tick = interval_at(Instant::now() + every, every);
-        // A client that did not read for a while is reported once, not once for each tick it missed.
+        // A client that did not read for a while gets one report, not one for each missed tick.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let session = Session {
             watches: self.store.watch_stream(),
@@ -56,7 +56,7 @@ impl Api {
             let mut session = session?;
             match session.next().await {
                 Ok(response) => Some((Ok(response), Some(session))),
-                // Said once, then the stream ends.
+                // Sent once, then the stream ends.
                 Err(Some(status)) => Some((Err(status), None)),
                 Err(None) => None,
             }
@@ -64,7 +64,7 @@ impl Api {
     }
 }
 
-/// What the engine does not need to know about a watch.
+/// The options of a watch that the engine does not need.
 #[derive(Debug, Clone, Copy)]
 struct WatchOptions {
     fragment: bool,
@@ -77,15 +77,15 @@ struct Session<R> {
     api: Api,
     watches: WatchStream,
     options: BTreeMap<i64, WatchOptions>,
-    /// Messages that are ready; more is made only when it is empty.
+    /// Messages ready to be sent; more are created only when it is empty.
     outbox: VecDeque<pb::WatchResponse>,
-    /// `None` once the client has ended its side; it may go on listening.
+    /// `None` once the client has ended its side; it may continue to listen.
     requests: Option<R>,
     tick: Interval,
 }
 
 impl<R: Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin> Session<R> {
-    /// The next message, or why there is none: an error to report, or nothing because the client has gone.
+    /// The next message, or why there is none: an error to report, or `None` because the client has gone.
     async fn next(&mut self) -> Result<pb::WatchResponse, Option<Status>> {
         loop {
             if let Some(response) = self.outbox.pop_front() {
@@ -233,7 +233,7 @@ impl<R: Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin> Session<
         self.outbox.push_back(response);
     }
 
-    /// Tells quiet watches how far they are.
+    /// Reports progress to idle watches.
     fn tell_quiet(&mut self) {
         let mut quiet = Vec::new();
         for (&watch_id, options) in &mut self.options {

@@ -1,5 +1,5 @@
-//! One script of requests on real etcd and on our server; every answer is written down as text and the two records must be equal. What
-//! names the server is left out, nothing else.
+//! Runs one script of requests against real etcd and our server; every answer is recorded as text and the two records
+//! must be equal. Only what names the server is left out.
 
 use std::fmt::{Debug, Write as _};
 
@@ -36,7 +36,7 @@ impl Journal {
         let _ = writeln!(self.text, "{what}: {answer:?}");
     }
 
-    /// Notes an answer, or the code and text of its refusal.
+    /// Records an answer, or the code and text of its refusal.
     fn take<T>(
         &mut self,
         what: &str,
@@ -243,7 +243,7 @@ async fn keys(client: &mut Client, journal: &mut Journal) {
         [SortTarget::Key, SortTarget::Version, SortTarget::Create, SortTarget::Mod, SortTarget::Value];
     for target in targets {
         for order in [SortOrder::None, SortOrder::Ascend, SortOrder::Descend] {
-            // Where it is not unique, etcd's order among equals is not defined: versions are compared without keys.
+            // Where the order is ambiguous, etcd's order among equals is undefined: versions are compared without keys.
             let request = RangeRequest { sort_target: target.into(), sort_order: order.into(), ..all() };
             journal.take(&format!("{target:?} {order:?}"), store.range(request).await, |it| match target {
                 SortTarget::Version => {
@@ -303,7 +303,7 @@ async fn txns(client: &mut Client, journal: &mut Journal) {
             step(put("t2", "y")),
             step(DeleteRangeRequest { prev_kv: true, ..delete("t") }),
             step(when(
-                // Decided on the state before: t1 is not there yet.
+                // Conditions see the state before the transaction: t1 does not exist yet.
                 vec![compare("t1", CompareResult::Equal, TargetUnion::Version(0))],
                 vec![step(put("t3", "inner")), step(get("t1"))],
                 vec![step(put("t4", "wrong"))],
@@ -365,9 +365,9 @@ async fn leases(client: &mut Client, journal: &mut Journal) -> Result<()> {
         let request = pb::LeaseTimeToLiveRequest { id, keys: true };
         journal.take("time to live", client.lease.lease_time_to_live(request).await, |it| {
             let mut keys: Vec<_> = it.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
-            // etcd gives them in no particular order.
+            // etcd returns them in no particular order.
             keys.sort();
-            // The time left may have ticked.
+            // The remaining time may have ticked.
             format!("{} {} {} {keys:?}", it.id, it.ttl < 0, it.granted_ttl)
         });
         let requests = futures::stream::iter([pb::LeaseKeepAliveRequest { id }]);
@@ -391,7 +391,7 @@ async fn leases(client: &mut Client, journal: &mut Journal) -> Result<()> {
     Ok(())
 }
 
-/// A stream of watch requests, which begins with one.
+/// A stream of watch requests, opened with one.
 struct Watching {
     requests: mpsc::Sender<WatchRequest>,
     answers: Streaming<WatchResponse>,
@@ -405,7 +405,7 @@ impl Watching {
         Ok(Self { requests, answers })
     }
 
-    /// The next message that is not only about the beginning.
+    /// The next message other than the confirmation of the watch.
     async fn next(&mut self) -> Result<WatchResponse> {
         loop {
             let message = self.answers.message().await?.context("the watch ended")?;
@@ -472,7 +472,7 @@ async fn watches(client: &mut Client, journal: &mut Journal) -> Result<()> {
     let message = stream.next().await?;
     journal.note("live", watched(&message)?);
     stream.cancel(message.watch_id).await?;
-    // etcd now and then sends an event twice when the machine is busy; the cancellation comes after.
+    // etcd sometimes sends an event twice when the machine is busy; the cancellation comes after.
     let message = loop {
         let message = stream.next().await?;
         if message.canceled {
@@ -535,7 +535,7 @@ async fn record(endpoint: String) -> Result<String> {
 }
 
 #[test]
-fn every_answer_is_etcds() -> Result<()> {
+fn answers_equal_etcds() -> Result<()> {
     let etcd = Etcd::start()?;
     let server = Server::start(&[])?;
     let theirs = block_on(record(etcd.endpoint())).context("on etcd")?;

@@ -1,4 +1,4 @@
-//! Kill -9 in the middle of a write load, again and again: every acknowledged write must be there afterwards, and revisions must be
+//! Kill -9 in the middle of a write load, repeatedly: every acknowledged write must survive, and revisions must be
 //! intact. Compactions and rewrites run meanwhile.
 
 use std::{
@@ -52,7 +52,7 @@ fn acknowledged_writes_survive_kill_9() -> Result<()> {
     Ok(())
 }
 
-/// Writes fresh keys and one shared per writer until the server is gone.
+/// Writes fresh keys and one shared key per writer until the server is gone.
 async fn write(
     endpoint: String,
     round: u64,
@@ -78,13 +78,13 @@ async fn write(
     Ok(())
 }
 
-/// Compacts and rewrites under the writers' feet.
+/// Compacts and rewrites while the writers work.
 async fn disturb(endpoint: String, stop: Arc<AtomicBool>) -> Result<()> {
     let mut client = connect(&endpoint).await?;
     while !stop.load(Ordering::Relaxed) {
         let get = pb::RangeRequest { key: "x".into(), ..pb::RangeRequest::default() };
         let revision = client.kv.range(get).await?.into_inner().header.context("no header")?.revision;
-        // Refused when nothing was written since the last time.
+        // Refused when nothing was written since the last compaction.
         let _ = client.kv.compact(pb::CompactionRequest { revision, physical: false }).await;
         client.maintenance.defragment(pb::DefragmentRequest {}).await?;
     }
@@ -109,7 +109,7 @@ async fn check(endpoint: &str, acknowledged: &BTreeMap<String, (i64, u64)>, befo
         .collect();
     for (key, (revision, value)) in acknowledged {
         let (found_revision, found_value) = found.get(key).with_context(|| format!("{key} is lost"))?;
-        // A later write that was not acknowledged may have come through; an earlier one may not come back.
+        // A later, unacknowledged write may have been applied; an earlier one may not reappear.
         assert!(
             found_revision >= revision,
             "{key}: revision {revision} was acknowledged, {found_revision} is there"
@@ -118,7 +118,7 @@ async fn check(endpoint: &str, acknowledged: &BTreeMap<String, (i64, u64)>, befo
             assert_eq!(*found_value, value.to_string().repeat(40), "{key}");
         }
     }
-    // The store goes on counting where it stopped.
+    // The store continues counting where it stopped.
     let put = pb::PutRequest { key: "next".into(), value: "x".into(), ..pb::PutRequest::default() };
     let next = client.kv.put(put).await?.into_inner().header.context("no header")?.revision;
     assert_eq!(next, now + 1);

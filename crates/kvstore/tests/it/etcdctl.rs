@@ -1,4 +1,5 @@
-//! Debian's etcdctl on our server and on real etcd: the same commands, the same output, apart from what names the server.
+//! Debian's etcdctl on our server and on real etcd: the same commands, the same output, apart from what names the
+//! server.
 
 use std::{
     fs,
@@ -22,7 +23,7 @@ impl Ctl {
         Ok(command)
     }
 
-    /// Output and error output without what differs from run to run.
+    /// Standard output and error without what differs from run to run.
     fn run(&self, arguments: &[&str], input: &str) -> Result<String> {
         let mut child = self
             .command()?
@@ -87,7 +88,7 @@ const SAME: &[(&[&str], &str)] = &[
     (&["del", "", "--prefix"], ""),
 ];
 
-/// Numbers that name a server, and what is counted on etcd's own log.
+/// Masks numbers that name a server or count entries of etcd's own log.
 fn neutral(text: &str) -> String {
     let own = ["\"ClusterID\"", "\"MemberID\"", "\"RaftTerm\""];
     text.lines().filter(|line| !own.iter().any(|name| line.starts_with(name))).collect::<Vec<_>>().join("\n")
@@ -191,12 +192,12 @@ fn etcdctl_speaks_tls_with_client_certificates_and_unix_sockets() -> Result<()> 
         assert!(local.run(&["get", "secure"], "")?.contains("yes"), "{}", path.display());
     }
 
-    // One half of a pair is of no use, and changes nothing.
+    // Half of a pair is useless and changes nothing.
     let old = fs::read(&pair.certificate)?;
     fs::write(&pair.certificate, "half a certificate")?;
     assert!(secure.run(&[&with[..], &["get", "secure"]].concat(), "")?.contains("yes"));
     fs::write(&pair.certificate, old)?;
-    // Another authority takes over: all files are replaced, and the server goes on.
+    // Another authority takes over: all files are replaced while the server runs.
     let renewed = testkit::Authority::new(folder.path())?;
     renewed.sign("server", "localhost", &[])?;
     renewed.sign("client", "root", &[])?;

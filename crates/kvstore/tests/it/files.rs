@@ -1,4 +1,4 @@
-//! The server's folder: whose it is, who else may open it, and a disk that is full.
+//! The server's folder: its owner, other processes that may open it, and a full disk.
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
@@ -24,7 +24,7 @@ fn a_store_in_use_names_the_process_that_serves_it() -> Result<()> {
 }
 
 #[test]
-fn sockets_and_files_are_for_their_owner_alone() -> Result<()> {
+fn sockets_and_files_are_accessible_by_their_owner_only() -> Result<()> {
     let server = Server::start(&[])?;
     for path in [socket_path(&server.dir()), served_path(&server.dir())] {
         let mode = fs::symlink_metadata(&path)?.permissions().mode() & 0o777;
@@ -33,7 +33,7 @@ fn sockets_and_files_are_for_their_owner_alone() -> Result<()> {
     Ok(())
 }
 
-/// A full disk: a small file system of its own, in a mount namespace, with our server on it.
+/// Our server on a small file system of its own, in a mount namespace, which is filled up.
 #[test]
 fn a_full_disk_refuses_writes_keeps_reads_and_recovers() -> Result<()> {
     let folder = Folder::new("full")?;
@@ -84,11 +84,11 @@ fn a_full_disk_refuses_writes_keeps_reads_and_recovers() -> Result<()> {
         assert_eq!(read.kvs[0].value, value);
         let revision = read.header.context("no header")?.revision;
         assert_eq!(revision, i64::from(written) + 1);
-        // The lease is over and cannot be ended for lack of space; that is tried now and then, and said once.
+        // The lease has expired and cannot be revoked for lack of space; that is retried now and then, and logged once.
         tokio::time::sleep(Duration::from_secs(4)).await;
         let log = fs::read_to_string(folder.path().join("log"))?;
         assert_eq!(log.matches("no space left").count(), 1, "{log}");
-        // Space returns: so do writes, without a restart.
+        // When space returns, writes work again without a restart.
         fs::remove_file(format!("/proc/{}/root{}/filler", process.id(), disk.display()))?;
         let after = client.kv.put(put("after".to_owned(), "x".into())).await?.into_inner();
         assert_eq!(after.header.context("no header")?.revision, revision + 1);

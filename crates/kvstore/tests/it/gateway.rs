@@ -1,5 +1,5 @@
-//! The JSON gateway and the plain pages, on our server and on real etcd: the same requests, the same status and JSON, apart from what names
-//! the server.
+//! The JSON gateway and the plain pages, on our server and on real etcd: the same requests, the same status and JSON,
+//! apart from what names the server.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -82,7 +82,7 @@ const SAME: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn the_gateway_answers_as_etcds_does() -> Result<()> {
+fn the_gateway_answers_like_etcds() -> Result<()> {
     let etcd = Etcd::start()?;
     let server = Server::start(&[])?;
     for (method, path, body) in SAME {
@@ -90,7 +90,7 @@ fn the_gateway_answers_as_etcds_does() -> Result<()> {
         let (our_status, ours) = request(&server.endpoint(), method, path, body)?;
         assert_eq!((our_status, neutral(&ours)), (their_status, neutral(&theirs)), "{method} {path} {body}");
     }
-    // What is wrong is worded by the JSON library; that it is refused, and with which code, is the same.
+    // The JSON library words these errors; only the fact of the refusal and its code are the same.
     for body in
         ["zz", r#"{"key":1}"#, r#"{"key":"!"}"#, r#"{"key":"Zm9v","limit":"x"}"#, "[]", r#"{"key":"Zm9v""#]
     {
@@ -107,7 +107,7 @@ fn watching_by_json_streams_lines() -> Result<()> {
     let server = Server::start(&[])?;
     let endpoint = server.endpoint();
     let mut stream = TcpStream::connect(endpoint.strip_prefix("http://").context("not http")?)?;
-    // The body stays open: a second watch is created when the first has answered.
+    // The body stays open: a second watch is created after the first has answered.
     let first = r#"{"create_request":{"key":"YQ==","start_revision":"1"}}"#;
     let second = r#"{"create_request":{"key":"Yg==","watch_id":"7"}}"#;
     write!(
@@ -132,7 +132,7 @@ fn watching_by_json_streams_lines() -> Result<()> {
 }
 
 #[test]
-fn pages_say_how_the_store_is() -> Result<()> {
+fn pages_report_the_state_of_the_store() -> Result<()> {
     let server = Server::start(&[])?;
     request(&server.endpoint(), "POST", "/v3/kv/put", r#"{"key":"Zm9v"}"#)?;
     let (status, metrics) = request(&server.endpoint(), "GET", "/metrics", "")?;

@@ -1,5 +1,5 @@
-//! A real kube-apiserver with our server as its etcd: it starts, takes a custom resource, `kubectl` applies, gets, watches and deletes, and
-//! all of it is still there after both were killed.
+//! A real kube-apiserver with our server as its etcd: it starts, accepts a custom resource, `kubectl` applies, gets,
+//! watches and deletes, and everything is still there after both were killed.
 
 use anyhow::{Context, Result, ensure};
 use testkit::ApiServer;

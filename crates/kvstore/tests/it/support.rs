@@ -1,4 +1,4 @@
-//! What the tests share: connections, and the server as a process of its own.
+//! Shared by the tests: connections, and the server as a process of its own.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts it with flags that say where to listen; it is up when the socket in its directory answers.
+    /// Starts it with flags that set where to listen; it is up when the socket in its directory answers.
     pub(crate) fn start_on(flags: &[String]) -> Result<Self> {
         let mut server =
             Self { process: None, folder: Folder::new("datastore")?, port: 0, flags: flags.to_vec() };
@@ -41,7 +41,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Kills it, if it runs, and starts it on the same data.
+    /// Kills it, if it runs, and restarts it on the same data.
     pub(crate) fn restart(&mut self) -> Result<()> {
         self.kill();
         let mut arguments = vec![format!("--data-dir={}", self.dir().display())];

@@ -1,5 +1,5 @@
-//! Calls as bytes: messages in pieces, with wrong prefixes, too long, compressed. What is right is answered by our server as by real etcd;
-//! what is wrong gets a status and leaves the connection in order.
+//! Calls as bytes: messages in pieces, with wrong prefixes, too long, compressed. Valid ones are answered by our server
+//! and by real etcd alike; invalid ones get a status and leave the connection intact.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{Server, block_on};
 
-/// One connection; it lives until the last request on it is answered.
+/// Opens a connection; it lives until the last request on it is answered.
 async fn connect(endpoint: &str) -> Result<SendRequest<Bytes>> {
     let stream = TcpStream::connect(endpoint.trim_start_matches("http://")).await?;
     let (requests, connection) = h2::client::handshake(stream).await?;
@@ -20,7 +20,8 @@ async fn connect(endpoint: &str) -> Result<SendRequest<Bytes>> {
     Ok(requests)
 }
 
-/// Calls a method of the key service with these bytes, so many in a frame; returns the status and how many bytes were answered.
+/// Calls a method of the key service with these bytes, this many per frame; returns the status and how many bytes were
+/// answered.
 async fn call(
     requests: &mut SendRequest<Bytes>,
     method: &str,
@@ -36,7 +37,7 @@ async fn call(
     }
     let (answer, mut body) = requests.send_request(request.body(())?, false)?;
     for piece in bytes.chunks(piece) {
-        // A server may refuse before it has heard everything.
+        // A server may refuse before it has received everything.
         if body.send_data(Bytes::copy_from_slice(piece), false).is_err() {
             break;
         }
@@ -69,7 +70,7 @@ fn put(key: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn messages_are_understood_however_they_arrive() -> Result<()> {
+fn messages_may_arrive_in_any_pieces() -> Result<()> {
     let (etcd, ours) = (Etcd::start()?, Server::start(&[])?);
     block_on(async {
         let mut theirs = connect(&etcd.endpoint()).await?;
@@ -90,7 +91,7 @@ fn messages_are_understood_however_they_arrive() -> Result<()> {
                 assert!(found.1 > 5, "{method} by {piece}");
             }
         }
-        // An empty range request has no key, which both say in the same words of one number.
+        // An empty range request has no key, which both report with the same status.
         let empty = framed(0, b"");
         let expected = call(&mut theirs, "Range", &empty, 5, None).await?;
         assert_eq!(call(&mut ours, "Range", &empty, 5, None).await?, expected);
@@ -99,7 +100,7 @@ fn messages_are_understood_however_they_arrive() -> Result<()> {
 }
 
 #[test]
-fn bytes_that_are_not_a_message_are_refused_and_the_connection_goes_on() -> Result<()> {
+fn invalid_messages_are_refused_and_the_connection_survives() -> Result<()> {
     let server = Server::start(&["--max-request-bytes=1000"])?;
     let good = framed(0, &put("/wire/key", "value"));
     let long = framed(0, &vec![0; (512 << 10) + 1001]);

@@ -63,7 +63,7 @@ fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map(label().prop_map(str::to_owned), values.prop_map(str::to_owned), 0..5)
 }
 
-/// The canonical form with adjacent negations cancelled, which is what parsing makes of it.
+/// The canonical form with adjacent negations cancelled, as parsing does.
 fn without_double_negation(canonical: &str) -> String {
     // "!!" inside a value would be cut as well, but no generated value has one.
     let mut text = canonical.to_owned();
@@ -85,7 +85,7 @@ proptest! {
             prop_assert_eq!(&again, &selector);
             prop_assert_eq!(again.unique_id(), selector.unique_id());
         }
-        // From the second time on nothing changes any more.
+        // From the second time on nothing changes.
         let third = Selector::parse(again.canonical()).unwrap();
         prop_assert_eq!(third.canonical(), again.canonical());
     }

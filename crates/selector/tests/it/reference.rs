@@ -1,5 +1,5 @@
-//! A slow evaluator that shares nothing with the crate: it reads canonical text directly, one character after the
-//! other, and computes the verdict while reading. It has no tree, no short circuit and no lexer.
+//! A slow evaluator that shares nothing with the crate: it reads canonical text directly, character by character, and
+//! computes the verdict while reading. It has no tree, no short circuit and no lexer.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Table tests. Each table is a file of `tests/data`; a row that breaks is named in the failure.
+//! Table tests. Each table is a file of `tests/data`; a failure names the row.
 //!
-//! Ids were taken from IP sets programmed by Calico for policies with these selectors (set names hold the first
-//! 23 characters), and from ids that are published.
+//! Ids were taken from IP sets programmed by Calico for policies with these selectors (set names contain the first 23
+//! characters), and from published ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ fn evaluation() {
                 .collect(),
         };
         assert_eq!(selector.evaluate(&labels), verdict == "yes", "{text} on {labels:?}");
-        // The other ways to hold labels agree.
+        // The other representations of labels agree.
         let pairs: Vec<(String, String)> = labels.clone().into_iter().collect();
         let hashed: std::collections::HashMap<String, String> = pairs.iter().cloned().collect();
         assert_eq!(selector.evaluate(pairs.as_slice()), verdict == "yes");
@@ -98,7 +98,7 @@ fn bounds() {
     let error = Selector::parse(&format!("a == '{value}x'")).unwrap_err();
     assert_eq!(error.kind(), &ParseErrorKind::TooLong { length: MAX_LENGTH + 1 });
 
-    // Short in writing, too long in canonical form: what is accepted can always be parsed again.
+    // Short as written, too long in canonical form: whatever is accepted can always be parsed again.
     let dense = vec!["a!=''"; MAX_LENGTH / 7].join("||");
     assert!(dense.len() <= MAX_LENGTH);
     assert!(matches!(Selector::parse(&dense).unwrap_err().kind(), ParseErrorKind::TooLong { .. }));
@@ -229,7 +229,7 @@ fn cheap_clone_and_equality() {
 }
 
 #[test]
-fn text_that_is_no_canonical_form_selects_nothing() {
+fn text_in_non_canonical_form_selects_nothing() {
     let labels: [(&str, &str); 1] = [("a", "x")];
     for text in ["has(", "a ==", "((a == \"x\")"] {
         let selector = Selector::from_canonical(text);

@@ -1,4 +1,4 @@
-//! Keys and values of a stranger: an error, nothing, or an entry that can be written again and means the same.
+//! Keys and values of a stranger: an error, nothing, or an entry that can be encoded again with the same meaning.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use typha_wire::entries;
 
 fuzz_target!(|input: (u8, &str, &[u8])| {
     let (kind, rest, value) = input;
-    // Most texts are no keys: the beginnings of real ones lead further.
+    // Most texts are not keys: the beginnings of real ones get further.
     const BEGINNINGS: [&str; 10] = [
         "",
         "/calico/v1/host/n1/workload/k8s/",

@@ -1,4 +1,5 @@
-//! Bytes of a stranger, plain or compressed, whole or in pieces: an error or messages, the same ones however they are cut.
+//! Bytes of a stranger, plain or compressed, whole or in pieces: an error or messages, which are the same however the
+//! bytes are split.
 
 #![no_main]
 
@@ -30,6 +31,6 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
     let (compressed, piece, bytes) = input;
     let whole = read(bytes, compressed, bytes.len());
     let cut = read(bytes, compressed, usize::from(piece));
-    // An error may show later in pieces, but never other messages.
+    // In pieces, an error may show later, but never other messages.
     assert_eq!(whole.0, cut.0);
 });

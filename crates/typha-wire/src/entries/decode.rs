@@ -1,4 +1,4 @@
-//! From keys and values to entries.
+//! Decodes keys and values to entries.
 
 use super::wire;
 use api::scalars;
@@ -20,15 +20,15 @@ use std::net::IpAddr;
 /// Why a value cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// It is not the JSON that the key asks for.
+    /// It is not the JSON that the key requires.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A field holds what it must not hold.
+    /// A field contains an invalid value.
     #[error("{field} is '{value}'")]
     Field {
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// The value.
         value: String,
     },
     /// It is not a stored value.
@@ -43,9 +43,9 @@ fn bad(field: &'static str, value: &dyn std::fmt::Display) -> DecodeError {
     DecodeError::Field { field, value: value.to_string() }
 }
 
-/// The entry under a path; nothing for a path that no feed of ours has, which a newer server may send, and for the labels
-/// of a profile, which come with the profile itself. Fields that cannot be read, of objects that are useful without them,
-/// are among the faults.
+/// The entry for a path; `None` for a path that does not occur in our feeds, which a newer server may send, and for the
+/// labels of a profile, which are also in the profile itself. Unreadable fields of objects that are useful without them
+/// are added to the faults.
 ///
 /// # Errors
 /// When the value cannot be read.
@@ -77,7 +77,7 @@ pub fn entry(
     }
 }
 
-/// The news that an entry went.
+/// The removal of the entry for a path.
 #[must_use]
 pub fn gone(path: &str) -> Option<FeedEntry> {
     let key = match Key::parse(path)? {
@@ -159,7 +159,7 @@ fn v1_entry(key: V1Key, bytes: &[u8], path: &str) -> Result<Option<FeedEntry>, D
         V1Key::HostConfig(key) => FeedEntry::HostConfig(key, Some(text()?)),
         V1Key::Policy(key) => {
             let mut policy = policy(json(bytes)?)?;
-            // Servers before v3.32 have the tier in the path.
+            // Servers before v3.32 put the tier into the path.
             if policy.tier.is_empty() {
                 policy.tier = model::v1::parse_legacy_policy(path)
                     .map_or_else(|| "default".to_owned(), |legacy| legacy.tier);
@@ -194,7 +194,7 @@ fn nets(texts: Vec<String>) -> Result<Vec<IpNet>, DecodeError> {
     texts.into_iter().map(|text| net(&text)).collect()
 }
 
-/// A network; an address alone stands for itself.
+/// Parses a network; a plain address is a network of its own.
 pub(super) fn net(text: &str) -> Result<IpNet, DecodeError> {
     text.parse::<IpNet>()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
@@ -239,7 +239,7 @@ thread_local! {
     static RECENT: RefCell<Recent> = RefCell::default();
 }
 
-/// Selectors that were read last. Policies of one namespace come one after the other and name the same few endpoints.
+/// The most recent selectors. The policies of one namespace arrive together and name the same few endpoints.
 #[derive(Default)]
 struct Recent {
     hasher: RandomState,
@@ -247,7 +247,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Servers send selectors in their canonical form; one in another form is parsed every time.
+    /// Servers send selectors in canonical form; one in another form is parsed every time.
     fn get_or_parse(
         &mut self,
         text: &str,

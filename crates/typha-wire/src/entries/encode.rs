@@ -1,4 +1,4 @@
-//! From entries to keys and values.
+//! Encodes entries as keys and values.
 
 use super::forms::{host, policy, pool, profile_rules, set, tier, wireguard, workload};
 use super::path::put_path;
@@ -7,18 +7,18 @@ use model::feed::FeedEntry;
 use model::{KeyError, V1Key};
 use serde::Serialize;
 
-/// An entry as it is sent.
+/// An entry as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     /// The path.
     pub path: String,
-    /// The value; none when the entry is gone.
+    /// The value; `None` when the entry is gone.
     pub value: Option<Vec<u8>>,
-    /// The version that was taken out of a resource.
+    /// The version that was removed from a resource.
     pub resource_version: String,
 }
 
-/// Why an entry cannot be sent.
+/// Why an entry cannot be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     /// Its key has no path.
@@ -29,10 +29,10 @@ pub enum EncodeError {
     Json(#[from] serde_json::Error),
 }
 
-/// What is sent for an entry: one key, or two for a profile, whose labels have a key of their own on the wire.
+/// The messages for an entry: one key, or two for a profile, whose labels have a key of their own on the wire.
 ///
 /// # Errors
-/// When the entry cannot be written: a mistake of whoever made it.
+/// When the entry cannot be encoded: a bug in the code that created it.
 pub fn encode(entry: &FeedEntry) -> Result<Vec<Encoded>, EncodeError> {
     let mut all = Vec::with_capacity(1);
     Encoder::default().encode(entry, |path, value, resource_version| {
@@ -45,7 +45,7 @@ pub fn encode(entry: &FeedEntry) -> Result<Vec<Encoded>, EncodeError> {
     Ok(all)
 }
 
-/// Room for one entry after the other: whoever keeps another form of them need not allocate this one.
+/// Buffers reused for successive entries, for callers that keep the result in another form.
 #[derive(Debug, Default)]
 pub struct Encoder {
     path: String,
@@ -53,8 +53,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Hands over what is sent for an entry, in the order of [`encode`]: path, value (none when it is gone), and the version
-    /// that was taken out of a resource.
+    /// Passes what is sent for an entry to `take`, in the order of [`encode`]: path, value (`None` when it is gone),
+    /// and the version that was removed from a resource.
     ///
     /// # Errors
     /// As [`encode`].
@@ -67,7 +67,7 @@ impl Encoder {
         put_path(entry.key(), path)?;
         out.clear();
         let mut resource_version = String::new();
-        // Of a profile.
+        // Only set for a profile.
         let mut labels = None;
         let mut resource = |resource: Resource, out: &mut Vec<u8>| {
             let mut resource = resource;
@@ -152,8 +152,8 @@ fn json<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) -> Result<(), serde
     Ok(())
 }
 
-/// Whether there is anything to escape. A whole chunk is looked at without a branch, which is many bytes at once for the
-/// processor.
+/// Whether there is anything to escape. A whole chunk is checked without a branch, so that the processor handles many
+/// bytes at once.
 fn has_special(json: &[u8]) -> bool {
     let is_special = |byte: u8| matches!(byte, b'<' | b'>' | b'&' | 0xe2);
     json.chunks(64).any(|chunk| chunk.iter().fold(false, |found, byte| found | is_special(*byte)))
@@ -183,7 +183,7 @@ fn escaped(json: Vec<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn go_escapes_what_html_would_read() {
+    fn characters_special_to_html_are_escaped_as_in_go() {
         let text = "a<b>&\u{2028}é\u{20ac}";
         let mut json = b"what was there before".to_vec();
         super::json(text, &mut json).unwrap();

@@ -1,4 +1,4 @@
-//! Values of a feed in the form that JSON has on the wire.
+//! Values of a feed in the form of the wire's JSON.
 
 use super::wire;
 use api::scalars::{self, GoFloat};
@@ -20,7 +20,7 @@ fn nets(nets: &[IpNet]) -> Vec<String> {
     nets.iter().map(|net| net.trunc().to_string()).collect()
 }
 
-/// Where Go has `null` for a list without elements.
+/// Go has `null` for a list without elements.
 fn or_null(nets: &[IpNet]) -> Option<wire::Nets<'_>> {
     (!nets.is_empty()).then(|| wire::Nets(nets.into()))
 }
@@ -133,7 +133,7 @@ fn rule_ports(ports: &[Port]) -> Vec<scalars::Port> {
 }
 
 pub(super) fn tier(tier: &Tier) -> wire::Tier {
-    // The API's words here, not those of rules.
+    // Spelled as in the API, not as in rules.
     let default_action = match tier.default_action {
         RuleAction::Pass => "Pass",
         RuleAction::Allow => "Allow",

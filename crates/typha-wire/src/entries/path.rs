@@ -1,14 +1,14 @@
-//! Paths of entries. They are `model`'s; the one of workload endpoints, of which a cluster has hundreds of thousands, is also
-//! written here, without a text of its own for each of its parts.
+//! Paths of entries. They are `model`'s; the path of workload endpoints, of which a cluster has hundreds of thousands,
+//! is also written here, without allocating a string for each of its parts.
 
 use model::feed::FeedKeyRef;
 use model::v1::WorkloadEndpointKey;
 use model::{Key, KeyError};
 
-/// Writes the path of a key in the place of what is there.
+/// Replaces `path` with the path of a key.
 ///
 /// # Errors
-/// When the key has none.
+/// When the key has no path.
 pub(super) fn put_path(key: FeedKeyRef<'_>, path: &mut String) -> Result<(), KeyError> {
     path.clear();
     match key {
@@ -18,7 +18,7 @@ pub(super) fn put_path(key: FeedKeyRef<'_>, path: &mut String) -> Result<(), Key
     Ok(())
 }
 
-/// Whether nothing is missing, and nothing but the one letter that most names of workloads have needs another spelling.
+/// Whether no part is empty, and only slashes in the name of the workload, which most names have, need escaping.
 fn is_plain(key: &WorkloadEndpointKey) -> bool {
     let WorkloadEndpointKey { host, orchestrator, workload, endpoint } = key;
     let is_plain = |part: &str| !part.is_empty() && !part.bytes().any(|byte| matches!(byte, b'/' | b'%'));
@@ -51,7 +51,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_path_is_the_one_of_the_model(
+        fn the_path_equals_the_models(
             host in "[a-c/%.-]{0,3}",
             orchestrator in "[k8s/%]{0,3}",
             workload in "[a-c/%]{0,5}",

@@ -9,14 +9,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Nothing where Go writes `null` for a list or a map that was never made.
+/// Reads `null` as empty: Go writes it for a list or a map that was never created.
 fn null_or<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 type Texts = Vec<String>;
 
-/// Networks, read from and written as text without a copy of it.
+/// Networks, read from and written as text without copying.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Nets<'a>(pub Cow<'a, [IpNet]>);
 
@@ -230,7 +230,8 @@ pub struct Tier {
     pub default_action: String,
 }
 
-/// A workload endpoint. Most entries of most clusters are these: what can be borrowed is not copied before it is written.
+/// A workload endpoint. In most clusters most entries are of this kind: fields are borrowed where possible instead of
+/// copied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the fields of Calico's JSON, one to one")]

@@ -1,4 +1,4 @@
-//! CRC-32C as snappy's frames carry it. Eight tables, so that a snapshot of many megabytes does not wait for it.
+//! CRC-32C as in snappy's frames. Uses eight tables, so that it does not slow down a snapshot of many megabytes.
 
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
@@ -47,7 +47,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !sum
 }
 
-/// The checksum, turned and moved as the format asks: a checksum of data that holds checksums must not be trivial.
+/// The checksum, rotated and offset as the format requires: a checksum of data that contains checksums must not be
+/// trivial.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

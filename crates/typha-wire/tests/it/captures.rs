@@ -25,7 +25,7 @@ pub(crate) fn streams() -> Vec<(&'static str, &'static [u8])> {
         .collect()
 }
 
-/// What Calico's decoder found in each stream. The not-gob and broken ones have no messages.
+/// The messages that Calico's decoder found in each stream. The not-gob and broken ones have none.
 fn expected() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut expected: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in include_str!("../data/messages.txt").lines() {
@@ -56,7 +56,7 @@ fn shown(message: &Message<'_>) -> String {
     }
 }
 
-/// Reads a stream in steps of so many bytes.
+/// Reads a stream in steps of this many bytes.
 pub(crate) fn messages(bytes: &[u8], step: usize) -> Result<Vec<String>, typha_wire::WireError> {
     let mut incoming = Incoming::new(LIMIT);
     let mut found = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn messages(bytes: &[u8], step: usize) -> Result<Vec<String>, typha_w
     while !rest.is_empty() {
         let (now, later) = rest.split_at(step.min(rest.len()));
         rest = later;
-        // A recording has no pause for the ACK: bytes of the next stream are held back by hand.
+        // A recording has no pause for the ACK: the bytes of the next stream are held back here.
         let mut now = now;
         while !now.is_empty() {
             incoming.push(&now[..1]);
@@ -99,16 +99,16 @@ fn every_captured_message_is_found() {
                 read += 1;
             }
             (Ok(found), None) => assert!(found.is_empty(), "{name}: {found:?}"),
-            // A name that is not registered is refused by Go, too.
+            // Go refuses a name that is not registered, too.
             (Err(error), _) => assert!(name.starts_with("19-") || name.starts_with("20-"), "{name}: {error}"),
         }
     }
     assert!(read > 55, "{read}");
 }
 
-/// The naive decoder: whole values as trees, one stream after the other; what it read is encoded again.
+/// The naive decoder: whole values as trees, one stream after another; what was read is encoded again.
 #[test]
-fn every_captured_stream_comes_out_byte_for_byte() {
+fn captured_streams_round_trip_byte_for_byte() {
     for (name, bytes) in streams() {
         if name.starts_with("20-") {
             continue;
@@ -170,10 +170,10 @@ fn parts(bytes: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// What our encoder makes of a message that Calico's client sent is what Calico's client sent, but for the numbers of
-/// types, which Go gives out as it goes.
+/// Our encoding of a message from Calico's client equals that client's bytes, except for the numbers of types, which Go
+/// assigns dynamically.
 #[test]
-fn our_hello_is_go_s_hello() {
+fn our_hello_equals_gos() {
     let (_, bytes) = streams().into_iter().find(|(name, _)| *name == "01-felix-snappy.c2s").unwrap();
     let mut incoming = Incoming::new(LIMIT);
     incoming.push(bytes);

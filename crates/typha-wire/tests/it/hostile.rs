@@ -1,5 +1,5 @@
-//! Streams that are made to use up memory. What is made for a message is bounded by what it honestly can hold, and nothing is
-//! made for what the receiver has no use for.
+//! Streams designed to use up memory. What is allocated for a message is bounded by what it can legitimately contain,
+//! and nothing is allocated for what the receiver does not need.
 
 use bytes::BytesMut;
 use gob::number::{put_bytes, put_int, put_uint};
@@ -9,7 +9,7 @@ use typha_wire::outgoing::{Outgoing, STREAM_HEAD, kvs_segment};
 use typha_wire::snappy::{Compressor, Frames, IDENTIFIER, LARGEST_CHUNK};
 use typha_wire::{ClientHello, Incoming, Message, WireError};
 
-/// What a client may send at most.
+/// The longest message of a client.
 const LIMIT: usize = 1 << 20;
 
 fn stream_of_updates(count: usize) -> Vec<u8> {
@@ -19,15 +19,15 @@ fn stream_of_updates(count: usize) -> Vec<u8> {
     stream
 }
 
-/// An update is one byte on the wire and a hundred in memory: a client that may send a megabyte would have the server make a
-/// hundred for it.
+/// An update is one byte on the wire and a hundred in memory: a client that may send a megabyte would make the server
+/// allocate a hundred.
 #[test]
 fn entries_from_a_client_are_refused_unread() {
     let stream = stream_of_updates(1_000_000);
     let mut incoming = Incoming::from_client(LIMIT);
     incoming.push(&stream);
     assert_eq!(incoming.next(|_| ()), Err(WireError::FromClient));
-    // Whoever follows a server reads them.
+    // A client of the server does read them.
     let mut incoming = Incoming::new(LIMIT);
     incoming.push(&stream);
     let count = incoming.next(|message| match message {
@@ -37,7 +37,7 @@ fn entries_from_a_client_are_refused_unread() {
     assert_eq!(count, Ok(Some(1_000_000)));
 }
 
-/// The same for whoever follows a server that sends more than any does.
+/// A server that sends more updates than any real one does.
 #[test]
 fn more_updates_than_any_server_sends_are_refused() {
     let mut incoming = Incoming::new(64 << 20);
@@ -47,7 +47,7 @@ fn more_updates_than_any_server_sends_are_refused() {
 
 /// A hello is kept while its client is served, and so would be a million empty names.
 #[test]
-fn of_the_compressions_that_a_hello_offers_few_are_kept() {
+fn few_compressions_of_a_hello_are_kept() {
     let mut stream = Vec::new();
     let hello = ClientHello { compression: vec![String::new(); 500_000], ..ClientHello::default() };
     Outgoing::calico().put(&Message::ClientHello(hello), &mut stream);
@@ -60,7 +60,7 @@ fn of_the_compressions_that_a_hello_offers_few_are_kept() {
     assert_eq!(kept, Ok(Some(16)));
 }
 
-/// Definitions that come before any message are kept, too.
+/// Definitions that precede any message are kept, too.
 #[test]
 fn definitions_without_end_are_refused() {
     let many = Type::structure("", &[("", TypeId::BOOL); 2000]);
@@ -78,7 +78,7 @@ fn definitions_without_end_are_refused() {
     assert_eq!(outcome, Err(gob::Error::TooMany("fields").into()));
 }
 
-/// CVE-2022-30635 and CVE-2024-34156 of Go's decoder, as a message that nobody knows and that is therefore skipped.
+/// CVE-2022-30635 and CVE-2024-34156 of Go's decoder, as an unknown message, which is therefore skipped.
 #[test]
 fn an_unknown_message_nested_without_end_is_refused() {
     let nested = TypeId(200);
@@ -100,8 +100,8 @@ fn an_unknown_message_nested_without_end_is_refused() {
     assert_eq!(incoming.next(|_| ()), Err(gob::Error::TooMany("levels").into()));
 }
 
-/// A chunk stands for 64 KiB at most, whatever it says, so a stream of zeros grows by what is asked for and not by itself;
-/// chunks that stand for nothing are dropped as they come.
+/// A chunk decompresses to at most 64 KiB, whatever it claims, so a stream of zeros only grows on request; empty chunks
+/// are dropped as they arrive.
 #[test]
 fn compressed_streams_take_no_more_memory_than_a_chunk_at_a_time() {
     let mut stream = IDENTIFIER.to_vec();
@@ -124,7 +124,7 @@ fn compressed_streams_take_no_more_memory_than_a_chunk_at_a_time() {
             assert_eq!(frames.waiting(), 0, "padding is not kept");
         }
     }
-    // Chunks of nothing, and the beginning of the stream again and again.
+    // Empty chunks, and the beginning of the stream repeatedly.
     let empty = [1, 4, 0, 0, 0xd8, 0xea, 0x82, 0xa2];
     for _ in 0..10_000 {
         frames.push(IDENTIFIER);
@@ -134,9 +134,9 @@ fn compressed_streams_take_no_more_memory_than_a_chunk_at_a_time() {
     }
 }
 
-/// A segment is not waited for when it says that it is longer than the limit, and nothing is reserved for one that is within it.
+/// A segment longer than the limit is refused without waiting for it, and nothing is reserved for one within the limit.
 #[test]
-fn a_length_is_judged_before_its_bytes_come() {
+fn a_length_is_checked_before_its_bytes_arrive() {
     for (length, refused) in [(LIMIT as u64, false), (LIMIT as u64 + 1, true), (u64::MAX, true)] {
         let mut head = Vec::new();
         put_uint(&mut head, length);

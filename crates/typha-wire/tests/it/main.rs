@@ -1,7 +1,7 @@
-//! Streams that Calico's own programs wrote, taken apart and put together again.
+//! Streams that Calico's own programs wrote, decoded and encoded again.
 //!
-//! `streams.bin` holds the bytes of both directions of 37 connections to Calico's Typha, `streams.txt` where each one
-//! stands, `messages.txt` what Calico's decoder made of them.
+//! `streams.bin` contains the bytes of both directions of 37 connections to Calico's Typha, `streams.txt` their
+//! positions, `messages.txt` the output of Calico's decoder.
 
 mod captures;
 mod hostile;

@@ -1,4 +1,4 @@
-//! Bytes that many clients share: a stream that begins with all definitions.
+//! Bytes shared by many clients: a stream that begins with all definitions.
 
 use crate::captures::LIMIT;
 use gob::{Segments, StructWriter, Type, TypeId, Types, Value};
@@ -79,7 +79,7 @@ fn a_compressed_stream_of_shared_chunks() {
     assert_eq!(incoming.restart(Compression::None), Err(WireError::AfterEnd(1)));
 }
 
-/// The same bytes through the decoder that knows nothing of Typha.
+/// The same bytes, read by the decoder that knows nothing of Typha.
 #[test]
 fn the_naive_decoder_reads_shared_streams() {
     let mut stream = STREAM_HEAD.clone();
@@ -97,7 +97,7 @@ fn the_naive_decoder_reads_shared_streams() {
 }
 
 #[test]
-fn an_unknown_message_is_refused_as_go_refuses_it() {
+fn an_unknown_message_is_refused_like_in_go() {
     let (_, bytes) =
         crate::captures::streams().into_iter().find(|(name, _)| name.starts_with("19-")).unwrap();
     let error = crate::captures::messages(bytes, 1).unwrap_err();
@@ -105,7 +105,7 @@ fn an_unknown_message_is_refused_as_go_refuses_it() {
 }
 
 #[test]
-fn a_message_beyond_the_limit_is_refused_before_it_is_there() {
+fn a_message_beyond_the_limit_is_refused_before_it_arrives() {
     let mut incoming = Incoming::new(1 << 20);
     let mut head = Vec::new();
     gob::number::put_uint(&mut head, (1 << 20) + 1);
@@ -114,10 +114,10 @@ fn a_message_beyond_the_limit_is_refused_before_it_is_there() {
     assert!(matches!(error, WireError::Gob(gob::Error::TooLarge { .. })), "{error}");
 }
 
-/// A newer version adds fields to messages that we know, and to what they are wrapped in: Go passes over them, whatever they
-/// hold, and so do we.
+/// A newer version adds fields to known messages, and to their envelope: Go skips them, whatever they contain, and so
+/// do we.
 #[test]
-fn fields_of_a_newer_version_are_passed_over() {
+fn fields_of_a_newer_version_are_skipped() {
     const ENVELOPE: TypeId = TypeId(80);
     const STATUS: TypeId = TypeId(81);
     const DETAILS: TypeId = TypeId(82);

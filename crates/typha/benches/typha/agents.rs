@@ -14,7 +14,7 @@ use testkit::{Folder, Process, Report};
 use typha_client::{ClientSettings, Discovery, follow_unread};
 use typha_wire::{Compression, Incoming, Message, SyncerType, entries};
 
-/// How many entries Felix gets at least.
+/// The minimum number of entries that Felix gets.
 const LEAST: usize = POLICIES + ENDPOINTS;
 
 struct Cost {
@@ -29,7 +29,7 @@ pub(crate) async fn measure(store: &Filled, report: &mut Report) -> Result<()> {
     let folder = Folder::new("typha-bench")?;
     let file = folder.path().join("bytes");
     std::fs::write(&file, bytes)?;
-    // The first one makes everything warm.
+    // The first agent warms everything up.
     agent("typha", &serving.address.to_string())?;
     let through = agent("typha", &serving.address.to_string())?;
     let direct = agent("store", &store.etcd.endpoint())?;
@@ -58,7 +58,7 @@ pub(crate) async fn measure(store: &Filled, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs an agent as a process of its own and reads what it says.
+/// Runs an agent in a process of its own and reads its output.
 fn agent(how: &str, place: &str) -> Result<Cost> {
     let folder = Folder::new("typha-bench")?;
     let log = folder.path().join("log");
@@ -78,7 +78,7 @@ fn agent(how: &str, place: &str) -> Result<Cost> {
     }
 }
 
-/// What an agent does: gets in sync, says how long that took, and stays until it is killed.
+/// The agent: gets in sync, prints how long that took, and stays until it is killed.
 pub(crate) fn run(how: &str, place: &str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! How long a change takes from its writer to clients, while there are 1,000 of them every second.
+//! The latency of a change from its writer to clients, at 1,000 changes per second.
 
 use crate::clients::{self, Client};
 use crate::servers::Serving;
@@ -14,10 +14,10 @@ use testkit::Report;
 use tokio::sync::watch;
 use typha_wire::Message;
 
-/// Changes in a second, and for how long.
+/// Changes per second, and for how many seconds.
 const RATE: u32 = 1_000;
 const SECONDS: u32 = 8;
-/// How many clients decode what they get; the others only read it.
+/// How many clients decode what they receive; the others only read it.
 const LOOKING: usize = 20;
 
 type Times = Arc<Mutex<Vec<f64>>>;
@@ -25,7 +25,7 @@ type Times = Arc<Mutex<Vec<f64>>>;
 pub(crate) async fn measure(store: &Filled, report: &mut Report) -> Result<()> {
     let serving = Serving::ours(store)?;
     for count in [100, 1_000] {
-        // Those before changed what there is.
+        // Earlier measurements changed the snapshot.
         let snapshot = clients::snapshot(serving.address).await?.len();
         let (_, clients) = clients::all(serving.address, snapshot, vec![None; count]).await?;
         let begin = Instant::now();
@@ -40,7 +40,7 @@ pub(crate) async fn measure(store: &Filled, report: &mut Report) -> Result<()> {
             }));
         }
         let watching = tokio::spawn(watch_store(store.backend.clone(), begin, Arc::clone(&direct)));
-        // Both are there before the first change.
+        // Ensures that both are connected before the first change.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let before = serving.cpu()?;
         write(store, begin).await?;
@@ -75,7 +75,7 @@ fn percentiles(times: &Times) -> (f64, f64) {
     (at(50), at(99))
 }
 
-/// Writes changes at an even pace. Each carries the moment it was written at.
+/// Writes changes at an even pace. Each contains the time at which it was written.
 async fn write(store: &Filled, begin: Instant) -> Result<()> {
     let mut pace = tokio::time::interval(Duration::from_millis(10));
     let each = RATE / 100;

@@ -1,4 +1,4 @@
-//! Clients that cost little: the bytes of a snapshot are counted, and only what comes after it is decoded.
+//! Cheap clients: the bytes of a snapshot are counted, and only what follows is decoded.
 
 use anyhow::{Result, ensure};
 use model::feed::Status;
@@ -13,17 +13,17 @@ use typha_wire::outgoing::Outgoing;
 use typha_wire::{ClientHello, Compression, GoTime, Incoming, Message, Position};
 
 const LARGEST: usize = 64 << 20;
-/// For a stream: what is read is dropped, and nothing is copied.
+/// On a stream socket: discards what is read, without copying.
 const MSG_TRUNC: i32 = 0x20;
 
 thread_local! {
-    // One for each thread: a buffer for each of thousands of clients would be what is measured.
+    // One per thread: buffers for thousands of clients would distort the measurement.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 256 << 10]);
     // Never written to.
     static NOWHERE: RefCell<Vec<MaybeUninit<u8>>> = RefCell::new(vec![MaybeUninit::uninit(); 4 << 20]);
 }
 
-/// Reads what is there; `take` gets it.
+/// Reads what is available and passes it to `take`.
 pub(crate) async fn read(stream: &TcpStream, mut take: impl FnMut(&[u8])) -> Result<()> {
     loop {
         stream.readable().await?;
@@ -43,7 +43,7 @@ pub(crate) async fn read(stream: &TcpStream, mut take: impl FnMut(&[u8])) -> Res
     }
 }
 
-/// Drops what is there, up to so many bytes, without taking it out of the kernel; how many there were.
+/// Discards available data, up to `most` bytes, inside the kernel; returns the number of bytes.
 pub(crate) async fn pass_over(stream: &TcpStream, most: usize) -> Result<usize> {
     let pass = || {
         NOWHERE.with_borrow_mut(|nowhere| {
@@ -73,7 +73,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Says hello, as a client of Calico's, or as one of ours that has come so far.
+    /// Sends a hello, like a client of Calico's, or like one of ours that has reached this position.
     async fn greet(address: SocketAddr, ours: Option<Position>) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -104,7 +104,8 @@ impl Client {
         read(&self.stream, |bytes| incoming.push(bytes)).await
     }
 
-    /// Waits for the restart of the stream and acknowledges it; whether the server goes on where the client was.
+    /// Waits for the restart of the stream and acknowledges it; returns whether the server resumes where the client
+    /// was.
     async fn restarted(&mut self) -> Result<bool> {
         let mut resumed = false;
         loop {
@@ -126,7 +127,7 @@ impl Client {
         Ok(resumed)
     }
 
-    /// Waits until the server says that it is in sync, and where that is if it tells.
+    /// Waits until the server reports that it is in sync, and its position if the server sends it.
     async fn in_sync(&mut self, positions: bool) -> Result<()> {
         let (mut synced, mut position) = (false, None);
         while !synced || (positions && position.is_none()) {
@@ -143,7 +144,7 @@ impl Client {
         Ok(())
     }
 
-    /// Follows until it is in sync; of a snapshot so many bytes are awaited and not looked at.
+    /// Connects and waits until the client is in sync; the snapshot's bytes are awaited but not decoded.
     pub(crate) async fn follow(address: SocketAddr, snapshot: usize, ours: Option<Position>) -> Result<Self> {
         let mut client = Self::greet(address, ours).await?;
         if !client.restarted().await? {
@@ -165,12 +166,12 @@ impl Client {
     }
 }
 
-/// The bytes of a snapshot as this server sends it now.
+/// The bytes of a snapshot as this server currently sends it.
 pub(crate) async fn snapshot(address: SocketAddr) -> Result<Vec<u8>> {
     let mut client = Client::greet(address, None).await?;
     client.restarted().await?;
     let mut all = Vec::new();
-    // The last message of the snapshot is a restart, and nothing comes after it before it is acknowledged.
+    // The last message of the snapshot is a restart, and nothing follows before it is acknowledged.
     loop {
         let next = client.incoming.next(|message| matches!(message, Message::DecoderRestart { .. }))?;
         match next {
@@ -188,7 +189,7 @@ pub(crate) async fn snapshot(address: SocketAddr) -> Result<Vec<u8>> {
     }
 }
 
-/// So many clients at once, each where it stands; how long until the last one is in sync.
+/// Connects this many clients at once, each at its position; returns the time until the last one is in sync.
 pub(crate) async fn all(
     address: SocketAddr,
     snapshot: usize,
@@ -204,7 +205,7 @@ pub(crate) async fn all(
     Ok((begin.elapsed(), clients))
 }
 
-/// The floor: so many connections that read so many bytes.
+/// The floor: this many connections that each read this many bytes.
 pub(crate) async fn readers(address: SocketAddr, snapshot: usize, count: usize) -> Result<Duration> {
     let begin = Instant::now();
     let tasks: Vec<_> = (0..count)

@@ -1,4 +1,4 @@
-//! Snapshots to many clients at once, and clients that all come back at once.
+//! Snapshots to many clients at once, and many clients that reconnect at once.
 
 use crate::clients::{self, Client};
 use crate::servers::{Serving, peer};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use testkit::Report;
 use typha_wire::Position;
 
-/// What so many clients cost.
+/// The cost of this many clients.
 struct Cost {
     time: f64,
     cpu: f64,
@@ -23,7 +23,7 @@ async fn cost(serving: &Serving, snapshot: usize, count: usize) -> Result<(Cost,
     Ok((cost, clients))
 }
 
-/// Waits until clients that went are gone at the server, too.
+/// Waits until the server has noticed that clients have gone.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
@@ -32,11 +32,11 @@ fn ratio(ours: f64, other: f64) -> String {
     if other > 0.0 { format!("{:.2}", ours / other) } else { String::new() }
 }
 
-/// How often each server is started beside the other, in turns. What is reported is the middle.
+/// How many times each server is started, in turns with the other. The median is reported.
 const ROUNDS: usize = 5;
 const CLIENTS: [usize; 3] = [1, 100, 500];
 
-/// One start of a server, and clients that come to it.
+/// One start of a server, and clients that connect to it.
 struct Round {
     ready: f64,
     ready_cpu: f64,
@@ -45,7 +45,7 @@ struct Round {
 }
 
 impl Round {
-    /// The round, and the bytes that clients got.
+    /// Runs the round; also returns the bytes that clients received.
     async fn run(serving: Serving) -> Result<(Self, Vec<u8>)> {
         let (ready, ready_cpu, alone) =
             (serving.ready.as_secs_f64(), serving.ready_cpu, serving.mebibytes()?);
@@ -61,7 +61,7 @@ impl Round {
         Ok((Self { ready, ready_cpu, alone, clients }, snapshot))
     }
 
-    /// What Calico's Typha took once, on a machine like the one that this was written on.
+    /// The figures of Calico's Typha, measured once on a machine like the author's.
     fn taken_once() -> Self {
         let cost = |time, cpu, mebibytes| Cost { time, cpu, mebibytes };
         let clients = [cost(0.1, 0.06, 0.0), cost(0.4, 0.2, 0.0), cost(2.4, 1.74, 372.0)];
@@ -69,7 +69,7 @@ impl Round {
     }
 }
 
-/// The least that so many clients can cost: a process that writes these bytes to whoever connects, without a hello.
+/// The minimum cost of this many clients: a process that writes these bytes to every connection, without a hello.
 async fn floor(bytes: &[u8]) -> Result<[f64; CLIENTS.len()]> {
     let serving = Serving::floor(bytes)?;
     let mut times = [0.0; CLIENTS.len()];
@@ -80,7 +80,7 @@ async fn floor(bytes: &[u8]) -> Result<[f64; CLIENTS.len()]> {
     Ok(times)
 }
 
-/// The middle of a figure.
+/// The median of a figure.
 fn middle(rounds: &[Round], figure: impl Fn(&Round) -> f64) -> f64 {
     testkit::median(rounds.iter().map(figure).collect())
 }
@@ -92,7 +92,7 @@ fn spread(ours: &[Round], theirs: &[Round], figure: impl Fn(&Round) -> f64) -> S
     if theirs.len() > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() }
 }
 
-/// The shape of Calico's own figures, beside its Typha where that is at hand, or else beside figures of it.
+/// Calico's own measurement, compared with its Typha if available, or else with recorded figures.
 pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result<()> {
     let (mut ours, mut theirs, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     let peer = peer();
@@ -158,7 +158,7 @@ pub(crate) async fn beside_calico(store: &Filled, report: &mut Report) -> Result
     Ok(())
 }
 
-/// Snapshots beside the floor.
+/// Snapshots compared with the floor.
 pub(crate) async fn snapshots(store: &Filled, report: &mut Report) -> Result<()> {
     let serving = Serving::ours(store)?;
     let bytes = clients::snapshot(serving.address).await?;
@@ -202,7 +202,7 @@ pub(crate) async fn snapshots(store: &Filled, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// All clients are cut off at once and come back.
+/// Disconnects all clients at once; they reconnect.
 pub(crate) async fn storms(store: &Filled, report: &mut Report) -> Result<()> {
     let serving = Serving::ours(store)?;
     let snapshot = clients::snapshot(serving.address).await?.len();

@@ -1,10 +1,11 @@
-//! Typha as a process of its own on an etcd, with up to 5,000 clients on this machine, beside the floor: one process that
-//! writes the same compressed bytes to as many sockets.
+//! Typha as a process of its own on an etcd, with up to 5,000 clients on this machine, compared with the floor: one
+//! process that writes the same compressed bytes to as many sockets.
 //!
-//! Clients count the bytes of a snapshot, which the kernel drops without a copy, and decode only what comes after it, so that
-//! what is measured is the server; their share of the processors is part of both figures. Where `TORTIE_PEER_BIN` names a folder with Calico's `calico-typha`, that
-//! one is measured beside ours on the same store. Words on the command line select measurements whose name has one of them.
-//! It needs etcd. It refuses to count a client as in sync before the server has said so.
+//! Clients count the bytes of a snapshot, which the kernel discards without a copy, and decode only what follows, so
+//! that the server is what is measured; the clients' share of the processors is part of both figures. If
+//! `TORTIE_PEER_BIN` names a folder with Calico's `calico-typha`, that is measured beside ours on the same store. Words
+//! on the command line select measurements whose name contains one of them. Needs etcd. Counts a client as in sync only
+//! once the server has said so.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        // What this program is when it starts itself: the server, the floor, or one of the agents.
+        // The roles of this program when it starts itself: the server, the floor, or one of the agents.
         ["typha", "-c", file] => return typha(file),
         ["floor", file, port] => servers::floor(file, port),
         ["agent", how, place] => agents::run(how, place),
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to report to when standard error is gone.
+            // Once standard error is gone, there is nowhere left to report to.
             let _ = writeln!(std::io::stderr(), "{error:#}");
             ExitCode::FAILURE
         }
@@ -50,7 +51,7 @@ fn typha(file: &str) -> ExitCode {
     typha::cli::main(&arguments, "bench").unwrap_or(ExitCode::FAILURE)
 }
 
-/// A measurement that stands still ends, and says which one it was.
+/// Ends a measurement that hangs, and names it.
 async fn limited<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     let begin = Instant::now();
     let outcome = tokio::time::timeout(LIMIT, work).await.with_context(|| format!("{what} stands still"))?;
@@ -70,7 +71,7 @@ fn measure(words: &[&str]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut report = Report::new("typha");
     let outcome = runtime.block_on(measure_all(words, &mut report));
-    // What was measured before something failed is shown, too.
+    // Results obtained before a failure are shown, too.
     println!("{}", report.markdown());
     outcome?;
     report.record()

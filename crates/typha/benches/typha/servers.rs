@@ -1,4 +1,4 @@
-//! Who serves: Typha as a process, ours or Calico's, and the floor.
+//! The servers: Typha as a process, ours or Calico's, and the floor.
 
 use crate::store::Filled;
 use anyhow::{Context as _, Result, bail};
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Calico's Typha, where it is at hand.
+/// Calico's Typha, if available.
 pub(crate) fn peer() -> Option<PathBuf> {
     let folder = std::env::var_os("TORTIE_PEER_BIN").filter(|folder| !folder.is_empty())?;
     Some(Path::new(&folder).join("calico-typha")).filter(|file| file.is_file())
@@ -29,13 +29,13 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Ours, on this store.
+    /// Starts our Typha on this store.
     pub(crate) fn ours(store: &Filled) -> Result<Self> {
         let program = testkit::measured_program()?;
         Self::typha(&program, &["typha".to_owned()], store)
     }
 
-    /// Typha, on this store.
+    /// Starts a Typha on this store.
     pub(crate) fn typha(program: &Path, first: &[String], store: &Filled) -> Result<Self> {
         let folder = Folder::new("typha-bench")?;
         let (port, health) = (testkit::free_port()?, testkit::free_port()?);
@@ -59,13 +59,13 @@ impl Serving {
             std::thread::sleep(Duration::from_millis(5));
         }
         let (ready, ready_cpu) = (begin.elapsed(), cpu_of(process.id())?);
-        // What was needed only to read everything goes back to the system soon after.
+        // Memory needed only for reading everything is returned to the system soon after.
         std::thread::sleep(Duration::from_secs(1));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Ok(Self { process, address, ready, ready_cpu, _folder: folder })
     }
 
-    /// A process that writes these bytes to whoever connects.
+    /// Starts a process that writes these bytes to every connection.
     pub(crate) fn floor(bytes: &[u8]) -> Result<Self> {
         let folder = Folder::new("typha-bench")?;
         let file = folder.path().join("bytes");
@@ -82,7 +82,7 @@ impl Serving {
         Ok(Self { process, address, ready: begin.elapsed(), ready_cpu: 0.0, _folder: folder })
     }
 
-    /// The processor time that it has used.
+    /// The processor time used, in seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
         cpu_of(self.process.id())
     }
@@ -112,7 +112,7 @@ fn is_ready(port: u16) -> bool {
         && answer.windows(3).any(|word| word == b" 20")
 }
 
-/// Writes the same bytes to whoever connects.
+/// Writes the same bytes to every connection.
 pub(crate) fn floor(file: &str, port: &str) -> Result<()> {
     let bytes = bytes::Bytes::from(std::fs::read(file)?);
     let port: u16 = port.parse()?;
@@ -130,7 +130,7 @@ async fn write_to_all(bytes: bytes::Bytes, port: u16) -> Result<std::convert::In
         let bytes = bytes.clone();
         tokio::spawn(async move {
             let _ = stream.write_all(&bytes).await;
-            // Who reads ends the connection.
+            // A client that has read everything ends the connection.
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1]).await;
         });
     }

@@ -1,4 +1,4 @@
-//! An etcd with as many entries as a large cluster has.
+//! An etcd with as many entries as a large cluster.
 
 use anyhow::{Result, ensure};
 use api::{Kind, Resource};
@@ -10,12 +10,12 @@ use serde_json::json;
 use std::sync::Arc;
 use testkit::Etcd;
 
-/// The shape that Calico's figures are for: 5,000 policies and 50,000 endpoints.
+/// The shape of Calico's own measurement: 5,000 policies and 50,000 endpoints.
 pub(crate) const POLICIES: usize = 5_000;
 pub(crate) const FEWER_ENDPOINTS: usize = 50_000;
-/// And what the other figures are for.
+/// The size for the other figures.
 pub(crate) const ENDPOINTS: usize = 100_000;
-/// How many are written in one transaction, and how many transactions at once.
+/// How many entries are written in one transaction, and how many transactions at once.
 const BATCH: usize = 100;
 const AT_ONCE: usize = 8;
 
@@ -26,7 +26,7 @@ pub(crate) struct Filled {
 }
 
 impl Filled {
-    /// An etcd with the fewer entries.
+    /// Starts an etcd with the smaller number of entries.
     pub(crate) async fn start() -> Result<Self> {
         let etcd = Etcd::start()?;
         let config = ClientConfig {

@@ -1,5 +1,5 @@
-//! How the text of a parameter is read: as Calico does, with a default in the place of what cannot be read, except where
-//! going on would be worse than not starting. `none` turns a parameter off.
+//! How the text of a parameter is read: as Calico does, with the default replacing an invalid value, unless continuing
+//! would be worse than not starting. `none` turns a parameter off.
 
 use client::DatastoreType;
 use daemon::log::LevelFilter;
@@ -7,19 +7,19 @@ use settings::kinds::choice;
 use settings::{ClientAuth, Kind, Trouble};
 use std::time::Duration;
 
-/// A text as a function understands it.
+/// Parses a text with a function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reads<F> {
     read: F,
     must_be_right: bool,
 }
 
-/// A value that cannot be read is replaced by the default.
+/// An invalid value is replaced by the default.
 pub(crate) const fn lenient<F>(read: F) -> Reads<F> {
     Reads { read, must_be_right: false }
 }
 
-/// Typha does not start with a value that cannot be read.
+/// Typha does not start with an invalid value.
 pub(crate) const fn strict<F>(read: F) -> Reads<F> {
     Reads { read, must_be_right: true }
 }
@@ -47,14 +47,14 @@ impl<T: Default, F: Fn(&str) -> Result<T, String>> Kind for Reads<F> {
     }
 }
 
-/// A value, and whether somebody set it.
+/// A value, and whether it was set explicitly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given<T> {
     pub(crate) value: T,
     pub(crate) is_given: bool,
 }
 
-/// The same kind, which also says whether somebody set it.
+/// Wraps a kind, and also records whether the value was set explicitly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marked<K>(pub(crate) K);
 
@@ -71,7 +71,7 @@ impl<K: Kind> Kind for Marked<K> {
     }
 }
 
-/// A parameter of Calico's that does nothing here. Who sets it is warned.
+/// A parameter of Calico's that has no effect here. Setting it causes a warning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle;
 
@@ -88,7 +88,7 @@ impl Kind for Idle {
     fn nothing(&self) {}
 }
 
-/// A truth value, as Calico's agents write them.
+/// A boolean, as Calico's agents write them.
 pub(crate) fn flag(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "y" | "t" => Ok(true),
@@ -97,7 +97,7 @@ pub(crate) fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A number from 1 on.
+/// A number greater than zero.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("out of range".to_owned()),
@@ -106,13 +106,13 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Seconds, perhaps with a fraction.
+/// Seconds, with an optional fraction.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds.ok_or_else(|| "not a number of seconds".to_owned())
 }
 
-/// A file that must be there.
+/// A file that must exist.
 pub(crate) fn existing_file(text: &str) -> Result<String, String> {
     if std::path::Path::new(text).exists() { Ok(text.to_owned()) } else { Err("file not found".to_owned()) }
 }
@@ -130,7 +130,7 @@ pub(crate) fn datastore_type(text: &str) -> Result<Option<DatastoreType>, String
 
 pub(crate) fn severity(text: &str) -> Result<Option<LevelFilter>, String> {
     match choice(text, &["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])? {
-        // Nothing that we log is worse than an error.
+        // We log nothing more severe than an error.
         "CRITICAL" => Ok(Some(LevelFilter::ERROR)),
         word => Ok(daemon::log::level(word)),
     }
@@ -141,7 +141,7 @@ pub(crate) fn client_auth(text: &str) -> Result<ClientAuth, String> {
     choice(text, &values)
 }
 
-/// Whether clients are shared with other Typhas. The word `none` is read before this.
+/// Whether clients are balanced with other Typhas. The word `none` is handled before this.
 pub(crate) fn rebalancing(text: &str) -> Result<bool, String> {
     choice(text, &["kubernetes", "none"]).map(|word| word == "kubernetes")
 }

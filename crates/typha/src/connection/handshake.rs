@@ -1,32 +1,32 @@
-//! What a hello is answered with. Pure.
+//! The answer to a hello. Pure.
 
 use typha_wire::{ClientHello, Compression, Position, SyncerType};
 
 /// Why a client is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It asks for a feed that does not exist.
+    /// It requests a feed that does not exist.
     #[error("there is no syncer type '{0}'")]
     UnknownType(String),
-    /// It is from before v3.32 and would not understand the keys of policies.
+    /// It is older than v3.32 and would not understand the keys of policies.
     #[error("it does not support the policy keys of v3.32 and later; upgrade it")]
     OldPolicyKeys,
 }
 
-/// What was agreed on.
+/// The agreed terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The feed.
     pub kind: SyncerType,
     /// Whether streams are restarted with compression.
     pub compression: Compression,
-    /// Whether the client wants to hear about positions.
+    /// Whether the client wants to receive positions.
     pub positions: bool,
-    /// Where the client says it stands.
+    /// The position that the client reports.
     pub resume: Option<Position>,
 }
 
-/// What to agree on with a client that says this. Versions play no part.
+/// Determines the terms for a client with this hello. Versions are ignored.
 ///
 /// # Errors
 /// When the client is refused.
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hellos_get() {
+    fn answers_to_hellos() {
         let hello = |kind: &str, restart, algorithms: &[&str], modern| ClientHello {
             syncer_type: kind.to_owned(),
             supports_decoder_restart: restart,

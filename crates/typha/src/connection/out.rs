@@ -1,4 +1,4 @@
-//! The way to one client: as few calls of the kernel as it takes, each part of the bytes within the write time-out.
+//! Output to one client: with as few system calls as possible, each part of the bytes within the write time-out.
 
 use super::End;
 use crate::snapshot::Snapshot;
@@ -17,12 +17,12 @@ use typha_wire::snappy::{IDENTIFIER, compressed};
 
 /// How many bytes a client must read within the write time-out.
 const PART: usize = 256 << 10;
-/// How many pieces are handed to the kernel at once: a whole snapshot, or as much of it as a socket takes.
+/// How many pieces are passed to the kernel at once: a whole snapshot, or as much of it as a socket takes.
 const PIECES_AT_ONCE: usize = 32;
 
-/// What leads to a client.
+/// The output side of a connection.
 pub trait Outlet: AsyncWrite + Unpin {
-    /// The socket that gets the bytes as they are, if there is one: it can take those of a file without a copy.
+    /// The socket that gets the bytes unchanged, if there is one: it can take those of a file without a copy.
     fn socket(&self) -> Option<&TcpStream>;
 }
 
@@ -32,14 +32,14 @@ impl Outlet for OwnedWriteHalf {
     }
 }
 
-/// Something around a socket, such as TLS.
+/// A layer around a socket, such as TLS.
 impl<S: AsyncWrite> Outlet for WriteHalf<S> {
     fn socket(&self) -> Option<&TcpStream> {
         None
     }
 }
 
-/// How the compressed stream after the last ACK begins; with our additions, or without.
+/// The beginning of the compressed stream after the last ACK; with our extensions, or without.
 static STREAM_HEADS: LazyLock<[Bytes; 2]> = LazyLock::new(|| {
     [&[][..], &[schema::POSITION]].map(|additions| {
         let mut head = STREAM_HEAD.clone();
@@ -50,7 +50,7 @@ static STREAM_HEADS: LazyLock<[Bytes; 2]> = LazyLock::new(|| {
     })
 });
 
-/// The way to the client.
+/// The output to the client.
 pub(super) struct Out<W> {
     writer: W,
     timeout: Duration,
@@ -62,18 +62,18 @@ impl<W: Outlet> Out<W> {
         Self { writer, timeout, compress: false }
     }
 
-    /// From now on the stream is a new, compressed one, and begins with this.
+    /// Starts a new, compressed stream; returns its beginning.
     pub(super) fn begin_stream(&mut self, positions: bool) -> Bytes {
         self.compress = true;
         STREAM_HEADS[usize::from(positions)].clone()
     }
 
-    /// Whether the stream is compressed at this point.
+    /// Whether the stream is currently compressed.
     pub(super) fn compresses(&self) -> bool {
         self.compress
     }
 
-    /// A message as the stream has it at this point.
+    /// Encodes a message for the current state of the stream.
     pub(super) fn shaped(&self, message: Vec<u8>) -> Bytes {
         if self.compress { compressed(&message).into() } else { message.into() }
     }
@@ -83,8 +83,8 @@ impl<W: Outlet> Out<W> {
         self.send_all(&[bytes]).await
     }
 
-    /// Sends pieces, as many bytes at once as the kernel takes. The time-out is for a part of them: a long message to one of
-    /// thousands of clients takes as long as it takes to send it to all of them.
+    /// Sends pieces, passing the kernel as many bytes at once as it takes. The time-out applies to a part of them: a
+    /// long message to one of thousands of clients takes as long as sending it to all of them.
     pub(super) async fn send_all<B: AsRef<[u8]>>(&mut self, pieces: &[B]) -> Result<(), End> {
         let mut place = Place::default();
         while place.piece < pieces.len() {
@@ -93,7 +93,7 @@ impl<W: Outlet> Out<W> {
         within(self.timeout, self.writer.flush()).await
     }
 
-    /// Sends a snapshot: its file where there is one and a socket to put it into, or its pieces.
+    /// Sends a snapshot: from its file if there are one and a socket to put it into, or else its pieces.
     pub(super) async fn send_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), End> {
         if let Some(socket) = self.writer.socket()
             && let Some(file) = snapshot.file()
@@ -108,7 +108,7 @@ impl<W: Outlet> Out<W> {
     }
 }
 
-/// Has the kernel put at least [`PART`] of a file into a socket, or what is left of it.
+/// Has the kernel put at least [`PART`] of a file into a socket, or the rest of it.
 async fn put_part(socket: &TcpStream, file: &OwnedFd, offset: &mut u64, end: u64) -> std::io::Result<()> {
     let goal = offset.saturating_add(PART as u64).min(end);
     while *offset < goal {
@@ -126,7 +126,7 @@ async fn put_part(socket: &TcpStream, file: &OwnedFd, offset: &mut u64, end: u64
     Ok(())
 }
 
-/// How far pieces have been written.
+/// The position up to which pieces have been written.
 #[derive(Clone, Copy, Default)]
 struct Place {
     piece: usize,
@@ -134,7 +134,7 @@ struct Place {
 }
 
 impl Place {
-    /// So many more bytes have been written; pieces without any are passed over.
+    /// Advances by `count` written bytes; empty pieces are skipped.
     fn advance<B: AsRef<[u8]>>(&mut self, pieces: &[B], count: usize) {
         self.offset += count;
         while let Some(length) = pieces.get(self.piece).map(|piece| piece.as_ref().len())
@@ -146,7 +146,7 @@ impl Place {
     }
 }
 
-/// Writes at least [`PART`], or what is left.
+/// Writes at least [`PART`], or the rest.
 async fn write_part<W: AsyncWrite + Unpin, B: AsRef<[u8]>>(
     writer: &mut W,
     pieces: &[B],
@@ -187,7 +187,7 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
 
-    /// Far more than a socket takes at once, in pieces of any size, empty ones among them.
+    /// Far more than a socket takes at once, in pieces of any size, including empty ones.
     fn pieces() -> Vec<Bytes> {
         let mut number = 0_u32;
         let lengths = [0, 1, 5_000_000, 0, 0, 300_000, 7];
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_is_found_out_with_a_file_and_without() {
+    async fn a_client_that_does_not_read_is_detected_with_a_file_and_without() {
         let sent = snapshot(vec![vec![7; 64 << 20].into()]);
         for by_file in [true, false] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

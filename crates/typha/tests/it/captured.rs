@@ -1,6 +1,6 @@
-//! Our server on the store that Calico's Typha had: the same entries come out, byte for byte.
+//! Our server on the store that Calico's Typha used: the same entries result, byte for byte.
 //!
-//! `store.jsonl` is that store; what Calico's Typha sent stands among the recorded streams.
+//! `store.jsonl` is that store; the output of Calico's Typha is among the recorded streams.
 
 use crate::world::{Raw, World, hello, quick};
 use follow::processor::Outputs;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use typha::for_tests::{SourceOptions, inputs, kinds};
 use typha_wire::{Incoming, Message, SyncerType};
 
-/// Entries that the store's client makes and the store does not hold.
+/// Entries that the store's client adds and the store does not contain.
 const MADE_UP: &str = "projectcalico-default-allow";
 
 type Entries = BTreeMap<String, String>;
@@ -36,7 +36,7 @@ fn belongs(list: &ListOptions, key: &Key) -> bool {
     }
 }
 
-/// What a feed makes of the store.
+/// The entries of a feed of the store.
 fn updates(kind: SyncerType) -> Vec<FeedEntry> {
     let options = SourceOptions { kubernetes: false, use_pod_cidr: false };
     let mut updates = Vec::new();
@@ -52,8 +52,8 @@ fn updates(kind: SyncerType) -> Vec<FeedEntry> {
     updates
 }
 
-/// Selectors in their canonical form: feeds carry them parsed, and Calico sends them as they were joined. Everything else
-/// stays as it is, to the letter.
+/// Normalises selectors: feeds carry them parsed, and Calico sends them as they were joined. Everything else is kept
+/// literally.
 fn normal(value: &str) -> String {
     const NAMES: [&str; 5] = [
         "\"selector\":",
@@ -91,7 +91,7 @@ fn collect(entries: &mut Entries, message: Message<'_>) {
     }
 }
 
-/// What Calico's Typha sent in a snapshot.
+/// The entries that Calico's Typha sent in a snapshot.
 fn captured(name: &str) -> Entries {
     let all: &[u8] = include_bytes!("../../../typha-wire/tests/data/streams.bin");
     let place = include_str!("../../../typha-wire/tests/data/streams.txt")
@@ -108,7 +108,7 @@ fn captured(name: &str) -> Entries {
 }
 
 #[tokio::test]
-async fn every_value_is_calico_s() {
+async fn every_value_equals_calicos() {
     for (kind, name) in [
         (SyncerType::Felix, "02-felix-plain"),
         (SyncerType::Bgp, "04-bgp-plain"),
@@ -147,9 +147,9 @@ async fn every_value_is_calico_s() {
     }
 }
 
-/// What Calico's Typha sent is read, and what was read is written as it was.
+/// The output of Calico's Typha is read, and writing what was read gives the same bytes.
 #[test]
-fn calico_s_values_are_read_and_written_again() {
+fn calicos_values_round_trip() {
     let mut read = 0;
     for name in [
         "02-felix-plain",

@@ -1,4 +1,4 @@
-//! Many at once: a slow client among a thousand fast ones, and connections that never say hello.
+//! Many clients at once: a slow one among a thousand fast ones, and connections that never send a hello.
 
 use crate::world::{Raw, World, hello, input, quick, until};
 use model::feed::Status;
@@ -30,31 +30,31 @@ async fn fast(address: std::net::SocketAddr, last: &'static str) -> TcpStream {
         let count = client.stream.read(&mut buffer[kept..]).await.unwrap();
         assert!(count > 0, "a fast client was sent away");
         let end = kept + count;
-        // Megabytes pass here: most of them are looked at only for a character of the text that they do not have.
+        // Megabytes pass here: most of them are only searched for a character that they do not contain.
         if buffer[..end].contains(&last.as_bytes()[0])
             && buffer[..end].windows(last.len()).any(|window| window == last.as_bytes())
         {
             return client.stream;
         }
-        // The text may come in two parts.
+        // The text may arrive in two parts.
         kept = end.min(last.len());
         buffer.copy_within(end - kept..end, 0);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_one_among_a_thousand_holds_up_nobody() {
+async fn a_slow_client_among_a_thousand_delays_no_other() {
     const LAST: &str = "~ the last of all changes";
     allow_many_files();
     let hour = Duration::from_secs(3600);
     let settings = ServerSettings {
         ping_interval: hour,
         pong_timeout: hour * 6,
-        // Fast ones share two processors with whatever else runs here.
+        // The fast clients share two processors with everything else that runs here.
         write_timeout: Duration::from_secs(15),
         ..quick()
     };
-    // Little room on the way to each client: a slow one shows before the kernel holds megabytes for a thousand.
+    // Small buffers towards each client: a slow one shows before the kernel holds megabytes for a thousand.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(16 << 10).unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -67,7 +67,8 @@ async fn a_slow_one_among_a_thousand_holds_up_nobody() {
     assert_eq!(slow.message().await, "hello felix");
     let fast: Vec<_> = (0..1000).map(|_| tokio::spawn(fast(world.address, LAST))).collect();
     until("all stream", || world.figures.streaming_total() == 1001).await;
-    // More than fits between the server and the slow one, in one change: several could be merged into one before they are sent.
+    // More than fits between the server and the slow client, in one change: several could be merged before they are
+    // sent.
     let long = "x".repeat(8_000);
     world.felix().publish((0..50).map(|number| input(&format!("/k{number}"), &long)));
     world.felix().publish([input("/end", LAST)]);
@@ -85,22 +86,23 @@ async fn connections_that_never_say_hello_are_bounded_in_time_and_number() {
     let world = World::start(settings, None).await;
     world.felix().set_status(Status::InSync);
     let mut silent = Vec::new();
-    // Those beyond the limit wait for their turn.
+    // Connections beyond the limit wait for their turn.
     for _ in 0..600 {
         silent.push(TcpStream::connect(world.address).await.unwrap());
     }
     until("as many as may be at once", || world.connections() >= 512).await;
     assert!(world.connections() <= 512, "{} are in their handshake", world.connections());
-    // One who means it waits for its turn, and gets it although all others keep their ends open.
+    // A genuine client waits for its turn, and gets it although all others keep their connections open.
     let client = world.client();
     until("served", || client.has(&world.contents())).await;
     until("the silent ones are gone", || world.connections() == 1).await;
     drop(silent);
 }
 
-/// Strangers whose handshakes never end take all places, and wait for more. Who comes from another machine gets one of them.
+/// Strangers whose handshakes never end take all places, and wait for more. A client from another machine gets one of
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_hold_up_nobody_from_elsewhere() {
+async fn strangers_delay_no_client_from_elsewhere() {
     allow_many_files();
     let settings = ServerSettings { handshake_timeout: Duration::from_secs(3600), ..quick() };
     let world = World::start(settings, None).await;
@@ -116,13 +118,13 @@ async fn strangers_hold_up_nobody_from_elsewhere() {
         assert_eq!(client.message().await, "hello felix");
         assert_eq!(client.message().await, "status in-sync");
     }
-    // Every place that became free went to one who waited.
+    // Every place that became free was given to a waiting connection.
     until("all places are taken again", || world.connections() == 512).await;
     drop(silent);
 }
 
-/// Strangers from more machines than there are places, who come again as soon as they are sent away: they have all places all
-/// the time, and who means it has its turn nevertheless.
+/// Strangers from more machines than there are places, who reconnect as soon as they are dropped: they always hold all
+/// places, and a genuine client gets its turn nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_from_everywhere_take_turns_with_clients() {
     allow_many_files();
@@ -140,7 +142,7 @@ async fn strangers_from_everywhere_take_turns_with_clients() {
             }
         });
     }
-    // There are 512 places; on a busy machine some are empty at any moment, until the next stranger has got there.
+    // There are 512 places; on a busy machine some are empty at any moment, until the next stranger connects.
     until("most places are taken", || world.connections() > 256).await;
     for last in 2..5 {
         let mut client = Raw::connect_from([127, 0, 0, last].into(), address).await;

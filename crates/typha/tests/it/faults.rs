@@ -1,4 +1,4 @@
-//! Clients that do not behave, and what the others notice of it: nothing.
+//! Misbehaving clients, and their effect on the others: none.
 
 use crate::world::{Got, Raw, World, hello, input, patient, quick, until};
 use model::feed::Status;
@@ -9,7 +9,7 @@ use typha::for_tests::ServerSettings;
 use typha_wire::{Compression, Message};
 
 fn large(number: u64) -> String {
-    // Does not compress well, so that buffers of the kernel fill up.
+    // Does not compress well, so that the kernel's buffers fill up.
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..400)
         .map(|_| {
@@ -20,12 +20,12 @@ fn large(number: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_stops_reading_holds_up_nobody_and_is_sent_away() {
+async fn a_client_that_stops_reading_delays_no_other_and_is_dropped() {
     let settings = ServerSettings { write_timeout: Duration::from_secs(2), ..quick() };
     let world = World::start(settings, None).await;
     world.felix().set_status(Status::InSync);
     let mut slow = Raw::connect(world.address).await;
-    // Little room on the way, so that it is full soon.
+    // Small buffers, which fill up soon.
     socket2::SockRef::from(&slow.stream).set_recv_buffer_size(4096).unwrap();
     slow.say(&Message::ClientHello(hello("felix", false, &[]))).await;
     assert_eq!(slow.message().await, "hello felix");
@@ -39,19 +39,19 @@ async fn a_client_that_stops_reading_holds_up_nobody_and_is_sent_away() {
     for client in &fast {
         until("a fast client", || client.has(&wanted)).await;
     }
-    // The slow one is the only one that goes.
+    // The slow client is the only one that is dropped.
     until("the slow client is sent away", || world.connections() == fast.len()).await;
     for client in &fast {
         assert!(client.has(&wanted));
     }
 }
 
-/// A client that reads, but so late that what it gets is old. Nothing but its age ends the connection.
+/// A client that reads, but so late that what it gets is old. Nothing but its lag ends the connection.
 #[tokio::test]
-async fn a_client_that_is_too_far_behind_is_sent_away() {
+async fn a_client_too_far_behind_is_dropped() {
     let age = Duration::from_millis(1);
     let settings = ServerSettings { max_fall_behind: age, new_client_grace: age, ..patient() };
-    // So little room on the way that the server waits for the client with the first change.
+    // Buffers so small that the server waits for the client at the first change.
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_send_buffer_size(16 << 10).unwrap();
     socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -72,7 +72,7 @@ async fn a_client_that_is_too_far_behind_is_sent_away() {
 }
 
 #[tokio::test]
-async fn silence_is_noticed() {
+async fn silence_is_detected() {
     let settings = ServerSettings {
         ping_interval: Duration::from_millis(100),
         pong_timeout: Duration::from_millis(400),
@@ -85,7 +85,7 @@ async fn silence_is_noticed() {
     // No hello at all.
     let mut silent = Raw::connect(world.address).await;
     assert!(silent.is_closed().await);
-    // Only the beginning of one.
+    // An incomplete hello.
     let mut begun = Raw::connect(world.address).await;
     begun.stream.write_all(&[0x7f, 1, 2]).await.unwrap();
     assert!(begun.is_closed().await);
@@ -103,7 +103,7 @@ async fn silence_is_noticed() {
     assert_eq!(mute.message().await, "status in-sync");
     assert_eq!(mute.get().await, Got::Message("ping".to_owned()));
     assert!(mute.is_closed().await);
-    // One of ours answers, and stays: longer than a mute one that comes after it.
+    // One of ours answers, and stays longer than a mute one that connects after it.
     let client = world.client();
     until("in sync", || client.has(&world.contents())).await;
     let mut later = Raw::connect(world.address).await;
@@ -163,7 +163,7 @@ async fn a_server_that_dies_in_the_middle_of_a_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shutting_down_lets_one_go_after_the_other() {
+async fn shutting_down_drops_clients_in_turn() {
     let mut world = World::start(quick(), None).await;
     world.felix().set_status(Status::InSync);
     let clients: Vec<_> = (0..5).map(|_| world.client()).collect();
@@ -181,7 +181,7 @@ async fn shutting_down_lets_one_go_after_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_many_clients_are_sent_to_other_servers_one_by_one() {
+async fn excess_clients_are_dropped_one_by_one() {
     let world = World::start(quick(), None).await;
     world.felix().set_status(Status::InSync);
     let mut raw = Vec::new();
@@ -193,7 +193,7 @@ async fn too_many_clients_are_sent_to_other_servers_one_by_one() {
     }
     world.server.as_ref().unwrap().set_most_connections(2);
     until("four are gone", || world.connections() == 2).await;
-    // Two may stay: of three, one is sent away and no more.
+    // Two may stay: of three, one is dropped and no more.
     let mut seventh = Raw::connect(world.address).await;
     seventh.say(&Message::ClientHello(hello("felix", false, &[]))).await;
     // A greeting, or already the end: either way it was counted.

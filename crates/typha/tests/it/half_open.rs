@@ -1,5 +1,4 @@
-//! A peer that vanishes without a word: packets are lost both ways, and no end or reset ever comes. Each side finds out by
-//! itself.
+//! A peer that vanishes: packets are lost both ways, and no end or reset ever arrives. Each side detects it on its own.
 
 use crate::world::{Client, World, input, quick, settings, until};
 use model::feed::Status;
@@ -10,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use typha::for_tests::ServerSettings;
 use typha_client::ClientSettings;
 
-/// Whatever this side does, the other one is first.
+/// So long that the other side always acts first.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Two machines with a wire between them, and something that runs on each.
@@ -31,7 +30,7 @@ impl Wire {
         for (namespace, address) in [(&near, "10.99.0.1/24"), (&far, "10.99.0.2/24")] {
             namespace.batch(&format!("addr add {address} dev wire\nlink set wire up")).unwrap();
         }
-        // Threads of a runtime stay in the namespace that they were started in.
+        // Threads of a runtime stay in the network namespace in which they were started.
         let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (server, client) = (near.run(runtime).unwrap(), far.run(runtime).unwrap());
         Self { near, far, server, client }
@@ -51,7 +50,7 @@ impl Wire {
         self.server.block_on(until(what, done));
     }
 
-    /// From now on every packet is lost on its way.
+    /// From now on every packet is lost.
     fn cut(&self) {
         for namespace in [&self.near, &self.far] {
             let rules = "add table inet cut; add chain inet cut arriving { type filter hook input priority 0; policy drop; }";
@@ -68,7 +67,7 @@ impl Wire {
 
 /// A client whose machine lost its network answers no ping.
 #[test]
-fn a_client_that_vanished_is_noticed_by_the_server() {
+fn the_server_detects_a_vanished_client() {
     let wire = Wire::new();
     let world = wire.serve(ServerSettings {
         ping_interval: Duration::from_millis(100),
@@ -84,9 +83,10 @@ fn a_client_that_vanished_is_noticed_by_the_server() {
     assert!(client.has(&world.contents()), "the client noticed nothing, and keeps what it has");
 }
 
-/// A server whose machine lost its network pings nobody. The client goes on with what it has, says so, and comes back.
+/// A server whose machine lost its network sends no pings. The client keeps its entries, reports the outage, and
+/// reconnects.
 #[test]
-fn a_server_that_vanished_is_noticed_by_the_client() {
+fn the_client_detects_a_vanished_server() {
     let wire = Wire::new();
     let world = wire.serve(ServerSettings {
         ping_interval: Duration::from_millis(100),

@@ -1,4 +1,5 @@
-//! A client that comes at any time, is cut off at any time, and comes back, ends with exactly what the feed holds.
+//! A client that connects at any time, is cut off at any time, and reconnects, ends with exactly the contents of the
+//! feed.
 
 use crate::world::{Client, World, input, quick, settings, until};
 use model::feed::Status;
@@ -42,7 +43,7 @@ async fn play(seed: u64) {
                 drop(clients.remove(usize::try_from(place).unwrap()));
             }
             16 => {
-                // All connections are cut, in the middle of whatever they are at.
+                // All connections are cut at arbitrary points.
                 world.server = None;
                 world.serve_again(quick()).await;
             }
@@ -62,21 +63,21 @@ async fn play(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_clients_end_with_what_the_server_has() {
+async fn clients_end_with_the_servers_contents_whatever_happens() {
     for seed in 0..25 {
         play(seed).await;
     }
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_gets_the_difference() {
+async fn a_reconnecting_client_gets_the_difference() {
     let mut world = World::start(quick(), None).await;
     world.felix().publish((0..2000).map(|number| input(&format!("/k{number:05}"), "v")));
     world.felix().set_status(Status::InSync);
     let client = world.client();
     until("in sync", || client.has(&world.contents())).await;
     let before = client.count();
-    // The positions of the client are from this run of the feed, which outlives the server in front of it.
+    // The client's position is from this run of the feed, which outlives the server in front of it.
     world.server = None;
     world.felix().publish([input("/k00001", ""), input("/new", "1"), input("/k00002", "w")]);
     world.serve_again(quick()).await;
@@ -86,7 +87,7 @@ async fn a_client_that_comes_back_gets_the_difference() {
 }
 
 #[tokio::test]
-async fn another_run_of_the_server_sends_everything_and_the_client_tells_the_difference() {
+async fn a_restarted_server_sends_everything_and_the_client_finds_the_difference() {
     let first = World::start(quick(), None).await;
     first.felix().publish((0..500).map(|number| input(&format!("/k{number:05}"), "v")));
     first.felix().set_status(Status::InSync);

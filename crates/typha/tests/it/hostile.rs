@@ -1,5 +1,5 @@
-//! Peers that want to hurt: they drip, promise, flood and send what they have no business to send. docs/typha.md says which
-//! class of vulnerability each of these tests stands for.
+//! Hostile peers: they drip, promise, flood and send what they must not send. docs/typha.md lists the class of
+//! vulnerability that each of these tests stands for.
 
 use crate::secure::{Certificates, named};
 use crate::world::{
@@ -37,12 +37,12 @@ async fn drip(mut stream: TcpStream, bytes: &[u8]) {
     }
 }
 
-/// Slow requests: a time-out that begins anew with every byte would never end.
+/// Slow requests: a time-out that restarts with every byte would never end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hello_that_comes_byte_by_byte_is_ended_in_time() {
+async fn a_hello_sent_byte_by_byte_is_ended_in_time() {
     let limited = ServerSettings { handshake_timeout: Duration::from_millis(500), ..quick() };
     let world = World::start(limited.clone(), None).await;
-    // The head of a message of a megabyte, and then whatever it is.
+    // The header of a message of a megabyte, followed by arbitrary bytes.
     let mut bytes = Vec::new();
     gob::number::put_uint(&mut bytes, 1 << 20);
     drip(TcpStream::connect(world.address).await.unwrap(), &bytes).await;
@@ -56,9 +56,9 @@ async fn a_hello_that_comes_byte_by_byte_is_ended_in_time() {
     until("nothing is left of them", || world.connections() + secure.connections() == 0).await;
 }
 
-/// The other way round: a server that drips does not keep a client from saying so in health and from looking for another one.
+/// The reverse: a server that drips does not keep a client from reporting so in health and looking for another server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_whose_hello_comes_byte_by_byte_is_given_up() {
+async fn a_server_that_sends_its_hello_byte_by_byte_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let limit = Duration::from_secs(1);
     let client = Client::start(
@@ -75,7 +75,7 @@ async fn a_server_whose_hello_comes_byte_by_byte_is_given_up() {
     until("health says so", || format!("{:?}", client.pulse).contains("did not say hello within 1 s")).await;
 }
 
-/// A server that takes nothing, not even a hello.
+/// A server that reads nothing, not even a hello.
 #[tokio::test]
 async fn a_server_that_does_not_read_is_given_up() {
     let (near, _far) = tokio::io::duplex(16);
@@ -88,7 +88,8 @@ async fn a_server_that_does_not_read_is_given_up() {
     assert!(matches!(end, SessionError::NotReading), "{end}");
 }
 
-/// A server that takes connections and never answers the TLS handshake: the client says so in health, and looks for another.
+/// A server that accepts connections but never answers the TLS handshake: the client reports so in health, and looks
+/// for another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_never_ends_its_tls_handshake_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -100,8 +101,8 @@ async fn a_server_that_never_ends_its_tls_handshake_is_given_up() {
         .await;
 }
 
-/// What a client has no business to send: messages of servers, a restart of the decoder, a second hello. None of them is
-/// worked on, and each ends the connection, before the hello and after it.
+/// Messages that a client must not send: those of servers, a restart of the decoder, a second hello. None of them is
+/// processed, and each ends the connection, before the hello and after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_no_client_sends_end_the_connection() {
     let world = World::start(patient(), None).await;
@@ -144,9 +145,9 @@ async fn messages_that_no_client_sends_end_the_connection() {
     until("all are gone", || world.connections() == 0).await;
 }
 
-/// Types are kept for as long as a connection lives: they are bounded in number and in size, and not only one by one.
+/// Types are kept for as long as a connection lives: their number and total size are bounded, not only each of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_without_end_end_the_connection() {
+async fn endless_definitions_end_the_connection() {
     let world = World::start(patient(), None).await;
     for type_of in [Type::structure("", &[]), Type::structure("", &[("x", TypeId::BOOL); 1000])] {
         let mut client = Raw::connect(world.address).await;
@@ -161,9 +162,9 @@ async fn definitions_without_end_end_the_connection() {
     }
 }
 
-/// A handshake that promises 16 MiB is ended long before they have come, and not only by its time-out.
+/// A handshake that announces 16 MiB is ended long before they have arrived, and not only by its time-out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tls_handshake_without_end_is_refused_before_it_is_kept() {
+async fn an_endless_tls_handshake_is_refused_before_it_is_buffered() {
     let certificates = Certificates::new();
     let server = certificates.files("server", "typha-server");
     let patient = ServerSettings { handshake_timeout: HOUR, ..quick() };
@@ -187,7 +188,7 @@ async fn a_tls_handshake_without_end_is_refused_before_it_is_kept() {
     until("it is gone", || world.connections() == 0).await;
 }
 
-/// A client's hello of this version, in which all else is as TLS 1.2 wants it: suites with ECDHE, groups, signatures.
+/// A client's hello of this version, otherwise valid for TLS 1.2: suites with ECDHE, groups, signatures.
 fn tls_hello(version: [u8; 2]) -> Vec<u8> {
     let extensions: &[&[u8]] = &[
         &[0, 10, 0, 6, 0, 4, 0, 0x1d, 0, 0x17],
@@ -206,7 +207,7 @@ fn tls_hello(version: [u8; 2]) -> Vec<u8> {
     record
 }
 
-/// Versions before TLS 1.2 are refused with the alert for it; the same hello of TLS 1.2 is answered.
+/// Versions before TLS 1.2 are refused with the appropriate alert; the same hello with TLS 1.2 is answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_versions_of_tls_are_refused() {
     const ALERT: u8 = 0x15;
@@ -229,9 +230,9 @@ async fn old_versions_of_tls_are_refused() {
     }
 }
 
-/// Slow requests at the ports of health and metrics: whoever asks properly is answered.
+/// Slow requests at the ports of health and metrics: proper requests are still answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_requests_at_the_health_port_keep_nobody_out() {
+async fn slow_requests_at_the_health_port_block_no_others() {
     let (address, serving) = health_port().await;
     let mut slow = Vec::new();
     for _ in 0..300 {
@@ -247,7 +248,7 @@ async fn slow_requests_at_the_health_port_keep_nobody_out() {
     serving.abort();
 }
 
-/// A listener that answers what health and metrics are asked, with a feed that is in sync.
+/// A listener that answers requests for health and metrics, with a feed that is in sync.
 async fn health_port() -> (std::net::SocketAddr, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -271,7 +272,7 @@ async fn http2_is_not_spoken_at_the_health_port() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(&request).await.unwrap();
         let mut answer = Vec::new();
-        // A reset is an end, too: what the server did not read is still in its buffer when it closes.
+        // A reset is an end, too: unread data is still in the server's buffer when it closes.
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();
         let text = String::from_utf8_lossy(&answer);
         assert!(!text.contains(" 101 "), "{text}");
@@ -284,10 +285,10 @@ async fn http2_is_not_spoken_at_the_health_port() {
     serving.abort();
 }
 
-/// A server that restarts the decoder again and again makes its client acknowledge as often, and nothing more; one that goes
-/// on before the answer is left.
+/// A server that restarts the decoder again and again makes its client acknowledge as often, and nothing more; the
+/// client leaves a server that continues before the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_restarts_without_waiting_is_left() {
+async fn the_client_leaves_a_server_that_restarts_without_waiting() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::start(listener.local_addr().unwrap(), settings());
     let (mut stream, _) = listener.accept().await.unwrap();
@@ -315,9 +316,9 @@ async fn a_server_that_restarts_without_waiting_is_left() {
     until("it is left", || format!("{:?}", client.pulse).contains("follow the end of a stream")).await;
 }
 
-/// Whatever came before: the next client that means it is served.
+/// Whatever came before, the next genuine client is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_megabyte_of_hello_is_taken_or_refused_and_harms_nobody() {
+async fn a_megabyte_hello_is_accepted_or_refused_and_harms_no_other() {
     let world = World::start(patient(), None).await;
     world.felix().publish([input("/a", "1")]);
     world.felix().set_status(Status::InSync);

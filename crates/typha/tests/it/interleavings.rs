@@ -1,5 +1,5 @@
-//! The same promise as in [`crate::histories`], thousands of times: both ends in one thread, with a pipe of any size between
-//! them, cut at any moment. No socket and no clock decide what happens; the seed does.
+//! The same promise as in [`crate::histories`], thousands of times: both ends in one thread, with a pipe of any size
+//! between them, cut at any moment. The outcome depends only on the seed, not on sockets or clocks.
 
 use crate::world::{Keeper, Texts, contents, input, settings};
 use model::feed::Status;
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// A client that comes back whenever it is cut off.
+/// A client that reconnects whenever it is cut off.
 async fn client(feed: Arc<Feed>, mut keeper: Keeper, mut cuts: watch::Receiver<u64>, room: usize) {
     let settings = settings();
     let mut machine = Machine::new(Texts);
@@ -56,7 +56,7 @@ async fn client(feed: Arc<Feed>, mut keeper: Keeper, mut cuts: watch::Receiver<u
         };
         serving.abort();
         if cut {
-            // The server is gone; what it has sent may still be on the way.
+            // The server is gone; its output may still be in the pipe.
             session.await;
         }
         tokio::task::yield_now().await;
@@ -112,19 +112,19 @@ async fn play(seed: u64) {
     while !clients.iter().all(|(keeper, _)| done(keeper)) {
         turns += 1;
         assert!(turns < MOST_TURNS, "seed {seed}: a client does not end with what the feed holds");
-        // A snapshot is made on another thread, which may need a moment.
+        // A snapshot is created on another thread, which may need a moment.
         if turns % 500 == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         } else {
             tokio::task::yield_now().await;
         }
     }
-    // Whatever still runs ends with its senders.
+    // Remaining tasks end with their senders.
     drop(clients);
 }
 
 #[tokio::test]
-async fn thousands_of_interleavings_end_with_what_the_feed_holds() {
+async fn thousands_of_interleavings_end_with_the_feeds_contents() {
     for seed in 0..HISTORIES {
         play(seed).await;
     }

@@ -1,4 +1,4 @@
-//! Typhas behind a service of a real Kubernetes API: who is found, in which order, and how many clients each keeps.
+//! Typhas behind a service of a real Kubernetes API: which are found, in which order, and how many clients each keeps.
 
 use crate::world::{Raw, World, hello, quick, until};
 use daemon::Variables;
@@ -75,7 +75,8 @@ async fn endpoints_of_a_service_and_shares_of_clients() {
             slice("metrics", "metrics", &[("10.0.0.9", "n1", "a", Some(true))]),
         ],
     );
-    // The one on the own node is not ready: the one in its zone is next. The zone is asked for, because no Typha says it.
+    // The one on the client's node is not ready: the one in its zone is next. The node's zone is looked up, because no
+    // Typha reports it.
     for _ in 0..6 {
         assert_eq!(found(&access, "n1").await.unwrap(), ["10.0.0.2:5473", "10.0.0.3:5473"]);
         assert_eq!(found(&access, "n3").await.unwrap(), ["10.0.0.3:5473", "10.0.0.2:5473"]);
@@ -104,10 +105,10 @@ async fn endpoints_of_a_service_and_shares_of_clients() {
     }
     world.server.as_ref().unwrap().set_most_connections(rebalancing.most(1).await);
     until("two are sent away", || world.connections() == 4).await;
-    // A Typha that is alone keeps everybody.
+    // A single Typha keeps all clients.
     server.kubectl(&["-n", "kube-system", "delete", "endpointslice", "two"]).unwrap();
     assert_eq!(rebalancing.most(1).await, 1000);
-    // Where Kubernetes does not answer, nobody is sent away.
+    // If Kubernetes does not answer, no client is dropped.
     drop(server);
     assert_eq!(rebalancing.most(1).await, 1000);
 }

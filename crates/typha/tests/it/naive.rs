@@ -1,7 +1,7 @@
-//! What we send, read by a second decoder that shares nothing with ours: slow, obvious, and without mercy.
+//! Our output, read by a second decoder that shares nothing with ours: slow, obvious, and strict.
 //!
-//! It knows gob and snappy as their descriptions have them, takes whole streams only, and gives up at the first thing that
-//! is not as our streams are.
+//! It implements gob and snappy as described, takes whole streams only, and fails at the first deviation from the form
+//! of our streams.
 
 use crate::world::{Got, Raw, World, hello, input, quick};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ enum Type {
     Opaque,
 }
 
-/// What is left of a segment, and the segments after it.
+/// The rest of a segment, and the segments after it.
 struct Cursor<'a>(&'a [u8], &'a [u8]);
 
 impl<'a> Cursor<'a> {
@@ -56,7 +56,7 @@ impl<'a> Cursor<'a> {
         usize::try_from(self.uint()).unwrap()
     }
 
-    /// Goes on with the next segment; this one must be used up.
+    /// Moves to the next segment; the current one must be used up.
     fn next_segment(&mut self) {
         assert!(self.0.is_empty(), "{} bytes are left in a segment", self.0.len());
         let mut rest = Cursor(self.1, &[]);
@@ -98,7 +98,7 @@ fn definition(cursor: &mut Cursor<'_>) -> Type {
     assert_eq!(cursor.uint(), 1, "a definition begins with what all have");
     let mut field = 0;
     loop {
-        // Name and id of the type, neither of which matters here.
+        // The name and the id of the type, both of which are ignored here.
         match cursor.uint() {
             0 => break,
             distance => field += distance,
@@ -152,7 +152,8 @@ fn value(cursor: &mut Cursor<'_>, id: i64, types: &mut BTreeMap<i64, Type>) -> V
         6 => Value::Text(cursor.text()),
         8 => {
             let name = cursor.text();
-            // A type that is new stands in the middle of the message that needs it, and the message goes on after it.
+            // The definition of a new type is in the middle of the message that needs it, and the message continues
+            // after it.
             let id = loop {
                 match cursor.int() {
                     id if id < 0 => define(cursor, id, types),
@@ -194,7 +195,7 @@ fn value(cursor: &mut Cursor<'_>, id: i64, types: &mut BTreeMap<i64, Type>) -> V
     }
 }
 
-/// Takes a compressed stream apart, chunk by chunk; the checksums are compared, too.
+/// Unpacks a compressed stream, chunk by chunk; the checksums are compared, too.
 fn decompressed(stream: &[u8]) -> Vec<u8> {
     let mut rest = Cursor(stream, &[]);
     let mut out = Vec::new();
@@ -255,7 +256,7 @@ fn block(cursor: &mut Cursor<'_>) -> Vec<u8> {
     out
 }
 
-/// CRC-32C, bit by bit, masked as the framing wants it.
+/// CRC-32C, bit by bit, masked as the framing requires.
 fn masked_checksum(bytes: &[u8]) -> u32 {
     let mut sum = u32::MAX;
     for byte in bytes {
@@ -290,15 +291,15 @@ fn content(messages: &[Value]) -> (BTreeMap<String, String>, Vec<String>) {
     (entries, names)
 }
 
-/// Listens until this message has come; all bytes up to there.
+/// Reads until this message has arrived; returns all bytes up to there.
 async fn bytes_until(client: &mut Raw, last: &Got) -> Vec<u8> {
     while client.get().await != *last {}
     std::mem::take(&mut client.seen)
 }
 
 #[tokio::test]
-async fn another_decoder_reads_the_same() {
-    // No pings: what comes is what was asked for, and nothing comes after it.
+async fn an_independent_decoder_reads_the_same() {
+    // No pings: only the expected messages arrive, and nothing after them.
     let hour = std::time::Duration::from_secs(3600);
     let world = World::start(
         typha::for_tests::ServerSettings { ping_interval: hour, pong_timeout: hour * 6, ..quick() },

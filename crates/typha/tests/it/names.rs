@@ -1,5 +1,5 @@
-//! Certificates whose names or uses only look right, on both sides: what counts is the subject's common name and the URIs
-//! among the alternative names, letter for letter, and that the certificate is meant for that side.
+//! Certificates whose names or uses only look right, on both sides: what counts is the subject's common name and the
+//! URIs among the alternative names, compared literally, and that the certificate is meant for that side.
 
 use crate::secure::is_served;
 use crate::world::{World, quick};
@@ -20,7 +20,7 @@ struct Signer {
 }
 
 impl Signer {
-    /// An authority whose own common name is one that clients are asked for.
+    /// An authority whose own common name is one that clients must have.
     fn new() -> Self {
         let folder = Folder::new("typha-certificate-names").unwrap();
         let mut parameters = CertificateParams::new(Vec::new()).unwrap();
@@ -67,7 +67,7 @@ fn dns(text: &str) -> SanType {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_only_look_right_are_refused_by_both_sides() {
+async fn lookalike_names_are_refused_by_both_sides() {
     let signer = Signer::new();
     let wanted = PeerName { common_name: "typha-client".to_owned(), uri_san: URI.to_owned() };
     let near = format!("{URI}-2");
@@ -104,10 +104,10 @@ async fn names_that_only_look_right_are_refused_by_both_sides() {
     }
 }
 
-/// The certificate of a client is not one of a server, and the other way round, where certificates say what they are for: a
-/// node whose key was stolen cannot play Typha for all others.
+/// A client's certificate is not valid for a server, nor the reverse, if certificates state their use: a node whose key
+/// was stolen cannot pose as Typha to all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_for_one_side_is_not_one_for_the_other() {
+async fn a_certificate_for_one_side_is_refused_by_the_other() {
     let signer = Signer::new();
     let wanted = PeerName { common_name: "typha-client".to_owned(), ..PeerName::default() };
     let [client_only, server_only] =

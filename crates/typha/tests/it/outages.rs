@@ -1,5 +1,5 @@
-//! What neither side decides: a server that falls silent, clocks that jump, a store that was compacted while it was away,
-//! processes that are killed in the middle of a snapshot.
+//! Events outside both sides' control: a server that falls silent, clocks that jump, a store that was compacted while
+//! unreachable, processes that are killed in the middle of a snapshot.
 
 use crate::store::{Keeper, open};
 use crate::world::{Client, Raw, World, hello, input, quick, settings, until};
@@ -21,9 +21,9 @@ use typha_wire::{GoTime, Message, ServerHello, SyncerType};
 
 const OPTIONS: SourceOptions = SourceOptions { kubernetes: false, use_pod_cidr: false };
 
-/// A server of which nothing is heard any more, as when its machine lost its network: no end, no reset.
+/// A server that sends nothing any more, as when its machine lost its network: no end, no reset.
 #[tokio::test]
-async fn a_silent_server_is_left() {
+async fn the_client_leaves_a_silent_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut settings = settings();
     settings.read_timeout = Duration::from_millis(300);
@@ -39,13 +39,13 @@ async fn a_silent_server_is_left() {
         };
         Outgoing::calico().put(&Message::ServerHello(hello), &mut bytes);
         stream.write_all(&bytes).await.unwrap();
-        // It stays open, and says nothing more.
+        // It stays open but sends nothing more.
         held.push(stream);
     }
     until("health says so", || format!("{:?}", client.pulse).contains("has been silent")).await;
 }
 
-/// The clock of a client, or ours, may be anywhere: nothing but a figure depends on it.
+/// The clock of a client, or ours, may be anywhere: only a metric depends on it.
 #[tokio::test]
 async fn clocks_that_jump_end_no_connection() {
     let world = World::start(quick(), None).await;
@@ -65,7 +65,7 @@ async fn clocks_that_jump_end_no_connection() {
     assert_eq!(world.connections(), 1);
 }
 
-/// Carries connections to a server until it is stopped.
+/// Forwards connections to a server until it is stopped.
 async fn carry(listener: TcpListener, to: SocketAddr, open: watch::Receiver<bool>) {
     loop {
         let Ok((mut near, _)) = listener.accept().await else { return };
@@ -84,7 +84,7 @@ async fn carry(listener: TcpListener, to: SocketAddr, open: watch::Receiver<bool
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_was_compacted_while_it_could_not_be_reached() {
+async fn a_store_compacted_while_unreachable() {
     let etcd = Etcd::start().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let carried = format!("http://{}", listener.local_addr().unwrap());
@@ -101,7 +101,7 @@ async fn a_store_that_was_compacted_while_it_could_not_be_reached() {
     let keeper = Keeper::of(events);
     until("in sync", || keeper.is_in_sync() && sets(&keeper) == 20).await;
     gate.send_replace(false);
-    // Changes, additions and deletions that no watch will ever tell about.
+    // Changes, additions and deletions that no watch will ever report.
     put_sets(&near, 5..10, "11.0.0.0/8").await;
     put_sets(&near, 20..30, "10.0.0.0/8").await;
     for number in 0..5 {
@@ -136,7 +136,7 @@ fn sets(keeper: &Keeper) -> usize {
     keeper.entries().keys().filter(|key| matches!(key, model::feed::FeedKey::NetworkSet(_))).count()
 }
 
-/// Starts Typha on this store as a process of its own, with more parameters.
+/// Starts Typha on this store in a process of its own, with additional parameters.
 pub(crate) fn process(etcd: &Etcd, folder: &Path, port: u16, more: &str) -> Process {
     let file = folder.join("typha.cfg");
     let text = format!(
@@ -159,7 +159,7 @@ pub(crate) async fn listening(address: SocketAddr) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_that_are_killed_in_the_middle_of_a_snapshot() {
+async fn processes_killed_in_the_middle_of_a_snapshot() {
     let etcd = Etcd::start().unwrap();
     let backend = open(&etcd.endpoint()).await;
     for number in 0..400 {
@@ -179,7 +179,7 @@ async fn processes_that_are_killed_in_the_middle_of_a_snapshot() {
         follow_feed(Discovery::Address(address.to_string()), settings(), telemetry::Pulse::new());
     let keeper = Keeper::of(events);
     for round in 0..4 {
-        // A client as a process, which goes in the middle; and then the server, wherever it is.
+        // A client as a process, which is killed in the middle; and then the server, wherever it is.
         let arguments = [address.to_string()];
         let program = testkit::example("typha_client").unwrap();
         let client = Process::start(&program, &arguments, &folder.path().join("client")).unwrap();
@@ -210,7 +210,7 @@ async fn processes_that_are_killed_in_the_middle_of_a_snapshot() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!(status.code(), Some(1), "{status}");
-    // Nothing is taken back when the server goes.
+    // Nothing is withdrawn when the server goes.
     assert_eq!(keeper.entries(), direct.entries());
     let mut rest = [0; 1];
     let refused = TcpStream::connect(address).await;

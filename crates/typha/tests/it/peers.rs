@@ -1,5 +1,6 @@
-//! Every client on every server, as processes on one store. Ours are always there; where `TORTIE_PEER_BIN` names a folder with
-//! Calico's own programs (`calico-typha`, and its test client `typha-client`), they take part, and must receive the same.
+//! Every client on every server, as processes on one store. Ours are always included; if `TORTIE_PEER_BIN` names a
+//! folder with Calico's own programs (`calico-typha`, and its test client `typha-client`), they take part, and must
+//! receive the same.
 
 use crate::captured::stored;
 use crate::store::{Keeper, open};
@@ -15,7 +16,7 @@ use typha::for_tests::{SourceOptions, kinds};
 use typha_client::{ClientSettings, Discovery, follow_feed};
 use typha_wire::SyncerType;
 
-/// What Calico's own client of the store makes up, and the store does not hold.
+/// An entry that Calico's own client of the store adds, and the store does not contain.
 const MADE_UP: &str = "projectcalico-default-allow";
 
 fn peer(name: &str) -> Option<PathBuf> {
@@ -29,7 +30,7 @@ struct Running {
     _process: Process,
 }
 
-/// Ours, and Calico's where it is at hand.
+/// Our server, and Calico's if available.
 fn servers(etcd: &Etcd, folder: &Folder) -> Vec<Running> {
     let mut programs = vec![("ours", testkit::example("typha").unwrap())];
     programs.extend(peer("calico-typha").map(|program| ("calico-typha", program)));
@@ -51,7 +52,7 @@ fn servers(etcd: &Etcd, folder: &Folder) -> Vec<Running> {
         .collect()
 }
 
-/// What a keeper holds, as paths and values. Versions are left out: Calico's Typha sends none for etcd.
+/// The entries of a keeper, as paths and values. Versions are left out: Calico's Typha sends none for etcd.
 fn entries(keeper: &Keeper) -> BTreeMap<String, String> {
     let known = keeper.entries();
     let encoded = known.values().flat_map(|entry| typha_wire::entries::encode(entry).unwrap());
@@ -59,7 +60,7 @@ fn entries(keeper: &Keeper) -> BTreeMap<String, String> {
     encoded.map(|one| (one.path, text(one.value))).filter(|(path, _)| !path.contains(MADE_UP)).collect()
 }
 
-/// Waits until Calico's client says that it is in sync and has got at least so many entries.
+/// Waits until Calico's client reports that it is in sync and has received at least `least` entries.
 async fn calico_is_told(least: usize, program: &Path, server: &Running, kind: SyncerType, log: &Path) {
     let mut arguments = vec![format!("--server={}", server.address), format!("--type={kind}")];
     arguments.extend(
@@ -80,7 +81,7 @@ async fn calico_is_told(least: usize, program: &Path, server: &Running, kind: Sy
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_client_is_told_the_same_by_every_server() {
+async fn every_server_sends_every_client_the_same() {
     let etcd = Etcd::start().unwrap();
     let backend = open(&etcd.endpoint()).await;
     let stored = stored();
@@ -88,7 +89,7 @@ async fn every_client_is_told_the_same_by_every_server() {
         let value = model::decode(key, value.as_bytes()).unwrap();
         backend.apply(&KvPair::new(key.clone(), value)).await.unwrap();
     }
-    // Every Typha would do it, one after the other, while entries are compared.
+    // Every Typha would do it, in turn, while entries are compared.
     client::Client::new(Arc::clone(&backend)).ensure_initialized("", "typha").await.unwrap();
     let folder = Folder::new("typha-peers").unwrap();
     let servers = servers(&etcd, &folder);
@@ -122,7 +123,7 @@ async fn every_client_is_told_the_same_by_every_server() {
     }
     same("at the start");
 
-    // A change comes through all of them.
+    // A change arrives through all of them.
     let (key, ..) = stored.iter().find(|(key, ..)| key.to_string().contains("bad-guys")).unwrap();
     backend.delete(key, None).await.unwrap();
     for (server, kind, through, direct) in compared.iter().filter(|(_, kind, ..)| *kind == SyncerType::Felix)
@@ -138,7 +139,7 @@ async fn every_client_is_told_the_same_by_every_server() {
         let (_, _, through, _) = ours.unwrap();
         for server in &servers {
             let log = folder.path().join(format!("client-{}-{kind}", server.name));
-            // A client may also receive what came and went before it.
+            // A client may also receive entries that came and went before it connected.
             calico_is_told(through.entries().len(), &program, server, kind, &log).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Typha as a process: what it does to its store, and what its parameters and signals do.
+//! Typha as a process: its effect on its store, and the effects of its parameters and signals.
 
 use crate::outages::{listening, process};
 use crate::store::open;
@@ -35,9 +35,9 @@ impl World {
     }
 }
 
-/// Calico's agents wait until somebody has made the datastore ready. In a new cluster that may be Typha.
+/// Calico's agents wait until the datastore is initialised. In a new cluster Typha may have to do that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_datastore_is_made_ready() {
+async fn a_new_datastore_is_initialised() {
     let world = World::start(|_| String::new()).await;
     let client = client::Client::new(open(&world.etcd.endpoint()).await);
     loop {
@@ -53,7 +53,7 @@ async fn a_new_datastore_is_made_ready() {
     }
 }
 
-/// `MaxConnectionsUpperLimit` holds for a Typha that is alone, too, and does not look for others.
+/// `MaxConnectionsUpperLimit` also applies to a Typha that is alone and does not look for others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_beyond_the_upper_limit_are_closed_without_rebalancing() {
     let world =
@@ -102,7 +102,7 @@ async fn figures_of_the_process_are_served_unless_they_are_turned_off() {
 
 /// Each feed is a part of readiness.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn health_says_how_far_the_feeds_are() {
+async fn health_reports_the_state_of_the_feeds() {
     let port = testkit::free_port().unwrap();
     let mut world =
         World::start(|_| format!("HealthEnabled = true\nHealthHost = 127.0.0.1\nHealthPort = {port}\n"))
@@ -121,9 +121,9 @@ async fn health_says_how_far_the_feeds_are() {
     assert!(page(address, "/liveness").await.starts_with("HTTP/1.1 20"));
 }
 
-/// SIGUSR1 asks Calico's Typha for a profile. It ends nothing, and writes what there is to write if it has a place for it.
+/// SIGUSR1 asks Calico's Typha for a profile. It ends nothing, and writes the profile if a path is configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_has_the_memory_written_down_and_ends_nothing() {
+async fn sigusr1_writes_a_memory_profile_and_ends_nothing() {
     let with_path =
         |folder: &Path| format!("DebugMemoryProfilePath = {}\n", folder.join("memory-<timestamp>").display());
     let mut world = World::start(with_path).await;

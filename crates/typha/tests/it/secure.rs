@@ -1,4 +1,4 @@
-//! Who may speak to whom: certificates of the right authority, with the right names, on both sides.
+//! Authentication: certificates of the right authority, with the right names, on both sides.
 
 use crate::world::{Client, HOUR, Raw, World, hello, patient, quick, settings, until};
 use model::feed::Status;
@@ -125,21 +125,21 @@ fn stamp(path: &std::path::Path, later: u64) {
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// CVE-2023-41378 of Calico: a client that never finishes its handshake held up all others.
+/// CVE-2023-41378 of Calico: a client that never finishes its handshake blocked all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handshake_that_never_ends_holds_up_nobody_and_is_ended() {
+async fn an_unfinished_handshake_delays_no_other_and_is_ended() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let certificates = Certificates::new();
     let server = certificates.files("server", "typha-server");
     let client = certificates.files("client", "typha-client");
-    // Where a handshake may take an hour, one that waits for another is not over before the test is.
+    // Where a handshake may take an hour, waiting for one would outlast the test.
     for settings in [patient(), quick()] {
         let is_quick = settings.handshake_timeout < HOUR;
         let tls = ServerTls::new(server.clone(), named("typha-client"));
         let world = World::start(settings, Some(tls)).await;
         world.felix().set_status(Status::InSync);
         let mut stalled = Vec::new();
-        // Nothing at all; the head of a record; a record that promises more than it brings.
+        // Nothing at all; the header of a record; a record that announces more than it contains.
         for bytes in [&[][..], &[0x16, 3, 1][..], &[0x16, 3, 1, 0x3f, 0xff, 1, 0, 0][..]] {
             for _ in 0..20 {
                 let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
@@ -159,8 +159,9 @@ async fn a_handshake_that_never_ends_holds_up_nobody_and_is_ended() {
     }
 }
 
-/// CVE-2026-6720 (calicoctl) and CVE-2026-41184 (the installer of the CNI plugin): credentials in the log. Typha's log at its
-/// most talkative has none: not the password of the store, not a key that cannot be used, and not what it serves with.
+/// CVE-2026-6720 (calicoctl) and CVE-2026-41184 (the installer of the CNI plugin): credentials in the log. Typha's log
+/// at its most verbose contains none: neither the password of the store, nor a key that cannot be used, nor the one it
+/// serves with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_in_the_log() {
     const PASSWORD: &str = "correct-horse-battery";
@@ -172,7 +173,7 @@ async fn no_secret_is_in_the_log() {
         text.lines().nth(1).unwrap().to_owned()
     };
     let secret = key_line(&server.key);
-    // Half of a key: whoever reads it must not repeat it.
+    // Half of a key: code that reads it must not repeat it.
     std::fs::write(&broken.key, format!("-----BEGIN PRIVATE KEY-----\n{secret}\n")).unwrap();
     for (what, files, variables, awaited) in [
         (

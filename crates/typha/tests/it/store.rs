@@ -1,4 +1,4 @@
-//! A real etcd behind the server: what comes through Typha is what the datastore itself would have said.
+//! A real etcd behind the server: a feed through Typha equals that of the datastore itself.
 
 use crate::captured::stored;
 use crate::world::{World, quick, settings, until};
@@ -25,7 +25,7 @@ struct Known {
 pub(crate) struct Keeper(Arc<Mutex<Known>>);
 
 impl Keeper {
-    /// Keeps what the events say.
+    /// Keeps the entries of the events.
     pub(crate) fn of(mut events: mpsc::Receiver<FeedEvent>) -> Self {
         let keeper = Self::default();
         let kept = keeper.clone();
@@ -71,7 +71,7 @@ pub(crate) async fn open(endpoint: &str) -> Arc<dyn Backend> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn through_typha_and_without_it_the_feed_is_the_same() {
+async fn the_feed_is_the_same_with_and_without_typha() {
     let mut etcd = Etcd::start().unwrap();
     let backend = open(&etcd.endpoint()).await;
     let entries = stored();
@@ -91,7 +91,7 @@ async fn through_typha_and_without_it_the_feed_is_the_same() {
     until("both are the same", || through.entries() == direct.entries()).await;
     assert!(direct.entries().len() > 50, "{}", direct.entries().len());
 
-    // The store is away for a while: nothing is deleted, and what was missed comes afterwards.
+    // The store is down for a while: nothing is deleted, and missed changes arrive afterwards.
     let before = through.entries();
     etcd.kill();
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;

@@ -1,4 +1,4 @@
-//! The order of messages, as the recorded connections have it.
+//! The order of messages, as in the recorded connections.
 
 use crate::world::{Got, Raw, World, hello, input, patient, quick};
 use model::feed::Status;
@@ -57,7 +57,7 @@ async fn a_compressed_client_restarts_twice_and_hears_changes() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_before_the_store_was_read() {
+async fn a_client_that_connects_before_the_store_was_read() {
     let world = World::start(quick(), None).await;
     let mut client = Raw::connect(world.address).await;
     client.say(&Message::ClientHello(hello("felix", false, &[]))).await;
@@ -71,7 +71,7 @@ async fn a_client_that_comes_before_the_store_was_read() {
 }
 
 #[tokio::test]
-async fn refusals_without_a_word() {
+async fn refusals_close_the_connection() {
     let world = filled().await;
     let old = ClientHello { supports_modern_policy_keys: false, ..hello("felix", true, &["snappy"]) };
     for first in [
@@ -87,7 +87,7 @@ async fn refusals_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_message_out_of_place_ends_the_connection() {
+async fn an_unexpected_message_ends_the_connection() {
     let world = filled().await;
     let mut client = Raw::connect(world.address).await;
     client.say(&Message::ClientHello(hello("felix", false, &[]))).await;

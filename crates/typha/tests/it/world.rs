@@ -38,7 +38,7 @@ pub(crate) fn quick() -> ServerSettings {
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// No time-out ends a connection before a test does: what is closed was closed for what it sent.
+/// No time-out ends a connection before a test does: a closed connection was closed for what it sent.
 pub(crate) fn patient() -> ServerSettings {
     ServerSettings {
         ping_interval: HOUR,
@@ -58,7 +58,7 @@ impl World {
         Self::with_feeds(Self::feeds(), settings, tls).await
     }
 
-    /// A feed of each type, of which nothing is known.
+    /// An empty feed of each type.
     pub(crate) fn feeds() -> Vec<Arc<Feed>> {
         SyncerType::ALL.map(|kind| Feed::new(kind, 77, FeedOptions::default())).to_vec()
     }
@@ -71,7 +71,7 @@ impl World {
         Self::at(Ipv4Addr::LOCALHOST, feeds, settings, tls).await
     }
 
-    /// A server at this address.
+    /// Starts a server at this address.
     pub(crate) async fn at(
         host: Ipv4Addr,
         feeds: Vec<Arc<Feed>>,
@@ -82,7 +82,7 @@ impl World {
         Self::on(listener, feeds, settings, tls)
     }
 
-    /// A server on this socket.
+    /// Starts a server on this socket.
     pub(crate) fn on(
         listener: TcpListener,
         feeds: Vec<Arc<Feed>>,
@@ -110,7 +110,7 @@ impl World {
         self.server = Some(Server::start(listener, parts));
     }
 
-    /// A server at the same place, after the old one is gone.
+    /// Starts a server at the same address after the old one has gone.
     pub(crate) async fn serve_again(&mut self, settings: ServerSettings) {
         let listener = loop {
             match TcpListener::bind(self.address).await {
@@ -157,12 +157,12 @@ pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// What a client received.
+/// What a client has received.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) entries: BTreeMap<String, String>,
     pub(crate) status: Option<Status>,
-    /// How many entries it received.
+    /// The number of entries received.
     pub(crate) count: usize,
 }
 
@@ -227,11 +227,11 @@ impl Client {
     }
 }
 
-/// A client made by hand, which does only what a test asks for.
+/// A hand-written client, which does only what a test requests.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
     pub(crate) incoming: Incoming,
-    /// Every byte that came, for those who read it once more.
+    /// Every byte received, for tests that decode it again.
     pub(crate) seen: Vec<u8>,
     outgoing: Outgoing,
 }
@@ -250,7 +250,7 @@ pub(crate) fn hello(kind: &str, restart: bool, compression: &[&str]) -> ClientHe
     }
 }
 
-/// What came: a message in words, or the end.
+/// What was received: a message in words, or the end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Message(String),
@@ -263,7 +263,7 @@ impl Raw {
         Self::of(TcpStream::connect(address).await.unwrap())
     }
 
-    /// A client that comes from this address.
+    /// Connects from this address.
     pub(crate) async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((own, 0).into()).unwrap();
@@ -314,7 +314,7 @@ impl Raw {
         }
     }
 
-    /// Reads more.
+    /// Reads more bytes.
     pub(crate) async fn read(&mut self) {
         let mut buffer = [0; 4096];
         let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut buffer)).await.unwrap();

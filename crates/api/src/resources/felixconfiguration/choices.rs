@@ -1,12 +1,12 @@
-//! The words that Felix's parameters can be, as types.
+//! The enumerations of Felix's parameters.
 //!
-//! Each choice is one closed enumeration: what a resource's field means, and what the parameter of the same name holds.
-//! Where Calico compares a field letter for letter, the field is [`Written`](crate::text::Written) of it. Where Calico
-//! compares in any case, the field is a text type that keeps what the user wrote.
+//! Each choice is one closed enumeration: the meaning of a resource's field, and the value of the parameter of the same
+//! name. Where Calico compares a field literally, the field is [`Written`](crate::text::Written) of it. Where Calico
+//! ignores case, the field is a text type that keeps what the user wrote.
 
 use crate::text::{choices, text_newtype};
 
-/// An enumeration in any case: `$text` keeps what was written, `$value` is what it means.
+/// A case-insensitive enumeration: `$text` keeps what was written, `$value` is its meaning.
 macro_rules! any_case_enum {
     ($(#[$doc:meta])* $text:ident => $value:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
         choices! {

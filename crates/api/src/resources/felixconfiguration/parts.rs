@@ -62,7 +62,7 @@ pub struct RouteTableIDRange {
 }
 
 impl RouteTableIDRange {
-    /// How many tables the range names; 0 when it is upside down.
+    /// The number of tables in the range; 0 if its end is before its start.
     #[must_use]
     pub fn count(&self) -> u64 {
         if self.max < self.min { 0 } else { self.max.abs_diff(self.min).saturating_add(1) }

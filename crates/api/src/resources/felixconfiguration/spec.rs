@@ -1,6 +1,6 @@
 //! The parameters of Felix, one field each, in the order in which Calico writes them.
 //!
-//! No values are interpreted here: which of several objects wins, and what an absent field means, is Felix's business.
+//! No values are interpreted here: Felix decides which of several objects wins, and what an absent field means.
 
 use super::choices::{
     AWSSrcDstCheck, BPFAttachType, BPFConnectTimeLoadBalancing, BPFJITHardening, BPFOverlayHostSourceIP,
@@ -480,13 +480,13 @@ pub struct FelixConfigurationSpec {
     pub bpf_maglev_max_services: Option<i64>,
 }
 
-/// The text of an interval as Calico's definition has it. The doubled backslash is Calico's: as the kube-apiserver reads
+/// The text of an interval as in Calico's definition. The doubled backslash is Calico's: as the kube-apiserver reads
 /// it, no fraction ever matches, so `1.5s` is stored as `1500ms`.
 fn interval(schema: &mut Map<String, Value>) {
     schema.insert("pattern".into(), r"^([0-9]+(\\.[0-9]+)?(ms|s|m|h))*$".into());
 }
 
-/// The text of an interval that may have fractions.
+/// The text of an interval that may have a fraction.
 fn interval_with_fraction(schema: &mut Map<String, Value>) {
     schema.insert("pattern".into(), r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))*$".into());
 }

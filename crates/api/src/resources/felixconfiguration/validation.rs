@@ -1,4 +1,4 @@
-//! What Felix's settings must satisfy beyond the limits in their schema.
+//! Checks of Felix's settings beyond the limits in their schema.
 
 use super::choices::{ServiceLoopAction, SourceSpoofing};
 use super::spec::FelixConfigurationSpec;
@@ -17,7 +17,7 @@ use crate::scalars::names::{
 use crate::scalars::{Duration, IpOrCidr};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The most route tables that all ranges together may name.
+/// Maximum number of route tables in all ranges together.
 const MAX_ROUTE_TABLES: u64 = 0xffff;
 
 /// The highest number of a route table in Linux.
@@ -77,7 +77,7 @@ impl HasRules for FelixConfigurationSpec {
     }
 }
 
-/// Names the fields that hold durations and how each is stored, once for reading and once for writing.
+/// Lists the fields that contain durations and how each is stored, for both reading and writing.
 macro_rules! duration_fields {
     ($($respell:ident: $($name:literal => $field:ident),+;)+) => {
         impl FelixConfigurationSpec {
@@ -85,7 +85,7 @@ macro_rules! duration_fields {
                 $($(check_duration(self.$field.as_ref(), &spec.child($name), errors);)+)+
             }
 
-            /// Spells all durations as Go does, but without a fraction where the definition knows none.
+            /// Spells all durations like Go, but without a fraction where the definition does not allow one.
             pub(super) fn respell_durations(&mut self) {
                 $($($respell(&mut self.$field);)+)+
                 for part in &mut self.health_timeout_overrides {
@@ -128,7 +128,7 @@ duration_fields! {
 }
 
 impl FelixConfigurationSpec {
-    /// Adds everything that is wrong and that the schema cannot see.
+    /// Adds all errors that the schema cannot express.
     pub(super) fn check(&self, metadata: &ObjectMeta, errors: &mut FieldErrors) {
         check_metadata(metadata, errors);
         let spec = FieldPath::new("spec");
@@ -218,7 +218,7 @@ impl FelixConfigurationSpec {
             &spec.child("prometheusMetricsHost"),
             errors,
         );
-        // The definition takes these two in any case, Calico's own check only as they are spelled.
+        // The definition accepts these two in any case, Calico's own check only in their exact spelling.
         let loop_action = self.service_loop_prevention.as_str();
         if !loop_action.is_empty()
             && !ServiceLoopAction::ALL.iter().any(|known| known.as_str() == loop_action)
@@ -281,7 +281,7 @@ impl FelixConfigurationSpec {
         ] {
             for (index, port) in ports.iter().flatten().enumerate() {
                 let path = spec.child(name).index(index);
-                // In any case: Felix reads it so, and Calico stores what it gets.
+                // In any case: Felix ignores case, and Calico stores the text unchanged.
                 if !["TCP", "UDP", "SCTP"].iter().any(|known| known.eq_ignore_ascii_case(&port.protocol)) {
                     errors.add(path.child("protocol"), &port.protocol, "must be TCP, UDP or SCTP");
                 }
@@ -333,7 +333,7 @@ fn check_network(network: &IpOrCidr, only_v4: bool, path: &FieldPath, errors: &m
     }
 }
 
-/// Items `word=anything` with commas between; empty items count for nothing.
+/// Items `word=anything` separated by commas; empty items are ignored.
 fn is_key_value_list(text: &str) -> bool {
     let is_word =
         |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

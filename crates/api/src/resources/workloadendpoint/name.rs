@@ -1,7 +1,7 @@
 //! The name of a WorkloadEndpoint: node, orchestrator, workload and endpoint joined by `-`, each `-` inside doubled.
 //!
-//! Which field of the spec names the workload depends on the orchestrator. The form is reversible because no part may
-//! start or end with `-`; parts that do are refused, never repaired.
+//! The field of the spec that names the workload depends on the orchestrator. The form is reversible because no part
+//! may start or end with `-`; parts that do are refused, never repaired.
 
 use super::WorkloadEndpointSpec;
 use crate::words::KUBERNETES;
@@ -57,7 +57,7 @@ impl From<&WorkloadEndpointSpec> for WorkloadEndpointIdentifiers {
 }
 
 impl WorkloadEndpointIdentifiers {
-    /// The name.
+    /// Builds the name.
     ///
     /// # Errors
     /// The first part that is missing, or that starts or ends with `-`.
@@ -72,8 +72,8 @@ impl WorkloadEndpointIdentifiers {
         Ok(parts.join("-"))
     }
 
-    /// The beginning of the names of all endpoints that share the known parts, up to the first unknown one. Other
-    /// endpoints can have names that begin the same; [`Self::matches`] tells them apart.
+    /// The prefix of the names of all endpoints that share the known parts, up to the first unknown one. Names of other
+    /// endpoints may have the same prefix; [`Self::matches`] distinguishes them.
     ///
     /// # Errors
     /// No node, or a part that starts or ends with `-`.
@@ -101,7 +101,7 @@ impl WorkloadEndpointIdentifiers {
             .all(|(segment, part)| segment.value.is_empty() || segment.value == part))
     }
 
-    /// The parts of a name, as far as it goes.
+    /// Parses the parts of a name, as far as they are present.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         if name.is_empty() {
@@ -161,13 +161,13 @@ impl Segment<'_> {
     }
 }
 
-/// The four parts of an endpoint's name, in order; `None` for a name that is not made of four.
+/// The four parts of an endpoint's name, in order; `None` for a name that does not have four.
 #[must_use]
 pub fn split_workload_endpoint_name(name: &str) -> Option<Vec<String>> {
     split_exact(name, 4)
 }
 
-/// The parts of a name made of exactly `count` parts.
+/// The parts of a name with exactly `count` parts.
 fn split_exact(name: &str, count: usize) -> Option<Vec<String>> {
     // Each part has at least one character.
     if name.len() + 1 < 2 * count {
@@ -197,7 +197,7 @@ fn split(name: &str) -> Vec<String> {
     parts
 }
 
-/// A part with one `-` for each double one. There are as many names as pods: one allocation for each part.
+/// Replaces each double `-` of a part with a single one. There are as many names as pods: one allocation per part.
 fn plain(part: &str) -> String {
     let mut plain = String::with_capacity(part.len());
     let mut rest = part;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_built_and_taken_apart() {
+    fn names_are_built_and_parsed() {
         for (ids, name) in [
             (ids("kc-node2", "k8s", "client-1", "eth0"), "kc--node2-k8s-client--1-eth0"),
             (ids("node-a", "cni", "c1", "eth0"), "node--a-cni-c1-eth0"),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(node.prefix().unwrap(), "node1-");
         let pod = ids("node1", "k8s", "pod", "");
         assert_eq!(pod.prefix().unwrap(), "node1-k8s-pod-");
-        // Begins with the prefix, but is another pod.
+        // Has the same prefix, but is another pod.
         assert!(!pod.matches("node1-k8s-pod--1-eth0").unwrap());
         assert!(pod.matches("node1-k8s-pod-eth0").unwrap());
         assert!(!pod.matches("n-k").unwrap());

@@ -1,4 +1,4 @@
-//! Deletions that take other objects along.
+//! Deletions that delete other objects, too.
 
 use super::pools::{blocks, claims, put_block};
 use crate::stores::Store;
@@ -7,7 +7,7 @@ use client::{DeleteOptions, Error, ListQuery};
 use model::{IpamHandle, Key, KvPair, Value};
 use serde_json::json;
 
-pub(super) async fn a_node_takes_along_what_is_its_own(store: &dyn Store) {
+pub(super) async fn deleting_a_node_deletes_what_belongs_to_it(store: &dyn Store) {
     let client = store.client();
     let nodes = client.resource::<NodeSpec>();
     if store.is_kubernetes() {
@@ -26,7 +26,7 @@ pub(super) async fn a_node_takes_along_what_is_its_own(store: &dyn Store) {
             "interfaceName": "cali0", "ipNetworks": [address]});
         of(Kind::WorkloadEndpoint, "shop", "", spec)
     };
-    // Creating the first node makes the datastore ready. The other node's name begins like the first one's.
+    // Creating the first node initialises the datastore. The first node's name is a prefix of the other's.
     let objects = [
         of(Kind::Node, "", "n", json!({"ipv4VXLANTunnelAddr": "10.0.0.8"})),
         of(Kind::Node, "", "n-k8s-x", json!({})),
@@ -69,7 +69,7 @@ pub(super) async fn a_node_takes_along_what_is_its_own(store: &dyn Store) {
     assert_eq!(names(Kind::FelixConfiguration).await, ["default"]);
     assert_eq!(names(Kind::BGPConfiguration).await, Vec::<String>::new());
     assert_eq!(names(Kind::HostEndpoint).await, ["other"]);
-    // Blocks whose addresses are free are gone; one with an address that is not the node's stays, with no owner.
+    // Blocks without allocated addresses are deleted; one with an address of another node is kept, without an owner.
     let left = blocks(client).await;
     assert_eq!(
         left,

@@ -1,4 +1,4 @@
-//! The rules that hold for all kinds.
+//! The rules that apply to all kinds.
 
 use super::{initialised, refusal, refused_fields};
 use crate::stores::Store;
@@ -46,8 +46,8 @@ pub(super) async fn metadata_rules_hold_for_every_kind(store: &dyn Store) {
     assert_eq!(refused_fields(cluster.update(bare.clone()).await), needed);
     assert_eq!(refused_fields(cluster.update_status(bare).await), needed);
 
-    // A uid and a time that the caller chose are kept, as a migration between stores needs it. Not on Kubernetes, whose
-    // own objects carry their own.
+    // A uid and a time chosen by the caller are kept, as a migration between stores needs it. Not on Kubernetes, whose
+    // objects have their own.
     if !store.is_kubernetes() {
         let mut imported = set("imported");
         imported.metadata.uid = "d6f380a0-9f06-4e05-855e-dc64de755c9d".into();
@@ -127,7 +127,7 @@ pub(super) async fn competing_updates_lose_nothing(store: &dyn Store) {
     assert_eq!(untouched.metadata.resource_version, counter.metadata.resource_version);
 }
 
-pub(super) async fn a_watch_tells_what_happens(store: &dyn Store) {
+pub(super) async fn a_watch_reports_changes(store: &dyn Store) {
     let client = initialised(store).await;
     let tiers = client.resource::<TierSpec>();
     let list = tiers.list(&ListQuery::all()).await.expect("listing");

@@ -1,4 +1,4 @@
-//! Making a datastore ready.
+//! Initialising a datastore.
 
 use crate::stores::Store;
 use api::{ClusterInformationSpec, TierSpec};
@@ -28,7 +28,7 @@ pub(super) async fn a_fresh_datastore_is_initialised(store: &dyn Store) {
     assert_eq!(facts, expected.map(|(name, order, action)| (name.to_owned(), order, action.to_owned())));
 }
 
-pub(super) async fn initialising_again_changes_only_what_is_new(store: &dyn Store) {
+pub(super) async fn repeated_initialisation_changes_only_what_is_new(store: &dyn Store) {
     let client = store.client();
     let informations = client.resource::<ClusterInformationSpec>();
     client.ensure_initialized("", "").await.expect("initialising");

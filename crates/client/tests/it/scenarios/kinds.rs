@@ -67,7 +67,7 @@ pub(super) async fn felix_configuration_gets_its_defaults(store: &dyn Store) {
         ("floatingIPs", "Disabled"),
         ("bpfConnectTimeLoadBalancing", "TCP"),
         ("bpfHostNetworkedNATWithoutCTLB", "Enabled"),
-        // From the schema: filled in by us or by the API server, and the same either way.
+        // From the schema: filled in by us or by the API server, with the same result.
         ("nftablesMode", "Auto"),
     ] {
         assert_eq!(stored[field], expected, "{field}");
@@ -112,7 +112,7 @@ pub(super) async fn workload_endpoints_are_named_by_their_spec(store: &dyn Store
     assert_eq!(refused_fields(endpoints.create(misnamed).await), ["metadata.name"]);
     let outcome = endpoints.create(WorkloadEndpoint::new("shop", "", spec)).await;
     if store.is_kubernetes() {
-        // There an endpoint is a pod, and there is no such pod.
+        // On Kubernetes an endpoint is a pod, and this pod does not exist.
         outcome.expect_err("no pod to write to");
         return;
     }
@@ -141,7 +141,7 @@ pub(super) async fn ipam_settings_reach_ipam(store: &dyn Store) {
     assert!(config.strict_affinity && config.auto_allocate_blocks);
     assert_eq!(config.max_blocks_per_host, 4);
 
-    // What IPAM itself changed is what users see, and their next change builds on it.
+    // Users see what IPAM itself changed, and their next change builds on it.
     let mut entry = client.backend().get(&Key::IpamConfig, None).await.expect("IPAM's settings");
     if let Value::IpamConfig(config) = &mut entry.value {
         config.max_blocks_per_host = 9;

@@ -63,7 +63,7 @@ pub(super) async fn defaults_are_filled_in_and_labels_forced(store: &dyn Store) 
     assert_eq!(refused_fields(policies.update(invalid).await), ["spec.selector"]);
 }
 
-pub(super) async fn a_tier_with_policies_stays(store: &dyn Store) {
+pub(super) async fn a_tier_with_policies_cannot_be_deleted(store: &dyn Store) {
     let client = initialised(store).await;
     let (tiers, policies) = (client.resource::<TierSpec>(), client.resource::<GlobalNetworkPolicySpec>());
     tiers.create(Tier::new("", "busy", TierSpec::default())).await.expect("the tier");
@@ -74,7 +74,7 @@ pub(super) async fn a_tier_with_policies_stays(store: &dyn Store) {
     assert!(error.to_string().contains("Cannot delete a non-empty tier"), "{error}");
     assert!(error.to_string().contains("GlobalNetworkPolicy(busy.p)"), "{error}");
 
-    // A policy in a tier that is gone can still be changed.
+    // A policy whose tier was deleted can still be changed.
     policy.spec.order = Some(api::scalars::GoFloat(7.0));
     policies.update(policy).await.expect("updating");
     policies.delete("", "busy.p", &DeleteOptions::default()).await.expect("deleting the policy");
@@ -112,7 +112,7 @@ pub(super) async fn names_are_checked(store: &dyn Store) {
         assert_eq!(created.metadata.name, name);
         assert_eq!(policies.get("shop", name).await.expect("reading").metadata.name, name);
     }
-    // Written as version 3.32 does: under the very name.
+    // Written as by version 3.32: under exactly this name.
     assert_eq!(store.stored_policy_names("shop").await, ["a", "a.b", "default.c", "knp.default.a.b.c"]);
 }
 

@@ -19,7 +19,7 @@ fn net(cidr: &str) -> IpNet {
     cidr.parse().expect("a range")
 }
 
-/// Stores a block of four addresses that belongs to a host, with the first of them in use or not.
+/// Stores a block of four addresses that belongs to a host; its first address is allocated if there is a `holder`.
 pub(super) async fn put_block(client: &Client, host: &str, cidr: &str, holder: Option<&str>) {
     let allocations = if holder.is_some() { "[0,null,null,null]" } else { "[null,null,null,null]" };
     let unallocated = if holder.is_some() { "[1,2,3]" } else { "[0,1,2,3]" };
@@ -43,7 +43,7 @@ pub(super) fn affinity_key(host: &str, cidr: &str) -> Key {
     })
 }
 
-/// The blocks that are left, with their owners.
+/// The remaining blocks with their owners.
 pub(super) async fn blocks(client: &Client) -> Vec<(String, Option<String>)> {
     let list =
         client.backend().list(&ListOptions::Block { ip_version: None }, None).await.expect("listing blocks");
@@ -56,7 +56,7 @@ pub(super) async fn blocks(client: &Client) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// How many claims on blocks are left.
+/// The number of remaining claims on blocks.
 pub(super) async fn claims(client: &Client) -> usize {
     let all =
         ListOptions::BlockAffinity { host: None, affinity_type: Some(AffinityType::Host), ip_version: None };
@@ -116,7 +116,7 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
     put_block(client, "n1", "10.0.0.0/30", None).await;
     put_block(client, "n1", "10.0.0.4/30", Some("h1")).await;
     put_block(client, "n2", "10.9.0.0/30", None).await;
-    // A claim whose block was never written, and one on a block that somebody else has.
+    // A claim whose block was never written, and one on a block owned by another host.
     for (host, cidr) in [("n3", "10.0.0.8/30"), ("n3", "10.0.0.4/30")] {
         let claim = BlockAffinity { state: BlockAffinityState::Pending, ..Default::default() };
         let entry = KvPair::new(affinity_key(host, cidr), Value::BlockAffinity(claim));
@@ -155,8 +155,8 @@ pub(super) async fn deleting_a_pool_releases_its_blocks(store: &dyn Store) {
     );
 }
 
-/// Whether a claim was marked before it went, or went in the same step in which the block changed (at this revision), so that
-/// its owner does not use the block in between.
+/// Whether a claim was marked before its deletion, or deleted in the same step in which the block changed (at this
+/// revision), so that its owner does not use the block in between.
 async fn was_announced(mut events: Watch, key: &Key, block_revision: &str) -> bool {
     let mut announced = false;
     loop {

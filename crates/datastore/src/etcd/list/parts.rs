@@ -1,12 +1,13 @@
-//! A list in parts, for whoever looks at each entry once and need not hold them all. Three things go on at the same time:
+//! A list in parts, for callers that need each entry only once and need not hold them all. Three stages run
+//! concurrently:
 //!
 //! ```text
-//! the store ─► a task fetches pages ─► threads decode parts of them ─► the caller looks at one after the other, in order
+//! the store ─► a task fetches pages ─► threads decode parts of them ─► the caller looks at each in turn
 //!              one page waits          a few parts ahead
 //! ```
 //!
-//! What is held is bounded by that, however long the list is. A list that does not come to its end says so: it refuses to
-//! pass for a shorter one.
+//! This bounds the memory used, however long the list is. A list that does not reach its end reports an error, so that
+//! it is not mistaken for a shorter one.
 
 use super::{Decoded, FIRST_PAGE, Selection, list};
 use crate::error::{Error, Result};
@@ -18,15 +19,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// By how much pages grow. Fetching one takes about as long as looking at one of half its size.
+/// The factor by which pages grow. Fetching one takes about as long as processing one of half its size.
 const GROWTH: i64 = 2;
-/// How many keys a page has at most.
+/// Maximum number of keys in a page.
 const LARGEST_PAGE: i64 = 10_000;
-/// How many entries a part has at most.
+/// Maximum number of entries in a part.
 const LARGEST_PART: usize = 1000;
 
-/// Reads everything that is selected in parts, now (0) or at a revision. Lists that need sorting or additions at the end come
-/// as a whole.
+/// Reads everything that is selected in parts, now (0) or at a revision. Lists that need sorting or additions at the
+/// end are returned as a whole.
 pub(in crate::etcd) async fn list_undecoded(
     transport: Arc<dyn Transport>,
     selection: Arc<Selection>,
@@ -61,14 +62,14 @@ pub(in crate::etcd) async fn list_undecoded(
     .boxed())
 }
 
-/// What the store answered.
+/// An answer of the store.
 struct Page {
     entries: Vec<Entry>,
     revision: i64,
     is_last: bool,
 }
 
-/// Fetches page after page, until the last one or until nobody wants them.
+/// Fetches page after page, until the last one or until they are no longer wanted.
 async fn fetch(
     transport: Arc<dyn Transport>,
     mut rest: Span,
@@ -86,7 +87,7 @@ async fn fetch(
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                // Whoever gave the list up needs no reason either.
+                // A caller that has abandoned the list does not need the reason either.
                 let _ = pages.send(Err(store_error(error, || context))).await;
                 return;
             }
@@ -112,19 +113,20 @@ struct Reader {
     /// Whether the newest page is the last one.
     is_over: bool,
     revision: String,
-    /// The newest page, and what of it has not been handed over.
+    /// The newest page, and the position of what has not been passed on.
     page: Arc<Vec<Entry>>,
     rest: Range<usize>,
 }
 
 impl Reader {
-    /// The next part; none after the last. Every page has one, also an empty page: the revision is in it.
+    /// The next part; `None` after the last. Every page, even an empty one, yields at least one: it contains the
+    /// revision.
     async fn next(&mut self) -> Result<Option<UndecodedPart>> {
         if self.rest.is_empty() {
             if self.is_over {
                 return Ok(None);
             }
-            let broken = || Err(Error::transient(self.context.clone(), "the list broke off"));
+            let broken = || Err(Error::transient(self.context.clone(), "the list was interrupted"));
             let page = self.pages.recv().await.unwrap_or_else(broken)?;
             self.is_over = page.is_last;
             self.revision = page.revision.to_string();
@@ -162,7 +164,7 @@ mod tests {
     use model::ListOptions;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A store with so many entries, which fails after some answers.
+    /// A store with this many entries, which fails after some answers.
     struct Numbered {
         count: usize,
         answers: AtomicUsize,
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_entry_comes_once_in_order() {
+    async fn every_entry_is_delivered_once_in_order() {
         for count in [0, 1, CHUNK, 500, 501, 1500, 40_000] {
             let store = Numbered { count, answers: AtomicUsize::new(100), fails: unavailable };
             let (found, error) = read(store).await;
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_breaks_off_does_not_pass_for_a_shorter_one() {
+    async fn an_interrupted_list_is_not_mistaken_for_a_shorter_one() {
         let faults: [fn() -> TransportError; 2] = [unavailable, || panic!("a mistake in a transport")];
         for fails in faults {
             for (answers, expected) in [(0, 0), (1, 500), (3, 3500)] {

@@ -1,7 +1,7 @@
-//! Policies that releases before v3.32 stored as `default.NAME`, moved to their own name.
+//! Moves policies that releases before v3.32 stored as `default.NAME` to their own name.
 //!
-//! Kubernetes knows no renaming: the new object is created first, so that there is no moment without the policy, then the
-//! old one is removed as it was read. The plain name always wins, so the two do not disturb each other meanwhile.
+//! Kubernetes does not support renaming: the new object is created first, so that the policy is never missing, then the
+//! old one is removed at the revision that was read. The plain name always wins, so the two do not conflict meanwhile.
 
 use super::{CustomResources, JSON};
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ impl CustomResources {
             Err(failure) if failure.is_not_found() => Ok(true),
             Err(failure) => {
                 if is_created {
-                    // Somebody changed the old object meanwhile: our copy is out of date and must not win over it.
+                    // The old object was changed meanwhile: our copy is outdated and must not win over it.
                     let copy = resource.object(&own.namespace, &own.name);
                     if let Err(failure) = self.transport.delete(&copy, None, None).await {
                         tracing::warn!(key = %own, ?failure, "could not remove an outdated copy of a policy");

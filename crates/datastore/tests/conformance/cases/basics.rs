@@ -1,4 +1,4 @@
-//! Create, get, update, apply, delete: what they do and what they refuse.
+//! Create, get, update, apply, delete: their effects and their refusals.
 
 use crate::harness::{
     Store, expect_error, label, labelled, name_of, network_set, network_set_key, network_sets, sample,
@@ -25,7 +25,7 @@ async fn one_kind(store: &Store, kind: Kind) -> Result<()> {
     let resource = sample(kind, &sample_name(kind)?)?;
     let entry = KvPair::resource(resource.clone());
     if kind.info().kubernetes == KubernetesForm::Native && !store.abilities.stores_native_kinds {
-        // Calico's Kubernetes backend takes these from Kubernetes' own objects.
+        // Calico's Kubernetes backend derives these from Kubernetes' own objects.
         expect_error(backend.create(&entry).await, "not supported", |error| {
             matches!(error, Error::NotSupported { .. } | Error::DoesNotExist { .. })
         })?;
@@ -60,7 +60,7 @@ async fn one_kind(store: &Store, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// The spec and the name are what was written; uid, timestamps and revision are the store's.
+/// Spec and name are as written; uid, timestamps and revision are the store's.
 fn same_content(store: &Store, expected: &KvPair, found: &KvPair) -> Result<()> {
     let spec = |pair: &KvPair| -> Result<serde_json::Value> {
         let resource = pair.as_resource().context("no resource")?;
@@ -79,7 +79,7 @@ fn same_content(store: &Store, expected: &KvPair, found: &KvPair) -> Result<()> 
     Ok(())
 }
 
-/// Whether everything in `part` is in `whole` too; only objects may have more.
+/// Whether everything in `part` is also in `whole`; only objects may have more.
 fn contains(whole: &serde_json::Value, part: &serde_json::Value) -> bool {
     match (whole, part) {
         (serde_json::Value::Object(whole), serde_json::Value::Object(part)) => {

@@ -1,4 +1,4 @@
-//! Many at once: nothing is lost, nothing comes twice.
+//! Many clients at once: nothing is lost, nothing is repeated.
 
 use crate::harness::{
     Store, label, labelled, name_of, network_set, network_sets, next_event, revision, watch,
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 const WRITERS: usize = 4;
 const ROUNDS: usize = 40;
 
-/// Every writer creates, updates and deletes its own entries; a reader lists in the middle and follows from there.
+/// Every writer creates, updates and deletes its own entries; a reader lists in the middle and watches from there.
 pub(crate) async fn list_then_watch(store: &Store) -> Result<()> {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {

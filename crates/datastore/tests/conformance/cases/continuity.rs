@@ -1,4 +1,4 @@
-//! What happens to watches when history goes, or the server.
+//! Watches when history is compacted, or the server goes away.
 
 use crate::harness::{
     Store, final_error, labelled, name_of, network_set, network_sets, next_event, next_item, revision, short,
@@ -48,7 +48,7 @@ pub(crate) async fn disconnect(store: &Store) -> Result<()> {
     let last = revision(&seen[2]).to_owned();
     store.backend.create(&network_set("default", "d", "10.0.0.0/8")?).await?;
     store.fixture.stop().await?;
-    // `d` may or may not have come through before the end; the end itself is an error, not silence.
+    // `d` may or may not have been delivered before the end; the end itself is an error, not silence.
     let (after, error) = until_error(&mut events).await?;
     ensure!(error.is_transient() && !error.is_expired(), "{error:?}");
     let outcome = store.backend.create(&network_set("default", "lost", "10.0.0.0/8")?).await;
@@ -70,7 +70,7 @@ pub(crate) async fn disconnect(store: &Store) -> Result<()> {
         };
         match item {
             Ok(event) => all.push(short(&event)),
-            // What a store no longer knows it must say; then a list shows what a watch would have told.
+            // A store must report what it no longer knows; then a list shows what a watch would have reported.
             Err(error) if error.is_expired() && !store.abilities.keeps_history => {
                 let listed = store.backend.list(&network_sets("default"), None).await?;
                 let missed = listed.items.iter().map(|item| format!("added {} ", name_of(item)));
@@ -99,7 +99,7 @@ async fn until_error(events: &mut datastore::Watch) -> Result<(Vec<WatchEvent>, 
     }
 }
 
-/// Tries again while the store says that it may pass, as every caller must.
+/// Retries while the store reports a transient error, as every caller must.
 async fn retry<T, F: Future<Output = Result<T>>>(attempt: impl Fn() -> F) -> Result<T> {
     let mut tries = 0;
     loop {

@@ -119,7 +119,7 @@ pub(crate) async fn conflicts(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Several writes at once: all of them, or none; or the store says that it cannot.
+/// Several writes at once: all of them, or none; or the store reports that it cannot.
 pub(crate) async fn together(store: &Store) -> Result<()> {
     let backend = &store.backend;
     let old = backend.create(&handle("k8s-pod-network.old")?).await?;
@@ -141,7 +141,7 @@ pub(crate) async fn together(store: &Store) -> Result<()> {
     ensure!(backend.get(&new.key, None).await? == *new, "{new:?}");
     expect_error(backend.get(&old.key, None).await, "does not exist", Error::is_does_not_exist)?;
 
-    // One condition that does not hold, and nothing happens; what is there is reported.
+    // If one condition does not hold, nothing happens; the existing entries are reported.
     let changed = KvPair { value: block_with_two()?.value, ..block.clone() };
     let conflicts = [
         Write::Create(handle("k8s-pod-network.new")?),

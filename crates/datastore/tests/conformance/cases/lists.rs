@@ -1,4 +1,4 @@
-//! Lists: what they select, their order, and their revision.
+//! Lists: their selection, order and revision.
 
 use crate::harness::{Store, expect_error, label, labelled, name_of, network_set, network_sets};
 use anyhow::{Result, ensure};
@@ -23,7 +23,7 @@ pub(crate) async fn selections(store: &Store) -> Result<()> {
     {
         store.backend.create(&network_set(namespace, name, "10.0.0.0/8")?).await?;
     }
-    /// Namespace, name, whether the name is a prefix, and what is found.
+    /// Namespace, name, whether the name is a prefix, and the entries found.
     type Selected<'a> = (Option<&'a str>, Option<&'a str>, bool, &'a [&'a str]);
     let cases: &[Selected<'_>] = &[
         (None, None, false, &["default-2/web", "default/db", "default/web", "default/web-2", "other/web"]),
@@ -75,7 +75,7 @@ pub(crate) async fn at_revision(store: &Store) -> Result<()> {
         let outcome = store.backend.list(&network_sets("default"), Some("999999999")).await;
         expect_error(outcome, "expired", Error::is_expired)?;
     } else {
-        // "Not older than": anything from then on is right; now is the freshest.
+        // "Not older than": any revision from then on is right; the current one is the freshest.
         ensure!(!listed.items.is_empty(), "nothing at {}", before.revision);
     }
     let now = store.backend.list(&network_sets("default"), Some("0")).await?;

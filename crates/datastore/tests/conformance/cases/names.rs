@@ -13,7 +13,7 @@ const KINDS: [Kind; 4] = [
     Kind::StagedGlobalNetworkPolicy,
 ];
 
-/// As v3.28 and earlier wrote it: the prefix in the name, and no annotation.
+/// As written by v3.28 and earlier: the prefix in the name, and no annotation.
 fn without_annotation(kind: Kind, name: &str) -> Result<(Key, String)> {
     let mut policy = sample(kind, &format!("default.{name}"))?;
     policy.metadata_mut().labels.insert("conformance".into(), "old".into());
@@ -21,7 +21,7 @@ fn without_annotation(kind: Kind, name: &str) -> Result<(Key, String)> {
     Ok((key, String::from_utf8(policy.to_json()?)?))
 }
 
-/// As v3.30 and v3.31 wrote it: the prefix in the name, the policy's own name in an annotation.
+/// As written by v3.30 and v3.31: the prefix in the name, the policy's own name in an annotation.
 fn with_annotation(kind: Kind, name: &str) -> Result<(Key, String)> {
     let mut policy = sample(kind, &format!("default.{name}"))?;
     let metadata = policy.metadata_mut();
@@ -44,7 +44,7 @@ pub(crate) async fn old_names(store: &Store) -> Result<()> {
             let names: Vec<&str> = listed.items.iter().map(name_of).collect();
             ensure!(names == ["p"] && listed.invalid.is_empty(), "{kind} {form}: {listed:?}");
 
-            // Whoever read it by its name writes it back by its name.
+            // A client that read it by its name writes it back by its name.
             let mut mine =
                 KvPair::resource(read.as_resource().cloned().ok_or_else(|| anyhow::anyhow!("none"))?);
             ensure!(mine.key == key, "{:?}", mine.key);
@@ -64,7 +64,7 @@ pub(crate) async fn old_names(store: &Store) -> Result<()> {
             let listed = store.backend.list(&ListOptions::resources(kind), None).await?;
             ensure!(listed.items.is_empty(), "{kind} {form}: something stays: {listed:?}");
 
-            // With the right revision, and once more through the entry as it was read.
+            // With the right revision, and again through the entry as it was read.
             store.fixture.put_raw(&old_key, &json).await?;
             let read = store.backend.get(&key, None).await?;
             store.backend.delete(&key, Some(&read.revision)).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn old_names(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// v3.32 lets a policy of the default tier be called `default.x`, and that is not `x`.
+/// In v3.32 a policy of the default tier may be called `default.x`, which is not `x`.
 pub(crate) async fn strangers(store: &Store) -> Result<()> {
     for kind in KINDS {
         let stranger = labelled(&KvPair::resource(sample(kind, "default.p")?), "stranger");
@@ -139,7 +139,7 @@ pub(crate) async fn lists_and_watches(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is made beside an old entry; what replaces it whatever is there replaces it in its place.
+/// Nothing is created beside an old entry; an unconditional write replaces it in place.
 pub(crate) async fn nothing_beside(store: &Store) -> Result<()> {
     for kind in KINDS {
         let (old_key, json) = with_annotation(kind, "p")?;
@@ -168,7 +168,7 @@ pub(crate) async fn moved(store: &Store) -> Result<()> {
         let outcome = store.backend.store_under_own_name(&stale).await;
         ensure!(outcome.is_err(), "{kind}: a stale entry was moved");
         ensure!(store.backend.store_under_own_name(old).await?, "{kind}: nothing was moved");
-        // It is there under its own name before it goes under the old one.
+        // It exists under its own name before it is removed under the old one.
         for expected in ["added p old", "deleted p old"] {
             let next = next_event(&mut events).await?;
             ensure!(short(&next) == expected, "{kind}: {}", short(&next));

@@ -31,7 +31,7 @@ pub(crate) async fn ten_thousand(store: &Store) -> Result<()> {
         let net = format!("10.{}.{}.0/24", index / 256 % 256, index % 256);
         ensure!(set.spec.nets.len() == 1 && set.spec.nets[0].as_str() == net, "{index}: {:?}", set.spec.nets);
     }
-    // In parts it is the same list, of one moment.
+    // In parts it is the same list, of one revision.
     let all = ListOptions::resources(Kind::NetworkSet);
     let mut parts = store.backend.list_parts(&all, None).await?;
     let mut items = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) async fn ten_thousand(store: &Store) -> Result<()> {
         revisions.insert(part.revision);
         items.extend(part.items);
         if revisions.len() == 1 && items.len() < COUNT {
-            // Not part of that moment.
+            // Not part of that revision.
             store.backend.apply(&network_set("default", "zzz-later", "10.0.0.0/8")?).await?;
         }
     }
@@ -63,7 +63,7 @@ pub(crate) async fn ten_thousand(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// An entry whose JSON is about this long: one long text, which no schema limits.
+/// An entry whose JSON has about this length: one long text, which no schema limits.
 fn large(name: &str, size: usize) -> Result<KvPair> {
     let mut information = sample(Kind::ClusterInformation, name)?;
     if let Resource::ClusterInformation(information) = &mut information {
@@ -91,7 +91,7 @@ pub(crate) async fn size_limit(store: &Store) -> Result<()> {
         let text = error.to_string();
         ensure!(text.contains("too-large") && text.contains("large") && text.len() < 1000, "{text:.1000}");
     }
-    // And the store goes on.
+    // The store continues to work.
     store.backend.create(&large("small", 16)?).await?;
     let listed = store.backend.list(&all, None).await?;
     ensure!(listed.items.len() == 2, "{} entries", listed.items.len());

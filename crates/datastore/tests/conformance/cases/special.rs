@@ -1,4 +1,4 @@
-//! Entries with rules of their own: the profile that is always there, entries that expire, Felix's reports, statuses.
+//! Entries with rules of their own: the profile that always exists, entries that expire, Felix's reports, statuses.
 
 use crate::harness::{Store, expect_error, name_of, next_event, sample, watch};
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +17,7 @@ pub(crate) async fn default_allow(store: &Store) -> Result<()> {
     let listed = store.backend.list(&ListOptions::resources(Kind::Profile), None).await?;
     let count = listed.items.iter().filter(|item| item.key == key).count();
     ensure!(count == 1, "listed {count} times");
-    // A watch does not tell about it: it never changes.
+    // A watch does not report it: it never changes.
     if store.abilities.stores_native_kinds {
         let mut events = watch(store, &ListOptions::resources(Kind::Profile), None).await?;
         store.backend.create(&KvPair::resource(sample(Kind::Profile, "k8s-pod-network")?)).await?;

@@ -1,4 +1,4 @@
-//! Entries that nobody can read: reported by name, in the way of nothing else.
+//! Entries that cannot be read: they are reported by name, and affect nothing else.
 
 use crate::harness::{
     Store, expect_error, network_set, network_set_key, network_sets, next_event, short, watch,
@@ -41,7 +41,7 @@ pub(crate) async fn watches(store: &Store) -> Result<()> {
     let next = next_event(&mut events).await?;
     ensure!(short(&next) == "deleted bad ", "{}", short(&next));
 
-    // A watch that begins with what is there reports it too.
+    // A watch that begins with the existing entries reports it, too.
     store.fixture.put_unreadable(&bad).await?;
     let mut events = watch(store, &network_sets("default"), None).await?;
     let mut first = vec![short(&next_event(&mut events).await?), short(&next_event(&mut events).await?)];

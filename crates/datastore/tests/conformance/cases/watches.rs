@@ -25,7 +25,7 @@ pub(crate) async fn from_revision(store: &Store) -> Result<()> {
     ensure!(revision(&found[0]) == one.revision && revision(&found[1]) == two.revision, "wrong revisions");
     ensure!(revision(&found[2]) != two.revision, "a deletion carries its own revision");
 
-    // Resumed after the deletion, it shows what came later and nothing else.
+    // Resumed after the deletion, it shows only what came later.
     let mut resumed = watch(store, &network_sets("default"), Some(revision(&found[2]))).await?;
     let next = next_event(&mut resumed).await?;
     ensure!(short(&next) == "added one 3", "{}", short(&next));

@@ -4,6 +4,7 @@
 use super::clusters::random_definitions;
 use super::kubernetes_objects::{Object, made, pod_name};
 use super::{ETCD_PORT, Ground, LOCAL, create_all};
+use crate::host;
 use anyhow::{Context as _, Result};
 use client::{Client, ClientConfig, DatastoreType};
 use daemon::Variables;
@@ -23,6 +24,8 @@ use tokio::runtime::Runtime;
 const TRIES: usize = 100;
 
 pub(super) fn make(runtime: &Runtime, case: u64) -> Result<Ground> {
+    // Without a default route kube-apiserver finds no address of its own.
+    host::make_uplink()?;
     let etcd = Etcd::start()?;
     let api = ApiServer::start(&etcd.endpoint())?;
     let folder = Folder::new("kubernetes")?;

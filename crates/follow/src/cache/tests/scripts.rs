@@ -1,6 +1,6 @@
-//! Random scripts: a store that changes, forgets and fails as the script says, and a machine that must end up with what
-//! the store holds. On the way, nothing may be reported that the store did not hold at that key, and nothing deleted that it
-//! still holds.
+//! Random scripts: a store that changes, compacts and fails as the script says, and a machine that must end up with the
+//! contents of the store. On the way, it must report nothing that the store did not hold at that key, and delete
+//! nothing that the store still holds.
 
 use super::{Bench, FailureClass, StoredEvent, entry, failure, feed_key, fold, list_part, looked_part};
 use crate::cache::{Action, Event, LIST_RETRY_INTERVAL, Time};
@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 /// One step of a script.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Somebody writes an entry.
+    /// An entry is written.
     Put(u8),
-    /// Somebody deletes an entry.
+    /// An entry is deleted.
     Delete(u8),
-    /// The store forgets its history.
+    /// The store compacts its history.
     Compact,
-    /// What is under way goes on: a part of a list, an event of a watch, the end of a timer.
+    /// The current operation advances: a part of a list, an event of a watch, the end of a timer.
     Proceed,
-    /// What is under way fails.
+    /// The current operation fails.
     Fail(FailureClass),
     /// Nothing happens for some milliseconds.
     Pass(u32),
@@ -44,7 +44,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// A store: what it holds, and what happened since it last forgot.
+/// A store: its contents, and its history since the last compaction.
 #[derive(Default)]
 struct Store {
     revision: u64,
@@ -67,7 +67,7 @@ impl Store {
         self.history.push((self.revision, name, there));
     }
 
-    /// What it held at a revision.
+    /// Its contents at a revision.
     fn at(&self, revision: u64) -> BTreeMap<u8, u64> {
         let mut held = BTreeMap::new();
         for (when, name, there) in self.history.iter().take_while(|(when, ..)| *when <= revision) {
@@ -81,11 +81,11 @@ impl Store {
     }
 }
 
-/// What the machine has under way.
+/// The machine's current operation.
 #[derive(Debug)]
 enum Work {
     Timer(Time),
-    /// The entries that are left, and the revision of all.
+    /// The remaining entries, and the revision of the list.
     List {
         rest: Vec<(u8, u64)>,
         revision: u64,
@@ -170,7 +170,7 @@ impl World {
                     .drain(..rest.len().min(2))
                     .map(|(name, revision)| entry(&name.to_string(), revision))
                     .collect();
-                // Some lists are looked at ahead.
+                // Some lists are converted ahead.
                 let part = if revision % 2 == 0 { list_part(items, Vec::new()) } else { looked_part(items) };
                 self.handle(part)
             }
@@ -219,7 +219,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether there is nothing left to hear about.
+    /// Whether there is nothing left to report.
     fn is_settled(&self) -> bool {
         matches!(self.work, Work::Watch(last) if last >= self.store.history.last().map_or(0, |(when, ..)| *when))
             && self.status == Status::InSync
@@ -230,12 +230,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_feed_ends_up_with_what_the_store_holds(script in steps()) {
+    fn a_feed_ends_with_the_contents_of_the_store(script in steps()) {
         let mut world = World::new();
         for step in script {
             world.step(step)?;
         }
-        // From here on the store behaves.
+        // From here on the store works.
         for _ in 0..1000 {
             if world.is_settled() {
                 break;
