@@ -7,7 +7,8 @@ use daemon::SystemEnvironment;
 use daemon::log::{LevelFilter, Log};
 use std::process::ExitCode;
 
-/// Run Goldmane: collect the flows of all nodes and answer questions about them. Everything is set by variables.
+/// Run Goldmane: collect the flows of all nodes and answer queries about them. Configured by environment variables
+/// only.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {}
 
