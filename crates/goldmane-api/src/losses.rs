@@ -40,7 +40,7 @@ impl LossKind {
     pub fn words(self) -> &'static str {
         match self {
             Self::Unspecified => "losses of an unknown kind",
-            Self::PacketsLost => "packets that rules reported that were not read in time",
+            Self::PacketsLost => "reported packets that were not read in time",
             Self::PacketsShed => "packets that the collector had no time for",
             Self::PacketsUnreadable => "packets that could not be read",
             Self::EndsLost => "times that ends of connections were not read in time",
