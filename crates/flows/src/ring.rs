@@ -102,7 +102,7 @@ pub enum Added {
     Full,
 }
 
-/// What the ring did, for metrics.
+/// What the ring did, for figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
     /// Flows that were counted.

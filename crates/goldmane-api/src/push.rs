@@ -24,7 +24,7 @@ const WINDOW: usize = 512;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Counts for metrics. Cheap to clone.
+/// Counts for figures. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct PushFigures(Arc<[AtomicU64; 3]>);
 

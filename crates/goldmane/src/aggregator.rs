@@ -81,7 +81,7 @@ struct State {
     known: HashMap<Box<[u8]>, KnownKey>,
 }
 
-/// The current contents, for metrics.
+/// The current contents, for figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     /// The number of keys.
@@ -221,7 +221,7 @@ impl Aggregator {
         &self.options
     }
 
-    /// The counters for metrics.
+    /// The figures.
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.figures
@@ -336,7 +336,7 @@ impl State {
         self.filed.as_ref().is_some_and(|filed| start < filed.former.0 && now < filed.former.1)
     }
 
-    /// Adds a flow that is now in the ring to the policies' metrics and, if its block was written, to the late flows.
+    /// Adds a flow that is now in the ring to the policies' figures and, if its block was written, to the late flows.
     fn counted(&mut self, known: KnownKey, flow: &FlowRef<'_>) {
         if let (Some(policies), Some(key)) = (&mut self.policies, self.ring.key(known)) {
             policies.count(known, key, &flow.counters);

@@ -1,4 +1,4 @@
-//! Metrics with Calico's names, and a few of our own.
+//! Figures with Calico's names, and a few of our own.
 
 use crate::aggregator::Aggregator;
 use crate::history::HistoryFigures;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// The maximum number of senders with their own metrics.
+/// The maximum number of senders with their own figures.
 const MOST_SENDERS: usize = 10_000;
 
 /// A sum of milliseconds, and the number of values in it.
@@ -130,7 +130,7 @@ impl Figures {
     }
 }
 
-/// Adds everything to the process's metrics.
+/// Adds all figures to the process's metrics page.
 pub fn register(metrics: &Metrics, aggregator: &Arc<Aggregator>) {
     let aggregator = Arc::clone(aggregator);
     metrics.source(move |page| show(&aggregator, page));

@@ -29,7 +29,7 @@ const BLOCK: i64 = 60;
 /// How many buckets must have passed since the end of a block: most late flows have arrived by then.
 const SETTLING: i64 = 2;
 
-/// Counts for metrics.
+/// Counts for figures.
 #[derive(Debug, Default)]
 pub struct HistoryFigures {
     /// Blocks that were written.

@@ -8,7 +8,7 @@
 //!
 //! - [`aggregator`]: ingest, turns, snapshots. [`services`]: answers queries; [`streams`]: one reader.
 //! - `collecting`: receives flows and counts them in place in their frames.
-//! - [`serve`]: connections, mutual TLS with files that are reloaded. [`figures`]: metrics.
+//! - [`serve`]: connections, mutual TLS with files that are reloaded. [`figures`]: what is counted.
 //! - `losses`: what nodes report as lost, for readers.
 //! - [`history`]: more than the hour, in files, if a folder is configured.
 //! - [`emitter`]: sends complete flows as lines of JSON.

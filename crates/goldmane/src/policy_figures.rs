@@ -1,6 +1,6 @@
-//! Metrics of what each policy allowed, denied and passed: opt-in, and bounded in the number of series.
+//! Figures of what each policy allowed, denied and passed: opt-in, and bounded in the number of series.
 //!
-//! Calico's Goldmane has no such metrics. They count enforced decisions; staged policies are in `Statistics`. A policy
+//! Calico's Goldmane has no such figures. They count enforced decisions; staged policies are in `Statistics`. A policy
 //! for which there is no room is not shown, and its flows are counted as such: a series is never replaced by another,
 //! because counters that come and go are worse than missing counters.
 
@@ -129,7 +129,7 @@ mod tests {
 
     const BEGIN: i64 = 1_700_000_010;
 
-    /// The metrics about policies after flows with these decisions, each with one packet in and two out.
+    /// The figures of policies after flows with these decisions, each with one packet in and two out.
     fn lines(most_policy_series: usize, flows: &[(Reporter, &[&str])]) -> Vec<String> {
         let options = AggregatorOptions { most_policy_series, ..AggregatorOptions::default() };
         let aggregator = Aggregator::new(options, Arc::new(|| BEGIN));
