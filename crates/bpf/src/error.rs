@@ -18,7 +18,7 @@ pub enum Error {
         source: Errno,
     },
     /// The verifier refused a program.
-    #[error("cannot load program {name}: {source}; the verifier said:\n{log}")]
+    #[error("cannot load program {name}: {source}; the verifier's log:\n{log}")]
     Verifier {
         /// The program's name.
         name: String,

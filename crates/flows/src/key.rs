@@ -130,7 +130,7 @@ pub struct Service {
     pub port: i64,
 }
 
-/// What identifies a flow. Two connections that differ only in addresses, source ports or pods of one kind are the same flow.
+/// Identifies a flow. Connections that differ only in addresses, source ports or pods of one kind are the same flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The client.

@@ -1,4 +1,4 @@
-//! Flow logs: who talked to whom, and which policies decided.
+//! Flow logs: which endpoints communicated, and which policies decided.
 //!
 //! ```text
 //! node:        NFLOG verdicts, conntrack counters ─► collector::Connections ─► flows of an interval ─► Goldmane

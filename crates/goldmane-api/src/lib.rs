@@ -1,6 +1,7 @@
 //! Goldmane's API, for its server and its clients.
 //!
-//! - [`proto`]: messages and services, generated from `proto/goldmane.proto` at build time, without an installed compiler.
+//! - [`proto`]: messages and services, generated from `proto/goldmane.proto` at build time without an installed
+//!   compiler.
 //! - [`convert`]: between messages and the values of `flows`; understands old and new forms.
 //! - [`borrowed`]: reads flows in place, for a server that receives many.
 //! - [`connect`]: a connection to a server, over TLS, unencrypted, or through a Unix socket.

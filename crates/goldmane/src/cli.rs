@@ -15,7 +15,7 @@ pub struct Arguments {}
 /// Runs until a signal ends it.
 ///
 /// # Errors
-/// Those of [`run`].
+/// As [`run`].
 pub fn main(_: &Arguments) -> Result<ExitCode> {
     let log = Log::start(LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

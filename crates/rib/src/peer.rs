@@ -145,7 +145,7 @@ impl Peer {
 pub struct Counts {
     /// Its routes in the table.
     pub imported: usize,
-    /// Those that are the best of their prefix.
+    /// Of these: the best of their prefix.
     pub preferred: usize,
     /// Routes announced to it.
     pub exported: usize,

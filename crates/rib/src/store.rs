@@ -1,7 +1,7 @@
 //! All routes in use, each stored once and referred to by number.
 //!
 //! Numbers instead of counted references: nearly every path changes a count, and with a count that threads may share,
-//! the processor would wait for the memory of the table.
+//! the processor would wait for writes to the memory of the table.
 
 use crate::route::Route;
 use hashbrown::DefaultHashBuilder;

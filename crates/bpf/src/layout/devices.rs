@@ -1,5 +1,5 @@
-//! `cali_iface4`, `cali_v4_arp2`, `cali_v4_sprefix`, `cali_qos2`, `cali_qos_conn` and those of IPv6: devices, their neighbours,
-//! sources and limits.
+//! `cali_iface4`, `cali_v4_arp2`, `cali_v4_sprefix`, `cali_qos2`, `cali_qos_conn` and those of IPv6: devices, their
+//! neighbours, sources and limits.
 
 use super::{Family, From, To};
 use crate::table::Layout;

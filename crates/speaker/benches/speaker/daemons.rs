@@ -38,7 +38,7 @@ pub(crate) struct Cost {
     pub(crate) memory: f64,
     /// Microseconds until the receiver learns of one changed route; the median of many.
     pub(crate) flap: f64,
-    /// The same with all processes on one processor: the speaker's share, without the cost of waking another processor.
+    /// The flap with all processes on one processor: the speaker's share, without the cost of waking another processor.
     pub(crate) flap_together: f64,
     /// CPU seconds during a few idle seconds.
     pub(crate) idle: f64,

@@ -26,7 +26,7 @@ impl Engine {
     /// Handles an incoming connection. Returns the peer that it belongs to.
     ///
     /// # Errors
-    /// The bytes to send before closing the connection; none for an unknown peer.
+    /// When the connection is refused; the error is the bytes to send before closing it, empty for an unknown peer.
     pub fn accept(&mut self, ends: Ends, now: Moment) -> Result<PeerId, Vec<u8>> {
         let id = self.find(&ends, now).ok_or_else(Vec::new)?;
         let Some(peer) = self.peers.get_mut(id) else { return Err(Vec::new()) };

@@ -63,7 +63,7 @@ impl Established {
     /// Handles deadlines.
     ///
     /// # Errors
-    /// One of the hold timers has expired.
+    /// When one of the hold timers has expired.
     pub(super) fn tick(
         &mut self,
         now: Moment,
@@ -93,7 +93,7 @@ impl Established {
     /// Handles a message.
     ///
     /// # Errors
-    /// The NOTIFICATION that ends the session, because the message is not allowed here.
+    /// When the message is not allowed here; the error is the NOTIFICATION that ends the session.
     pub(super) fn received(
         &mut self,
         message: Message,

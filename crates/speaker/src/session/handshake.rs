@@ -91,7 +91,7 @@ pub(super) fn offer(settings: &Settings, restarting: bool) -> Open {
 /// Combines our offer and the peer's.
 ///
 /// # Errors
-/// The peer is not the expected one, or no family can be exchanged with it.
+/// When the peer is not the expected one, or no family can be exchanged with it.
 pub(super) fn agree(settings: &Settings, open: Open) -> Result<Agreed, Notification> {
     if open.system() != settings.peer_as {
         return Err(Notification::new(
