@@ -130,7 +130,7 @@ impl Options {
         })
     }
 
-    /// Starts the log, at which settings ignored from the environment are reported.
+    /// Starts the log, and reports the settings of the environment that are ignored.
     #[must_use]
     pub fn start_log(&self) -> BgpLog {
         let log = Log::start(self.log_level.unwrap_or(LevelFilter::INFO));

@@ -63,7 +63,7 @@ impl AtDrivers {
         Ok(is_attached)
     }
 
-    /// Detaches programs from all other interfaces.
+    /// Detaches programs from all interfaces but `wanted`.
     pub(crate) fn keep_only(&mut self, wanted: &BTreeSet<u32>) -> Result<(), Error> {
         let gone = self.tried.extract_if(.., |index, _| !wanted.contains(index));
         for (pin, _) in gone.filter_map(|(_, attached)| attached) {

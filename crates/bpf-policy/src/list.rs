@@ -43,9 +43,9 @@ pub(crate) struct List {
 /// Why a list could not be built; its endpoints' packets are denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TooLarge {
-    /// Too many rules.
+    /// The number of rules, which is too large.
     Rules(usize),
-    /// Too many tiers and profiles.
+    /// The number of tiers and profiles, which is too large.
     Parts(usize),
 }
 

@@ -108,7 +108,7 @@ impl Keeper {
         std::fs::DirBuilder::new().mode(0o700).create(stage).map_err(failed)?;
         let main = FileName::Main(version);
         for (name, text) in files {
-            // In the stage, files refer to each other by their staged paths.
+            // Staged files keep their file names, by which they include each other.
             let place = self.destinations.place(*name);
             let staged = stage.join(place.file_name().unwrap_or(name.as_str().as_ref()));
             daemon::files::publish(&staged, text.as_bytes(), MODE).map_err(failed)?;

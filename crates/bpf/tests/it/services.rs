@@ -231,7 +231,7 @@ fn traffic_policies_sources_and_exclusions_apply() -> Result<()> {
 }
 
 #[test]
-fn a_client_stays_with_its_backend_for_the_affinity_timeout() -> Result<()> {
+fn a_client_stays_with_its_backend_while_the_service_has_affinity() -> Result<()> {
     let bench = V4::bench()?;
     let workload = V4::workload(&bench, &Options::default())?;
     V4::frontend(&bench, (SERVICE, 80, UDP), None, Frontend { affinity: 600, ..service(1) })?;

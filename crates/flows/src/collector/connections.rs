@@ -308,7 +308,7 @@ fn place(reporter: Reporter) -> usize {
     usize::from(reporter == Reporter::Dst)
 }
 
-/// Numbers decisions by place; keeps staged ones only where they belong.
+/// Numbers decisions in order, without staged ones unless `with_staged`.
 fn renumbered(hits: Vec<PolicyHit>, with_staged: bool) -> Vec<PolicyHit> {
     let is_staged = |hit: &PolicyHit| hit.policy().is_some_and(|policy| policy.kind.is_staged());
     let wanted = hits.into_iter().filter(|hit| with_staged || !is_staged(hit));

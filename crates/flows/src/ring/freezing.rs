@@ -60,7 +60,7 @@ impl Ring {
         let (oldest, newest) = (self.oldest(), self.newest());
         for group in oldest.div_euclid(SPAN)..=newest.div_euclid(SPAN) {
             let (first, last) = (group * SPAN, group * SPAN + SPAN - 1);
-            // The group's last bucket must also have been idle long enough to be frozen.
+            // The group's last bucket must have ended a while ago, even if nothing arrived for it.
             if self.spans.contains_key(&group) || first < oldest || last + 2 >= newest {
                 continue;
             }
