@@ -1,5 +1,5 @@
-//! Packs the compiled objects of `bpf/objects`: with their debug lines they would be a megabyte of the program, packed they
-//! are a quarter of that, and only a node with eBPF ever unpacks them.
+//! Compresses the objects of `bpf/objects`: with their debug lines they would add a megabyte to the program; compressed
+//! they are a quarter of that, and only a node with eBPF ever decompresses them.
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;

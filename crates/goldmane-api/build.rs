@@ -2,8 +2,8 @@
 
 use protox::prost_reflect::prost_types::{FileDescriptorSet, field_descriptor_proto::Type};
 
-/// Fields that are kept as bytes, which look the same on the wire. A flow's key comes again every few seconds: it is
-/// recognised by its bytes and decoded once. The parts of a policy match are texts for some clients, messages for others.
+/// Fields kept as bytes, which look the same on the wire. A flow's key recurs every few seconds: it is recognised by
+/// its bytes and decoded once. Parts of a policy match are strings for some clients and messages for others.
 const AS_BYTES: [(&str, &[&str]); 2] =
     [("Flow", &["Key", "source_labels", "dest_labels"]), ("PolicyMatch", &["tier", "namespace", "name"])];
 

@@ -1,4 +1,4 @@
-//! Which feeds there are, and what they say as events of the state.
+//! The feeds, and their conversion to events of the state.
 
 use crate::state::{Event, Feed};
 use api::Kind;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use typha_client::environment::Plan;
 
-/// Who says what there is; dropping it ends that.
+/// A source of objects; dropping it ends the source.
 #[expect(dead_code, reason = "held for their ends alone")]
 pub(crate) enum Following {
     Datastore(Follower),
@@ -29,7 +29,7 @@ pub(crate) fn start(
     Following::Datastore(follower)
 }
 
-/// Follows Typha for the state. It sends the claims of all nodes; the state takes its own.
+/// Follows Typha for the state. It sends the claims of all nodes; the state only uses its own.
 pub(crate) fn start_typha(plan: Plan, feed: Feed, events: mpsc::Sender<Event>) -> Following {
     let (follower, receiver) = plan.start();
     hand_on(receiver, feed, events);
@@ -44,7 +44,7 @@ fn hand_on(mut receiver: mpsc::Receiver<FeedEvent>, feed: Feed, events: mpsc::Se
                 FeedEvent::Status(status) => Event::Status(feed, status),
                 FeedEvent::Away(error) => Event::Failed(error),
             };
-            // The state is gone only when everything ends.
+            // The state is only gone when everything ends.
             if events.send(event).await.is_err() {
                 return;
             }
@@ -52,12 +52,12 @@ fn hand_on(mut receiver: mpsc::Receiver<FeedEvent>, feed: Feed, events: mpsc::Se
     });
 }
 
-/// What the store is asked for: everything but services.
+/// The kinds requested from the store: everything except services.
 pub(crate) fn objects(node: &str, use_pod_cidr: bool) -> Vec<FollowedKind> {
     follow::feeds::bgp(&BgpOptions { node: Some(node.to_owned()), use_pod_cidr, services: false })
 }
 
-/// What Kubernetes is asked for.
+/// The kinds requested from Kubernetes.
 pub(crate) fn services() -> Vec<FollowedKind> {
     [Kind::KubernetesService, Kind::KubernetesEndpointSlice]
         .map(|kind| FollowedKind::new(ListOptions::resources(kind), Raw))

@@ -1,4 +1,4 @@
-//! The intent of this node, kept up to date. Both BGP backends start from here.
+//! Keeps the intent of this node up to date, for both BGP backends.
 //!
 //! ```text
 //! store, or Typha ── feed ───────────┐
@@ -7,10 +7,10 @@
 //! Felix's status files ──────────────┘
 //! ```
 //!
-//! No intent is published before every source has delivered what there is: routes that are missing for a moment at a
-//! start are connections that break. Later, a source that goes away leaves what it said last.
+//! No intent is published before every source has delivered its objects: a temporary lack of routes at a start would
+//! break connections. Later, the last known objects of a source that becomes unavailable are kept.
 //!
-//! What it refuses: to carry an intent out, and to decide anything about it.
+//! Does not apply an intent, and makes no decisions about it.
 
 mod feed;
 mod local_peers;

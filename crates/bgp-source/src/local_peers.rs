@@ -1,4 +1,4 @@
-//! Workloads on this node that want sessions, by the files that Felix writes about endpoints.
+//! Workloads on this node with sessions, from the status files that Felix writes for endpoints.
 
 use crate::state::Event;
 use bgp::LocalPeer;
@@ -9,16 +9,16 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long it takes at most until a folder that appeared is seen.
+/// The maximum delay until a new folder is noticed.
 const LOOK: Duration = Duration::from_secs(10);
-/// And a change that the kernel did not report, in a folder that is there.
+/// The maximum delay until a change is noticed that the kernel did not report.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
-/// Follows the folder until the end.
+/// Follows the folder until shutdown.
 pub(crate) async fn follow(folder: &Path, events: mpsc::Sender<Event>, shutdown: Shutdown) {
     let mut last = None;
     while !shutdown.is_requested() {
-        // The watch begins before the look, so that nothing happens between them.
+        // The watch begins before the files are read, so that no change is missed in between.
         let watch = FolderWatch::new(folder);
         match read(folder) {
             Ok(peers) => {
@@ -48,7 +48,7 @@ pub(crate) async fn follow(folder: &Path, events: mpsc::Sender<Event>, shutdown:
     }
 }
 
-/// All of them by file. A folder that is not there is empty; a file that is half written is read again soon.
+/// Reads all files. A missing folder counts as empty; a file that is only partly written is read again soon.
 fn read(folder: &Path) -> io::Result<BTreeMap<String, LocalPeer>> {
     let mut peers = BTreeMap::new();
     let entries = match std::fs::read_dir(folder) {

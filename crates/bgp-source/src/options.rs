@@ -1,4 +1,4 @@
-//! What the environment says about this node's part in BGP.
+//! The options of this node's BGP backend, from the environment.
 
 use bgp::Settings;
 use bgp::intent::LogLevel;
@@ -9,39 +9,40 @@ use settings::kinds::{Of, OnlyIf, Trouble};
 use settings::{Kind, Mistake, Mistakes};
 use std::path::{Path, PathBuf};
 
-/// The folder of the files about endpoints.
+/// The folder of the endpoints' status files.
 const STATUS_FOLDER: &str = "endpoint-status";
 
 settings::settings! {
     /// The variables of both BGP backends.
     #[derive(Clone, Debug)]
     pub struct Variables, VARIABLES {
-        /// The least severe message that is logged; as BGPConfiguration says unless set.
+        /// The least severe level that is logged; that of the BGPConfiguration if not set.
         log_level: String = Word, "BGP_LOGSEVERITYSCREEN", "";
-        /// The range of services' cluster addresses to announce, instead of those of BGPConfiguration.
+        /// The range of services' cluster addresses to announce, replacing those of the BGPConfiguration.
         advertise_cluster_ips: String = Word, "CALICO_ADVERTISE_CLUSTER_IPS", "";
-        /// The folder in which Felix has its folder of files about endpoints.
+        /// The folder that contains Felix's folder of endpoint status files.
         status_prefix: String = Word, "CALICO_ENDPOINT_STATUS_PATH_PREFIX", "/var/run/calico";
-        /// Kubernetes' name of this node, where it is not the node's name.
+        /// The node's name in Kubernetes, if different from the node's name.
         kubernetes_node: String = Word, "CALICO_K8S_NODE_REF", "";
-        /// Where the node's name is kept once it is known.
+        /// The file in which the node's name is stored once known.
         nodename_file: String = Word, "CALICO_NODENAME_FILE", "/var/lib/calico/nodename";
-        /// The router id: an IPv4 address, or `hash` for one made from the node's name; the node's IPv4 address unless set.
+        /// The router id: an IPv4 address, or `hash` for one derived from the node's name; by default, the node's IPv4
+        /// address.
         router_id: String = Word, "CALICO_ROUTER_ID", "";
-        /// `false`: confd starts no BIRD for IPv6.
+        /// `false`: confd does not start BIRD for IPv6.
         no_ipv6: bool = OnlyIf("false"), "FELIX_IPV6SUPPORT", "true";
-        /// The node's name, where neither `NODENAME` nor the file has it; the machine's unless set.
+        /// The node's name, if neither `NODENAME` nor the file has it; by default, the machine's.
         hostname: String = Word, "HOSTNAME", "";
         /// The namespace of the secrets with passwords.
         namespace: String = Word, "NAMESPACE", "kube-system";
         /// The node's name.
         nodename: String = Word, "NODENAME", "";
-        /// The port at which the native speaker serves metrics; 0 for none. Not one of Calico's.
+        /// The port on which the native speaker serves metrics; 0 for none. Not one of Calico's.
         metrics_port: u16 = Of(port), "TORTIE_BGP_METRICS_PORT", "0";
     }
 }
 
-/// A text without blanks around it; nothing else counts as not set.
+/// A text without surrounding blanks; an empty one counts as not set.
 #[derive(Clone, Copy, Debug)]
 struct Word;
 
@@ -62,29 +63,29 @@ fn port(text: &str) -> Result<u16, Trouble> {
     text.parse().map_err(|_| Trouble::Ignored("is not a port: no metrics are served".to_owned()))
 }
 
-/// What the environment says.
+/// The options from the environment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The node, and what its environment says.
+    /// The node, and its settings from the environment.
     pub settings: Settings,
     /// The store.
     pub client: ClientConfig,
     /// The namespace of the secrets with passwords.
     pub namespace: String,
-    /// The folder with Felix's files about endpoints.
+    /// The folder of Felix's endpoint status files.
     pub status_folder: PathBuf,
-    /// Where it is said whether Typha is connected, if one is followed.
+    /// The folder in which the state of the connection to Typha is recorded, if one is followed.
     pub typha_folder: PathBuf,
-    /// Where the native speaker serves metrics; nowhere unless asked for.
+    /// The port on which the native speaker serves metrics, if any.
     pub metrics_port: Option<u16>,
     /// Whether confd starts BIRD for IPv6.
     pub ipv6: bool,
-    /// How much is logged, whatever the cluster says.
+    /// The log level, overriding the cluster's.
     log_level: Option<LevelFilter>,
     warnings: Vec<Mistake>,
 }
 
-/// The environment cannot be used.
+/// Why the environment cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
     /// A variable cannot be used.
@@ -93,7 +94,7 @@ pub enum OptionsError {
     /// The store's settings cannot be used.
     #[error("reading the datastore's configuration")]
     Client(#[source] ConfigError),
-    /// Nothing says which node this is.
+    /// The name of this node is unknown.
     #[error("the name of this node is not known: set NODENAME")]
     NoName,
 }
@@ -129,7 +130,7 @@ impl Options {
         })
     }
 
-    /// Starts the log, which gets to know what of the environment is left out.
+    /// Starts the log, and reports the settings of the environment that are ignored.
     #[must_use]
     pub fn start_log(&self) -> BgpLog {
         let log = Log::start(self.log_level.unwrap_or(LevelFilter::INFO));
@@ -143,12 +144,12 @@ impl Options {
 /// The log of a BGP backend.
 pub struct BgpLog {
     log: Log,
-    /// Whether the cluster says how much is logged.
+    /// Whether the log level follows the cluster's.
     follows: bool,
 }
 
 impl BgpLog {
-    /// Logs as much as the intent asks for, unless the environment asks for something else.
+    /// Applies the intent's log level, unless the environment sets one.
     pub fn follow(&self, level: LogLevel) {
         if self.follows {
             self.log.set_screen(match level {
@@ -160,7 +161,7 @@ impl BgpLog {
     }
 }
 
-/// As the node's start-up decides it: what it is called, what it was called, what the machine is called.
+/// The node's name, determined like at the node's start-up: its configured name, its previous name, or the machine's.
 fn node_name(environment: &dyn Environment, variables: &Variables) -> Option<String> {
     let name = |text: &str| Some(text.trim().to_owned()).filter(|name| !name.is_empty());
     let kept = || name(&environment.read_file(Path::new(&variables.nodename_file)).ok()?);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_none_is_a_warning() {
+    fn an_invalid_port_is_a_warning() {
         let options = read(&[("TORTIE_BGP_METRICS_PORT", "many"), ("NAMESPACE", " ")]);
         assert_eq!((options.metrics_port, options.namespace.as_str()), (None, "kube-system"));
         let told: Vec<String> = options.warnings.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Secrets with passwords: each that is referred to is followed by its name, and no other.
+//! Secrets with passwords: follows exactly those that are referred to, by name.
 
 use crate::state::Event;
 use bgp::Password;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The secrets that are followed.
+/// The followed secrets.
 pub(crate) struct Secrets {
     access: Option<KubeAccess>,
     namespace: String,
@@ -27,9 +27,9 @@ impl Secrets {
         Self { access, namespace, events, shutdown, followed: BTreeMap::new() }
     }
 
-    /// Follows these, and stops following any other. Those that are new, and those that are no longer followed.
+    /// Follows these secrets and no others. Returns the new ones, and those that are no longer followed.
     pub(crate) fn want(&mut self, names: &BTreeSet<String>) -> (Vec<String>, Vec<String>) {
-        // Without Kubernetes there are no secrets, and nothing to wait for.
+        // Without Kubernetes there are no secrets to wait for.
         let Some(access) = &self.access else { return (Vec::new(), Vec::new()) };
         let gone: Vec<String> = self.followed.keys().filter(|name| !names.contains(*name)).cloned().collect();
         for name in &gone {
@@ -59,8 +59,8 @@ impl Drop for Secrets {
     }
 }
 
-/// Trouble counts as an answer, once: sessions with other passwords must not wait for this one. Later, what was read last
-/// stays.
+/// Counts a failure as an answer, once, because sessions with other passwords must not wait for this secret. Later
+/// failures leave the last known content in effect.
 async fn follow(
     access: KubeAccess,
     namespace: String,

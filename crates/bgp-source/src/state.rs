@@ -18,10 +18,10 @@ use tokio::task::JoinHandle;
 use typha_client::environment::{self, BGP_PREFIXES, Component, EnvironmentError};
 use typha_wire::SyncerType;
 
-/// How many events may wait for the state.
+/// The maximum number of events waiting for the state.
 const WAITING: usize = 64;
 
-/// Which feed.
+/// Identifies a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Feed {
     /// Calico's objects.
@@ -30,7 +30,7 @@ pub(crate) enum Feed {
     Services,
 }
 
-/// Something the state learns.
+/// An event for the state.
 pub(crate) enum Event {
     Entries(Vec<FeedEntry>),
     Status(Feed, Status),
@@ -39,32 +39,32 @@ pub(crate) enum Event {
     LocalPeers(BTreeMap<String, LocalPeer>),
 }
 
-/// What there is to carry out.
+/// The latest state for backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Latest {
     /// Not everything has been read yet.
     Waiting,
     /// The node does not exist.
     NodeMissing(NodeMissing),
-    /// This.
+    /// The intent.
     Intent(Arc<Intent>),
 }
 
-/// The sources cannot be opened.
+/// Why the sources cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The store.
+    /// The store cannot be opened.
     #[error("opening the datastore")]
     Store(#[source] client::OpenError),
-    /// Kubernetes, for services and passwords.
+    /// Kubernetes cannot be reached, for services and passwords.
     #[error("connecting to Kubernetes, for services and passwords")]
     Kubernetes(#[source] kube_access::OpenError),
-    /// A Typha is named that cannot be followed.
+    /// The configured Typha cannot be followed.
     #[error("following Typha")]
     Typha(#[source] EnvironmentError),
 }
 
-/// A running source. Dropping it ends it.
+/// A running source, which ends when it is dropped.
 pub struct Source {
     latest: watch::Receiver<Latest>,
     backend: Arc<dyn Backend>,
@@ -73,7 +73,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// What there is to carry out, and what there will be.
+    /// The latest intent, now and in future.
     #[must_use]
     pub fn latest(&self) -> watch::Receiver<Latest> {
         self.latest.clone()
@@ -92,10 +92,11 @@ impl Drop for Source {
     }
 }
 
-/// Opens the sources and follows them: a Typha where one is named, which has everything but services. What is not there yet
-/// is waited for.
+/// Opens the sources and follows them: a Typha if configured, which provides everything but services, or else the
+/// store. Waits for sources that are not available yet.
 ///
 /// # Errors
+/// When the settings cannot be used.
 /// When the settings cannot be used.
 pub async fn start(
     options: Options,
@@ -103,7 +104,7 @@ pub async fn start(
 ) -> Result<Source, SourceError> {
     let backend = client::open_backend(&options.client).await.map_err(SourceError::Store)?;
     let access = KubeAccess::from_environment(variables).await.map_err(SourceError::Kubernetes)?;
-    // On etcd, services come from Kubernetes all the same, where there is one.
+    // With etcd, services still come from Kubernetes, if it is configured.
     let services = if options.client.datastore_type == DatastoreType::Kubernetes {
         Some(Arc::clone(&backend))
     } else if access.is_some() {
@@ -112,12 +113,14 @@ pub async fn start(
         match client::open_backend(&config).await {
             Ok(backend) => Some(backend),
             Err(error) => {
-                tracing::warn!(error = %causes(&error), "single services are not announced");
+                tracing::warn!(error = %causes(&error), "individual services are not announced");
                 None
             }
         }
     } else {
-        tracing::info!("Kubernetes is not configured: no passwords, and of services only whole networks");
+        tracing::info!(
+            "Kubernetes is not configured: there are no passwords, and only whole service networks are announced"
+        );
         None
     };
     let component = Component {
@@ -162,7 +165,7 @@ pub async fn start(
 struct Owner {
     state: BgpState,
     services: Option<Arc<dyn Backend>>,
-    /// Followed from the first time that a service network is configured.
+    /// Started when a service network is first configured.
     service_feed: Option<Following>,
     secrets: Secrets,
     awaited_secrets: BTreeSet<String>,
@@ -183,7 +186,7 @@ impl Owner {
             };
             let Some(event) = event else { return };
             self.apply(event);
-            // What is there already is taken together.
+            // Events that have already arrived are processed together.
             while let Ok(event) = events.try_recv() {
                 self.apply(event);
             }
@@ -198,7 +201,7 @@ impl Owner {
         match event {
             Event::Entries(entries) => entries.iter().for_each(|entry| _ = self.state.set_entry(entry)),
             Event::Status(feed, Status::InSync) => drop(self.in_sync.insert(feed)),
-            // A feed that reads everything again takes nothing back before it has.
+            // A feed that reads everything again does not invalidate what is known.
             Event::Status(..) => {}
             Event::Failed(error) => tracing::warn!(error, "the datastore does not answer"),
             Event::Secret(name, keys) => {
@@ -220,7 +223,7 @@ impl Owner {
     }
 
     fn follow_what_is_wanted(&mut self) {
-        // Before that, not everything that is referred to is known.
+        // Before that, not all references are known.
         if !self.in_sync.contains(&Feed::Objects) {
             return;
         }
@@ -266,7 +269,7 @@ impl Owner {
         });
     }
 
-    /// Each problem once, when it appears.
+    /// Reports each problem once, when it appears.
     fn report(&mut self, problems: &[Problem]) {
         for problem in problems.iter().filter(|problem| !self.reported.contains(problem)) {
             tracing::warn!("{problem}");

@@ -1,12 +1,12 @@
-//! The AS path: which systems a route went through.
+//! The AS path: the ASes that a route passed through.
 
 use crate::Asn;
 use std::fmt;
 
-/// What the numbers of a segment mean.
+/// The meaning of a segment's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentKind {
-    /// Unordered, of an aggregate.
+    /// Unordered, from an aggregate.
     Set,
     /// In order, the newest first.
     Sequence,
@@ -36,30 +36,30 @@ impl SegmentKind {
         }
     }
 
-    /// Whether the segment stays inside a confederation and does not count.
+    /// Whether the segment is from a confederation and does not count towards the length.
     #[must_use]
     pub fn is_confederation(self) -> bool {
         matches!(self, Self::ConfederationSequence | Self::ConfederationSet)
     }
 }
 
-/// A piece of an AS path: up to 255 numbers, never none.
+/// A segment of an AS path: up to 255 numbers, never empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Segment {
-    /// What the numbers mean.
+    /// The meaning of the numbers.
     pub kind: SegmentKind,
     /// The numbers.
     pub numbers: Box<[Asn]>,
 }
 
-/// The AS path of a route. Empty for a route of this system.
+/// The AS path of a route. Empty for a route of our own AS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AsPath {
     segments: Box<[Segment]>,
 }
 
 impl AsPath {
-    /// A path of segments; empty ones are left out and long ones are divided.
+    /// Creates a path from segments; empty ones are left out and long ones are split.
     #[must_use]
     pub fn from_segments(segments: impl IntoIterator<Item = Segment>) -> Self {
         let mut fitting = Vec::new();
@@ -75,26 +75,26 @@ impl AsPath {
         Self { segments: fitting.into() }
     }
 
-    /// One ordered segment.
+    /// Creates a path with one ordered segment.
     #[must_use]
     pub fn sequence(numbers: impl IntoIterator<Item = u32>) -> Self {
         let numbers = numbers.into_iter().map(Asn).collect();
         Self::from_segments([Segment { kind: SegmentKind::Sequence, numbers }])
     }
 
-    /// The pieces.
+    /// The segments.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Whether the route is of this system.
+    /// Whether the route originates in our own AS.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The length that path selection compares: a set counts once, a confederation not at all.
+    /// The length for path selection: a set counts once, confederations do not count.
     #[must_use]
     pub fn length(&self) -> usize {
         self.segments
@@ -112,27 +112,27 @@ impl AsPath {
         self.segments.iter().flat_map(|segment| segment.numbers.iter().copied())
     }
 
-    /// How often a system is on the path.
+    /// How often an AS occurs in the path.
     #[must_use]
     pub fn count(&self, system: Asn) -> usize {
         self.numbers().filter(|number| *number == system).count()
     }
 
-    /// The neighbour that sent the route: the first number, if the path begins in order.
+    /// The neighbour that sent the route: the first number, if the path begins with a sequence.
     #[must_use]
     pub fn first(&self) -> Option<Asn> {
         let first = self.segments.iter().find(|segment| !segment.kind.is_confederation())?;
         (first.kind == SegmentKind::Sequence).then(|| first.numbers.first().copied())?
     }
 
-    /// The system that made the route: the last number, if the path ends in order.
+    /// The AS that originated the route: the last number, if the path ends with a sequence.
     #[must_use]
     pub fn origin(&self) -> Option<Asn> {
         let last = self.segments.last()?;
         (last.kind == SegmentKind::Sequence).then(|| last.numbers.last().copied())?
     }
 
-    /// The path with a system in front, so many times.
+    /// The path with an AS prepended this many times.
     #[must_use]
     pub fn prepended(&self, system: Asn, times: usize) -> Self {
         let mut segments = self.segments.to_vec();
@@ -154,7 +154,7 @@ impl AsPath {
         Self { segments: segments.into() }
     }
 
-    /// The path as it leaves a confederation, which this speaker is never part of: without its segments.
+    /// The path without confederation segments, as this speaker is never part of a confederation.
     #[must_use]
     pub fn without_confederation(&self) -> Self {
         Self::from_segments(self.segments.iter().filter(|segment| !segment.kind.is_confederation()).cloned())
@@ -166,8 +166,8 @@ impl AsPath {
         self.numbers().any(|number| number.0 > u32::from(u16::MAX))
     }
 
-    /// The path that a speaker of two-byte numbers passed on, with the numbers it could not read put back (RFC 6793, 4.2.3):
-    /// as many numbers of `self` as it has more, then the path of four-byte numbers.
+    /// Restores four-byte numbers in a path that passed through two-byte speakers (RFC 6793, 4.2.3): as many leading
+    /// numbers of `self` as it has in excess, followed by the path of four-byte numbers.
     #[must_use]
     pub fn merged_with_four_bytes(&self, four_bytes: &Self) -> Self {
         let Some(mut extra) = self.length().checked_sub(four_bytes.length()) else {
@@ -175,7 +175,7 @@ impl AsPath {
         };
         let mut segments = Vec::new();
         for segment in &self.segments {
-            // Confederation segments belong to the head of the path while it lasts.
+            // Confederation segments belong to the head of the path as long as it lasts.
             if extra == 0 && !segment.kind.is_confederation() {
                 break;
             }
@@ -197,7 +197,7 @@ impl AsPath {
                 }
             }
         }
-        // A sequence that goes on is one sequence again, where it fits.
+        // Two adjacent sequences are joined into one if they fit.
         let mut tail = four_bytes.without_confederation().segments.into_vec();
         if let (Some(last), Some(first)) = (segments.last_mut(), tail.first())
             && last.kind == SegmentKind::Sequence
@@ -213,7 +213,7 @@ impl AsPath {
 }
 
 impl fmt::Display for AsPath {
-    /// As BIRD prints a path: numbers with blanks between, a set in braces.
+    /// Like BIRD: numbers separated by blanks, sets in braces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, segment) in self.segments.iter().enumerate() {
             if index > 0 {

@@ -1,4 +1,4 @@
-//! Path attributes: what is said about the routes of an UPDATE.
+//! Path attributes of the routes in an UPDATE.
 
 use crate::{AsPath, Asn, Community, ExtendedCommunity, LargeCommunity, RouterId};
 use std::fmt;
@@ -50,7 +50,7 @@ pub enum Origin {
     Igp,
     /// From EGP.
     Egp,
-    /// Learnt otherwise.
+    /// Learnt by other means.
     Incomplete,
 }
 
@@ -83,36 +83,36 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Who made an aggregate.
+/// The speaker that formed an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Aggregator {
-    /// Its system.
+    /// Its AS number.
     pub system: Asn,
-    /// Its identifier.
+    /// Its BGP identifier.
     pub id: RouterId,
 }
 
-/// An attribute that is not known here. Only transitive ones are kept, and they are passed on with the partial bit.
+/// An unknown attribute. Only transitive ones are kept; they are passed on with the partial bit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnknownAttribute {
     /// The type code.
     pub code: u8,
-    /// The flags of the sender; the extended length bit is left out.
+    /// The sender's flags, without the extended length bit.
     pub flags: u8,
     /// The value.
     pub value: Box<[u8]>,
 }
 
-/// Where packets for a route go.
+/// The next hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NextHop {
     /// An IPv4 address.
     Ipv4(Ipv4Addr),
-    /// An IPv6 address, and the neighbour's address on the link where it gave one. Also for IPv4 routes (RFC 8950).
+    /// An IPv6 address, with the neighbour's link-local address if given. Also for IPv4 routes (RFC 8950).
     Ipv6 {
-        /// The global address; of an unnumbered peer the link-local one.
+        /// The global address; for an unnumbered peer the link-local one.
         address: Ipv6Addr,
-        /// The link-local address beside it.
+        /// The additional link-local address.
         link_local: Option<Ipv6Addr>,
     },
 }
@@ -127,7 +127,7 @@ impl NextHop {
         }
     }
 
-    /// The address on the link, if the next hop has one.
+    /// The link-local address of the next hop, if it has one.
     #[must_use]
     pub fn link_local(&self) -> Option<Ipv6Addr> {
         match self {
@@ -154,17 +154,17 @@ impl fmt::Display for NextHop {
     }
 }
 
-/// What is said about a route, except where to send packets: that is in [`crate::Reach`]. Equal attributes are equal values, so
-/// that a table keeps each once.
+/// The attributes of a route, except the next hop, which is in [`crate::Reach`]. Equal attributes are equal values, so
+/// that a table can store each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attributes {
     /// ORIGIN.
     pub origin: Origin,
-    /// AS_PATH, with the numbers of AS4_PATH put back.
+    /// AS_PATH, with the numbers of AS4_PATH restored.
     pub as_path: AsPath,
     /// MULTI_EXIT_DISC.
     pub med: Option<u32>,
-    /// LOCAL_PREF. Of an external peer never kept.
+    /// LOCAL_PREF. Dropped when received from an external peer.
     pub local_pref: Option<u32>,
     /// ATOMIC_AGGREGATE.
     pub atomic_aggregate: bool,
@@ -176,12 +176,13 @@ pub struct Attributes {
     pub extended_communities: Box<[ExtendedCommunity]>,
     /// LARGE_COMMUNITY.
     pub large_communities: Box<[LargeCommunity]>,
-    /// ORIGINATOR_ID: who brought the route into this system. Of an external peer never kept.
+    /// ORIGINATOR_ID: the speaker that introduced the route into this AS. Dropped when received from an external peer.
     pub originator_id: Option<RouterId>,
-    /// CLUSTER_LIST: which reflectors passed the route on, the newest first. Of an external peer never kept.
+    /// CLUSTER_LIST: the reflectors that passed the route on, the newest first. Dropped when received from an external
+    /// peer.
     pub cluster_list: Box<[RouterId]>,
-    /// AIGP: the accumulated metric. Of an external peer never kept.
+    /// AIGP: the accumulated metric. Dropped when received from an external peer.
     pub aigp: Option<u64>,
-    /// Transitive attributes that are not known here, by type code.
+    /// Unknown transitive attributes, by type code.
     pub unknown: Box<[UnknownAttribute]>,
 }

@@ -1,26 +1,26 @@
-//! Capabilities: what a speaker can do, said in its OPEN (RFC 5492).
+//! Capabilities of a speaker, announced in its OPEN (RFC 5492).
 
 use crate::{Asn, Family};
 
-/// What a speaker offers for several paths of one prefix (RFC 7911).
+/// A speaker's support for several paths per prefix (RFC 7911).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddPathMode {
     /// It can receive them.
     Receive,
     /// It can send them.
     Send,
-    /// Both.
+    /// It can receive and send them.
     Both,
 }
 
 impl AddPathMode {
-    /// Whether it can receive them.
+    /// Whether the speaker can receive several paths.
     #[must_use]
     pub fn receives(self) -> bool {
         matches!(self, Self::Receive | Self::Both)
     }
 
-    /// Whether it can send them.
+    /// Whether the speaker can send several paths.
     #[must_use]
     pub fn sends(self) -> bool {
         matches!(self, Self::Send | Self::Both)
@@ -36,36 +36,36 @@ pub struct GracefulRestartFamily {
     pub forwarding: bool,
 }
 
-/// That a speaker can restart without its routes being dropped (RFC 4724).
+/// Graceful restart: the speaker can restart while its routes are kept (RFC 4724).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GracefulRestart {
-    /// Whether it has restarted just now.
+    /// Whether it has just restarted.
     pub restarting: bool,
-    /// Whether a NOTIFICATION, too, keeps routes (RFC 8538).
+    /// Whether routes are also kept after a NOTIFICATION (RFC 8538).
     pub notification: bool,
-    /// How many seconds a restart takes at most (12 bits).
+    /// The maximum duration of a restart in seconds (12 bits).
     pub restart_time: u16,
-    /// The families whose forwarding it keeps. Other families are left out.
+    /// The families for which it preserves forwarding. Other families are left out.
     pub families: Vec<GracefulRestartFamily>,
 }
 
-/// A family in a long-lived graceful restart capability (RFC 9494). Read, never offered.
+/// A family in a long-lived graceful restart capability (RFC 9494). Decoded, never offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LongLivedFamily {
     /// The family.
     pub family: Family,
     /// Whether the speaker forwarded packets while it restarted.
     pub forwarding: bool,
-    /// How many seconds stale routes are kept (24 bits).
+    /// How long stale routes are kept, in seconds (24 bits).
     pub stale_time: u32,
 }
 
-/// What a speaker can do.
+/// A capability of a speaker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capability {
     /// Routes of a family.
     Multiprotocol(Family),
-    /// Routes of a family that is not exchanged here: AFI and SAFI.
+    /// A family that is not supported here: AFI and SAFI.
     OtherFamily(u16, u8),
     /// ROUTE-REFRESH.
     RouteRefresh,
@@ -75,15 +75,15 @@ pub enum Capability {
     ExtendedMessage,
     /// Graceful restart.
     GracefulRestart(GracefulRestart),
-    /// AS numbers of four bytes, and the speaker's own.
+    /// Four-byte AS numbers, with the speaker's own number.
     FourByteAs(Asn),
-    /// Several paths of one prefix.
+    /// Several paths per prefix.
     AddPath(Vec<(Family, AddPathMode)>),
-    /// ROUTE-REFRESH with marks for begin and end (RFC 7313).
+    /// ROUTE-REFRESH with markers for begin and end (RFC 7313).
     EnhancedRouteRefresh,
-    /// Stale routes are kept for long.
+    /// Long-lived graceful restart: stale routes are kept for a long time.
     LongLivedGracefulRestart(Vec<LongLivedFamily>),
-    /// Another one.
+    /// An unknown capability.
     Other {
         /// Its code.
         code: u8,

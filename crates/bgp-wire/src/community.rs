@@ -1,4 +1,4 @@
-//! Communities: marks on a route that filters read.
+//! Communities: tags on a route that filters evaluate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,20 +8,20 @@ use std::str::FromStr;
 pub struct Community(pub u32);
 
 impl Community {
-    /// Not to be announced outside this system.
+    /// Must not be announced outside this AS.
     pub const NO_EXPORT: Self = Self(0xffff_ff01);
-    /// Not to be announced to any peer.
+    /// Must not be announced to any peer.
     pub const NO_ADVERTISE: Self = Self(0xffff_ff02);
-    /// Not to be announced outside this member of a confederation.
+    /// Must not be announced outside this member of a confederation.
     pub const NO_EXPORT_SUBCONFED: Self = Self(0xffff_ff03);
 
-    /// A community of its two halves.
+    /// Combines two halves.
     #[must_use]
     pub fn new(system: u16, value: u16) -> Self {
         Self(u32::from(system) << 16 | u32::from(value))
     }
 
-    /// The first half, often the number of a system.
+    /// The first half, often an AS number.
     #[must_use]
     pub fn system(self) -> u16 {
         u16::try_from(self.0 >> 16).unwrap_or_default()
@@ -34,7 +34,7 @@ impl Community {
     }
 }
 
-/// A text that is not a community.
+/// The error for text that is not a community.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseCommunityError;
 
@@ -65,11 +65,11 @@ impl fmt::Display for Community {
 /// A large community (RFC 8092), written `65000:1:2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeCommunity {
-    /// The system that gave it a meaning.
+    /// The AS that defines its meaning.
     pub system: u32,
-    /// The first part of the meaning.
+    /// The first part of the value.
     pub first: u32,
-    /// The second part of the meaning.
+    /// The second part of the value.
     pub second: u32,
 }
 
@@ -90,12 +90,12 @@ impl fmt::Display for LargeCommunity {
     }
 }
 
-/// An extended community (RFC 4360): eight bytes, the first of which say how to read the others.
+/// An extended community (RFC 4360): eight bytes, of which the first ones determine the format of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtendedCommunity(pub [u8; 8]);
 
 impl ExtendedCommunity {
-    /// Whether it may leave this system.
+    /// Whether it may be sent to other ASes.
     #[must_use]
     pub fn is_transitive(self) -> bool {
         self.0[0] & 0x40 == 0
@@ -103,7 +103,7 @@ impl ExtendedCommunity {
 }
 
 impl fmt::Display for ExtendedCommunity {
-    /// As BIRD prints them: `(rt, 1, 2)`, `(ro, 1, 2)`, or `(generic, 0x…, 0x…)`.
+    /// Like BIRD: `(rt, 1, 2)`, `(ro, 1, 2)`, or `(generic, 0x…, 0x…)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [kind, sub, a, b, c, d, e, g] = self.0;
         let name = match sub {

@@ -1,4 +1,4 @@
-//! Bytes to messages. What a message says wrong becomes the NOTIFICATION that answers it.
+//! Decodes messages. A malformed message becomes the NOTIFICATION that answers it.
 
 mod attributes;
 mod capabilities;
@@ -12,22 +12,22 @@ use crate::{
 };
 use reader::Reader;
 
-/// A whole message in a buffer.
+/// A complete message in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it is.
+    /// Its type.
     pub kind: MessageKind,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
-    /// How many bytes of the buffer it takes.
+    /// The length of the whole message.
     pub length: usize,
 }
 
-/// The first message of a buffer, if it is there whole. The header is checked as soon as it is there, so that a buffer never has
-/// to grow past the greatest message.
+/// Returns the first message of a buffer, if it is complete. The header is checked as soon as it has arrived, so that a
+/// buffer never has to grow beyond the maximum message length.
 ///
 /// # Errors
-/// The header is not one; the answer is the NOTIFICATION to send.
+/// When the header is invalid; the error is the NOTIFICATION to send.
 pub fn frame<'a>(buffer: &'a [u8], options: &SessionOptions) -> Result<Option<Frame<'a>>, Notification> {
     let seen = &buffer[..buffer.len().min(16)];
     if seen.iter().any(|byte| *byte != 0xff) {
@@ -56,10 +56,10 @@ pub fn frame<'a>(buffer: &'a [u8], options: &SessionOptions) -> Result<Option<Fr
     Ok(buffer.get(HEADER_LENGTH..length).map(|body| Frame { kind, body, length }))
 }
 
-/// Reads the body of a message.
+/// Decodes the body of a message.
 ///
 /// # Errors
-/// The message is malformed; the answer is the NOTIFICATION to send.
+/// When the message is malformed; the error is the NOTIFICATION to send.
 pub fn decode(frame: &Frame<'_>, options: &SessionOptions) -> Result<Message, Notification> {
     match frame.kind {
         MessageKind::Open => open(frame.body).map(Message::Open),
@@ -99,7 +99,7 @@ fn open(body: &[u8]) -> Result<Open, Notification> {
 fn notification(body: &[u8]) -> Message {
     let code = body.first().copied().unwrap_or_default();
     let subcode = body.get(1).copied().unwrap_or_default();
-    // A message about a message is never longer than what is worth logging.
+    // Kept whole: a NOTIFICATION is never too long to log.
     let data = body.get(2..).unwrap_or_default();
     Message::Notification(Notification::new(Cause::from_numbers(code, subcode), data))
 }
@@ -114,7 +114,7 @@ fn refresh(frame: &Frame<'_>) -> Result<Message, Notification> {
         2 => RefreshPhase::End,
         _ => return Ok(Message::UnknownRefresh),
     };
-    // A request may carry filters of RFC 5291, which are never agreed on here and change nothing.
+    // A request may contain filters of RFC 5291, which are never agreed on here and are ignored.
     if phase != RefreshPhase::Request && !rest.is_empty() {
         let length = u16::try_from(frame.length).unwrap_or(u16::MAX).to_be_bytes();
         let mut message = vec![0xff; 16];

@@ -1,4 +1,5 @@
-//! Messages to bytes. What is written is always well-formed, whatever the values: lists that do not fit are divided over messages.
+//! Encodes messages. The output is always well-formed, whatever the values: lists that do not fit are split over
+//! several messages.
 
 mod attributes;
 
@@ -8,7 +9,7 @@ use crate::{
 };
 use std::fmt;
 
-/// Adds a message to a buffer. An UPDATE may become several.
+/// Appends a message to a buffer. An UPDATE may become several messages.
 pub fn encode(out: &mut Vec<u8>, message: &Message, options: &SessionOptions) {
     match message {
         Message::Open(message) => open(out, message),
@@ -16,7 +17,7 @@ pub fn encode(out: &mut Vec<u8>, message: &Message, options: &SessionOptions) {
             let mut writer = UpdateWriter::new(*options);
             writer.withdraw(out, update.withdrawn.iter().copied());
             for reach in &update.reach {
-                // Attributes that do not fit any message cannot be sent at all.
+                // Attributes that do not fit into any message cannot be sent at all.
                 let fits =
                     writer.announce(out, &update.attributes, &reach.next_hop, reach.nlri.iter().copied());
                 if fits.is_err() {
@@ -44,7 +45,7 @@ pub fn encode(out: &mut Vec<u8>, message: &Message, options: &SessionOptions) {
     }
 }
 
-/// Adds the mark that all routes of a family have been sent (RFC 4724).
+/// Appends the marker that all routes of a family have been sent (RFC 4724).
 pub fn end_of_rib(out: &mut Vec<u8>, family: Family) {
     let start = begin(out, MessageKind::Update);
     match family {
@@ -69,7 +70,7 @@ fn route_refresh(out: &mut Vec<u8>, refresh: RouteRefresh) {
     finish(out, start);
 }
 
-/// Writes a header whose length is not known yet; answers where the message starts.
+/// Writes a header with an unknown length; returns the start of the message.
 fn begin(out: &mut Vec<u8>, kind: MessageKind) -> usize {
     let start = out.len();
     out.extend([0xff; 16]);
@@ -82,7 +83,7 @@ fn finish(out: &mut [u8], start: usize) {
     put_length(out, start + 16, length);
 }
 
-/// Puts a length into the two bytes that were left for it.
+/// Writes a length into the two bytes reserved for it.
 fn put_length(out: &mut [u8], at: usize, length: usize) {
     let [high, low] = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
     if let Some(field) = out.get_mut(at..at + 2) {
@@ -100,7 +101,7 @@ fn open(out: &mut Vec<u8>, open: &Open) {
     let mut length = 0;
     for capability in &open.capabilities {
         let (code, value) = self::capability(capability);
-        // One parameter per capability is what every speaker reads. What does not fit is not offered.
+        // One parameter per capability, which every speaker understands. What does not fit is not offered.
         if length + value.len() + 4 <= 253 {
             length += value.len() + 4;
             parameters.push((code, value));
@@ -183,7 +184,7 @@ fn capability(capability: &Capability) -> (u8, Vec<u8>) {
     (code, value)
 }
 
-/// Attributes that leave no room for a prefix in a message. The routes have to be withdrawn instead.
+/// The attributes leave no room for a prefix in a message. The routes have to be withdrawn instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttributesTooLong;
 
@@ -195,7 +196,7 @@ impl fmt::Display for AttributesTooLong {
 
 impl std::error::Error for AttributesTooLong {}
 
-/// Packs prefixes with equal attributes into as few messages as they fit.
+/// Packs prefixes with equal attributes into as few messages as possible.
 #[derive(Clone, Debug)]
 pub struct UpdateWriter {
     options: SessionOptions,
@@ -203,13 +204,14 @@ pub struct UpdateWriter {
 }
 
 impl UpdateWriter {
-    /// A writer for a session.
+    /// Creates a writer for a session.
     #[must_use]
     pub fn new(options: SessionOptions) -> Self {
         Self { options, block: Vec::new() }
     }
 
-    /// Adds messages that withdraw prefixes. They may be of both families; neighbours of one family share messages.
+    /// Appends messages that withdraw prefixes. Both families are allowed; adjacent prefixes of one family share
+    /// messages.
     pub fn withdraw(&mut self, out: &mut Vec<u8>, prefixes: impl IntoIterator<Item = Nlri>) {
         let mut prefixes = prefixes.into_iter().peekable();
         while let Some(family) = prefixes.peek().map(Nlri::family) {
@@ -237,7 +239,7 @@ impl UpdateWriter {
                     (start + HEADER_LENGTH + 2, Some(start + HEADER_LENGTH + 6))
                 }
             };
-            // Two bytes stay for the length of attributes behind IPv4 prefixes.
+            // Reserves two bytes for the length of the attributes after IPv4 prefixes.
             let limit = start + self.options.max_length() - 2;
             self.fill(out, family, limit, &mut prefixes);
             match lengths {
@@ -256,10 +258,11 @@ impl UpdateWriter {
         }
     }
 
-    /// Adds messages that announce prefixes. They may be of both families; neighbours of one family share messages.
+    /// Appends messages that announce prefixes. Both families are allowed; adjacent prefixes of one family share
+    /// messages.
     ///
     /// # Errors
-    /// The attributes leave no room for a prefix; nothing was written.
+    /// When the attributes leave no room for a prefix; nothing was written.
     pub fn announce(
         &mut self,
         out: &mut Vec<u8>,
@@ -271,7 +274,7 @@ impl UpdateWriter {
         let mut block = std::mem::take(&mut self.block);
         block.clear();
         attributes::write(&mut block, attributes, &self.options);
-        // MP_REACH_NLRI before the prefixes, a prefix with its path, and the two lengths of an UPDATE.
+        // MP_REACH_NLRI before its prefixes, a prefix with its path id, and the two lengths of an UPDATE.
         if HEADER_LENGTH + block.len() + 41 + 21 + 4 > self.options.max_length() {
             self.block = block;
             return Err(AttributesTooLong);
@@ -304,7 +307,7 @@ impl UpdateWriter {
         Ok(())
     }
 
-    /// Writes prefixes of a family until the buffer is at its limit.
+    /// Writes prefixes of a family until the buffer reaches its limit.
     fn fill(
         &self,
         out: &mut Vec<u8>,

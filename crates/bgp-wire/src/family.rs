@@ -1,4 +1,4 @@
-//! Address families, AS numbers, router ids and the prefixes that routes are for.
+//! Address families, AS numbers, router ids and prefixes.
 
 use ipnet::IpNet;
 use std::fmt;
@@ -48,7 +48,7 @@ impl Family {
         1
     }
 
-    /// The family of the two identifiers, unless it is one that is not exchanged here.
+    /// The family of the two identifiers; `None` if it is not supported here.
     #[must_use]
     pub fn from_numbers(afi: u16, safi: u8) -> Option<Self> {
         match (afi, safi) {
@@ -58,7 +58,7 @@ impl Family {
         }
     }
 
-    /// The position in an array of one value per family.
+    /// The index in an array with one value per family.
     #[must_use]
     pub fn index(self) -> usize {
         match self {
@@ -77,12 +77,12 @@ impl fmt::Display for Family {
     }
 }
 
-/// The number of an autonomous system.
+/// An AS number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asn(pub u32);
 
 impl Asn {
-    /// The number as two bytes, or the stand-in for numbers that need four.
+    /// The number as two bytes; AS_TRANS if it needs four.
     #[must_use]
     pub fn two_bytes(self) -> u16 {
         u16::try_from(self.0).unwrap_or(crate::AS_TRANS)
@@ -101,7 +101,7 @@ impl fmt::Display for Asn {
     }
 }
 
-/// The identifier of a speaker, or of a cluster of reflectors: four bytes, written as an IPv4 address.
+/// The identifier of a speaker, or of a reflector's cluster: four bytes, written as an IPv4 address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouterId(pub u32);
 
@@ -131,16 +131,16 @@ impl fmt::Debug for RouterId {
     }
 }
 
-/// Which of several paths of one prefix is meant (RFC 7911). 0 where paths carry no identifier.
+/// Identifies one of several paths of a prefix (RFC 7911). 0 where paths have no identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u32);
 
-/// A prefix in an UPDATE. Bits behind the prefix length are zero.
+/// A prefix in an UPDATE. Bits beyond the prefix length are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nlri {
     /// The destination.
     pub prefix: IpNet,
-    /// The path, where the sender names several.
+    /// The path, if the sender announces several.
     pub path: PathId,
 }
 

@@ -1,16 +1,17 @@
 //! BGP messages as values, and as bytes.
 //!
-//! Decoding never fails halfway in silence: a message is understood, or it is the [`Notification`] that RFC 4271 asks for, or, for
-//! UPDATE, RFC 7606 decides per attribute whether the attribute or the routes are given up. Nothing is allocated that the
-//! message's own length does not pay for. Refuses: sockets, clocks, sessions, and families other than IPv4 and IPv6 unicast
-//! (their capabilities are read and never offered).
+//! Decoding never fails silently: a message is either understood, or becomes the [`Notification`] that RFC 4271
+//! requires, or, for UPDATE, RFC 7606 decides per attribute whether the attribute or the routes are dropped.
+//! Allocations are bounded by the message's own length. Does not know sockets, clocks or sessions, nor families other
+//! than IPv4 and IPv6 unicast (their capabilities are decoded and never offered).
 //!
-//! Why our own codec. netgauze-bgp-pkt was read first: it models twenty address families for telemetry, over nom, strum, serde
-//! and four helper crates; every attribute is an owned tree with its own flags and source location; after a malformed attribute
-//! it goes on at the length the attribute should have had, not the one it says, and its mapping of faults to RFC 7606 is marked
-//! as unfinished. bgpkit-parser reads archives and is lenient by design; zettabgp panics less than it should be trusted to;
-//! rustbgpd-wire is close in scope but new and part of one daemon. A speaker lives by exactly this error handling and by how
-//! little it allocates per route, so both are written here, in a small crate without further dependencies.
+//! Why our own codec: netgauze-bgp-pkt was read first: it models twenty address families for telemetry, over nom,
+//! strum, serde and four helper crates; every attribute is an owned tree with its own flags and source location; after
+//! a malformed attribute it continues at the length that the attribute should have had, not the one it states, and its
+//! mapping of faults to RFC 7606 is marked as unfinished. bgpkit-parser reads archives and is lenient by design;
+//! zettabgp panics less than it should be trusted to; rustbgpd-wire is close in scope but new and part of one daemon.
+//! Error handling and allocations per route are what matters most for a speaker, so both are implemented here, in a
+//! small crate without further dependencies.
 
 mod as_path;
 mod attributes;

@@ -1,12 +1,12 @@
-//! The five messages, and what two speakers agreed on that changes how they are read.
+//! The five messages, and the negotiated options that affect their encoding.
 
 use crate::{Family, Notification, Open, RouteRefresh, Update};
 
 /// The length of a message's header.
 pub const HEADER_LENGTH: usize = 19;
-/// The greatest length of a message.
+/// The maximum length of a message.
 pub const MAX_LENGTH: usize = 4096;
-/// The greatest length of a message between speakers that agreed on longer ones (RFC 8654).
+/// The maximum length of a message between speakers that agreed on longer ones (RFC 8654).
 pub const MAX_EXTENDED_LENGTH: usize = 65535;
 
 /// The type of a message.
@@ -50,30 +50,30 @@ impl MessageKind {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Who the speaker is.
+    /// The speaker's identity and capabilities.
     Open(Open),
     /// Routes.
     Update(Box<Update>),
-    /// The end, and why.
+    /// The end of the session, with the reason.
     Notification(Notification),
-    /// A sign of life.
+    /// A keepalive.
     Keepalive,
-    /// A request for routes, or its marks.
+    /// A request for routes, or a marker.
     RouteRefresh(RouteRefresh),
-    /// A ROUTE-REFRESH of a family or kind that is not known here: to be ignored.
+    /// A ROUTE-REFRESH of an unknown family or type, which must be ignored.
     UnknownRefresh,
 }
 
-/// What the two speakers of a session agreed on, as far as it changes how messages are read and written.
+/// The options that the two speakers of a session agreed on, as far as they affect the encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
     /// AS numbers have four bytes.
     pub four_byte_as: bool,
     /// Messages may be longer than 4,096 bytes.
     pub extended_messages: bool,
-    /// The peer is of another system.
+    /// The peer is in another AS.
     pub external: bool,
-    /// Which families are exchanged.
+    /// The exchanged families.
     pub families: [bool; 2],
     /// IPv4 routes may have IPv6 next hops.
     pub extended_next_hop: bool,
@@ -84,7 +84,7 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// The greatest length of a message.
+    /// The maximum length of a message.
     #[must_use]
     pub fn max_length(&self) -> usize {
         if self.extended_messages { MAX_EXTENDED_LENGTH } else { MAX_LENGTH }

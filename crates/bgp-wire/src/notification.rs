@@ -1,43 +1,43 @@
-//! NOTIFICATION: why a speaker ends a session.
+//! NOTIFICATION: the reason why a speaker ends a session.
 
 use std::fmt;
 
-/// What is wrong with a message's header.
+/// A fault in a message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HeaderFault {
     /// The marker is not all ones.
     NotSynchronised,
     /// The length does not fit the type.
     BadLength,
-    /// The type is not known.
+    /// The type is unknown.
     BadType,
 }
 
-/// What is wrong with an OPEN.
+/// A fault in an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpenFault {
     /// Malformed.
     Unspecific,
-    /// Another version than 4.
+    /// A version other than 4.
     Version,
-    /// Not the system that is expected.
+    /// Not the expected AS.
     PeerAs,
-    /// Not an identifier, or ours.
+    /// Not a valid identifier, or our own.
     Identifier,
-    /// An optional parameter that is not known.
+    /// An unknown optional parameter.
     Parameter,
     /// A hold time of 1 or 2 seconds, or one that is not acceptable.
     HoldTime,
-    /// A capability that is needed is not there.
+    /// A required capability is missing.
     Capability,
 }
 
-/// What is wrong with an UPDATE.
+/// A fault in an UPDATE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UpdateFault {
-    /// The lists do not add up.
+    /// The lengths of the lists are inconsistent.
     MalformedAttributes,
-    /// A well-known attribute that is not known.
+    /// An unknown attribute flagged as well-known.
     UnknownWellKnown,
     /// A well-known attribute is missing.
     MissingWellKnown,
@@ -45,11 +45,11 @@ pub enum UpdateFault {
     AttributeFlags,
     /// A length does not fit the type.
     AttributeLength,
-    /// ORIGIN has no meaning.
+    /// ORIGIN has an invalid value.
     Origin,
-    /// NEXT_HOP is not an address of a host.
+    /// NEXT_HOP is not the address of a host.
     NextHop,
-    /// An optional attribute has no meaning.
+    /// An optional attribute has an invalid value.
     OptionalAttribute,
     /// A prefix is malformed.
     NetworkField,
@@ -57,10 +57,10 @@ pub enum UpdateFault {
     AsPath,
 }
 
-/// In which state an unexpected message came (RFC 6608).
+/// The state in which an unexpected message arrived (RFC 6608).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FsmFault {
-    /// Not said.
+    /// Not given.
     Unspecific,
     /// In OpenSent.
     OpenSent,
@@ -73,31 +73,31 @@ pub enum FsmFault {
 /// Why a speaker ends a session without an error (RFC 4486, RFC 8538).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CeaseReason {
-    /// Not said.
+    /// Not given.
     Unspecific,
     /// Too many prefixes.
     MaximumPrefixes,
-    /// Ended by an administrator.
+    /// Shut down by an administrator.
     AdministrativeShutdown,
-    /// The peer is not configured any more.
+    /// The peer is no longer configured.
     PeerDeconfigured,
-    /// Begun again by an administrator.
+    /// Reset by an administrator.
     AdministrativeReset,
-    /// This peer, or this connection, is not wanted.
+    /// This peer, or this connection, is refused.
     ConnectionRejected,
     /// Another setting of the session changed.
     OtherConfigurationChange,
-    /// Two connections at once; the other one stays.
+    /// Connection collision; the other connection is kept.
     CollisionResolution,
-    /// Not enough memory or other means.
+    /// Not enough memory or other resources.
     OutOfResources,
-    /// Ended, and routes are not to be kept.
+    /// Reset; routes must not be kept.
     HardReset,
-    /// BFD says that the peer is down (RFC 9384).
+    /// BFD reported the peer as down (RFC 9384).
     BfdDown,
 }
 
-/// What is wrong with a ROUTE-REFRESH.
+/// A fault in a ROUTE-REFRESH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefreshFault {
     /// Its length is wrong.
@@ -107,23 +107,23 @@ pub enum RefreshFault {
 /// Why a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A message's header.
+    /// A fault in a message's header.
     Header(HeaderFault),
-    /// An OPEN.
+    /// A fault in an OPEN.
     Open(OpenFault),
-    /// An UPDATE.
+    /// A fault in an UPDATE.
     Update(UpdateFault),
-    /// Nothing came for too long.
+    /// No message arrived within the hold time.
     HoldTimerExpired,
-    /// A message that does not fit the state.
+    /// A message that is not allowed in the state.
     Fsm(FsmFault),
-    /// On purpose.
+    /// An intentional end.
     Cease(CeaseReason),
-    /// A ROUTE-REFRESH.
+    /// A fault in a ROUTE-REFRESH.
     Refresh(RefreshFault),
-    /// The other side took nothing for too long (RFC 9687).
+    /// The other side accepted no data for too long (RFC 9687).
     SendHoldTimerExpired,
-    /// Numbers that are not known here.
+    /// Unknown numbers.
     Other {
         /// The code.
         code: u8,
@@ -137,7 +137,7 @@ pub enum Cause {
 pub struct Notification {
     /// The code and subcode.
     pub cause: Cause,
-    /// What belongs to it: the field that is wrong, or a text for administrators.
+    /// Additional data: the invalid field, or a text for administrators.
     pub data: Vec<u8>,
 }
 
@@ -148,13 +148,13 @@ impl From<Cause> for Notification {
 }
 
 impl Notification {
-    /// A cause with data.
+    /// Creates a NOTIFICATION with data.
     #[must_use]
     pub fn new(cause: Cause, data: impl Into<Vec<u8>>) -> Self {
         Self { cause, data: data.into() }
     }
 
-    /// An end on purpose, with a text for the other side's administrator (RFC 9003). It is cut at 255 bytes.
+    /// An intentional end with a text for the other side's administrator (RFC 9003), which is truncated to 255 bytes.
     #[must_use]
     pub fn cease(reason: CeaseReason, text: &str) -> Self {
         let cut = text.floor_char_boundary(255);
@@ -182,7 +182,7 @@ impl Notification {
         (!text.is_empty()).then_some(text)
     }
 
-    /// What the cause of a hard reset was (RFC 8538).
+    /// The cause of a hard reset (RFC 8538).
     #[must_use]
     pub fn hard_reset_cause(&self) -> Option<Self> {
         if self.cause != Cause::Cease(CeaseReason::HardReset) {
@@ -266,14 +266,14 @@ impl Cause {
         }
     }
 
-    /// The cause of two numbers.
+    /// The cause with these numbers.
     #[must_use]
     pub fn from_numbers(code: u8, subcode: u8) -> Self {
         Self::KNOWN
             .iter()
             .copied()
             .find(|cause| cause.numbers() == (code, subcode))
-            // The hold timers have no subcodes; a sender that gives one still means it.
+            // The hold timers have no subcodes; one sent nevertheless is ignored.
             .unwrap_or(match code {
                 4 => Self::HoldTimerExpired,
                 8 => Self::SendHoldTimerExpired,
@@ -320,7 +320,7 @@ impl Cause {
         Self::Refresh(RefreshFault::Length),
     ];
 
-    /// The cause in words, as BIRD prints it.
+    /// The cause in BIRD's words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {

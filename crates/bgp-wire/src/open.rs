@@ -1,25 +1,25 @@
-//! OPEN: who a speaker is, and what it can do.
+//! OPEN: a speaker's identity and capabilities.
 
 use crate::{AddPathMode, Asn, Capability, Family, GracefulRestart, RouterId};
 
-/// The number that stands for a system whose number needs four bytes (RFC 6793).
+/// The placeholder for AS numbers that need four bytes (RFC 6793).
 pub const AS_TRANS: u16 = 23456;
 
 /// The first message on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The system in the message's two-byte field. The true number is [`Open::system`].
+    /// The AS number in the two-byte field. The real number is [`Open::system`].
     pub my_as: u16,
-    /// How many seconds the speaker waits for a message; 0 for ever.
+    /// The hold time in seconds; 0 for none.
     pub hold_time: u16,
-    /// The speaker's identifier.
+    /// The speaker's BGP identifier.
     pub router_id: RouterId,
-    /// What it can do, in its order.
+    /// The speaker's capabilities, in order.
     pub capabilities: Vec<Capability>,
 }
 
 impl Open {
-    /// An OPEN of a system, with the capability of four-byte numbers.
+    /// Creates an OPEN with the capability of four-byte AS numbers.
     #[must_use]
     pub fn new(system: Asn, hold_time: u16, router_id: RouterId) -> Self {
         Self {
@@ -30,13 +30,13 @@ impl Open {
         }
     }
 
-    /// The speaker's system.
+    /// The speaker's AS number.
     #[must_use]
     pub fn system(&self) -> Asn {
         self.four_byte_as().unwrap_or(Asn(u32::from(self.my_as)))
     }
 
-    /// The speaker's system, if it can do four-byte numbers.
+    /// The speaker's AS number from its capability of four-byte numbers.
     #[must_use]
     pub fn four_byte_as(&self) -> Option<Asn> {
         self.capabilities.iter().find_map(|capability| match capability {
@@ -45,13 +45,13 @@ impl Open {
         })
     }
 
-    /// Whether it offers a capability that has no further fields.
+    /// Whether it offers a capability without further fields.
     #[must_use]
     pub fn has(&self, wanted: &Capability) -> bool {
         self.capabilities.contains(wanted)
     }
 
-    /// The families it offers. Without any multiprotocol capability: IPv4 (RFC 4760).
+    /// The offered families. Without any multiprotocol capability: IPv4 (RFC 4760).
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
         let offers = self.capabilities.iter().any(|capability| {
@@ -63,7 +63,7 @@ impl Open {
         Family::ALL.into_iter().filter(|family| self.has(&Capability::Multiprotocol(*family))).collect()
     }
 
-    /// Its offer of graceful restart.
+    /// The offer of graceful restart.
     #[must_use]
     pub fn graceful_restart(&self) -> Option<&GracefulRestart> {
         self.capabilities.iter().find_map(|capability| match capability {
@@ -72,7 +72,7 @@ impl Open {
         })
     }
 
-    /// Its offer of several paths for a family.
+    /// The offer of several paths for a family.
     #[must_use]
     pub fn add_path(&self, family: Family) -> Option<AddPathMode> {
         self.capabilities.iter().find_map(|capability| match capability {

@@ -1,11 +1,11 @@
-//! ROUTE-REFRESH: a request to send all routes of a family again (RFC 2918, RFC 7313).
+//! ROUTE-REFRESH: a request to send all routes of a family again, and its markers (RFC 2918, RFC 7313).
 
 use crate::Family;
 
-/// Which of the three messages it is.
+/// The type of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefreshPhase {
-    /// Please send.
+    /// A request for routes.
     Request,
     /// The routes begin.
     Begin,
@@ -16,8 +16,8 @@ pub enum RefreshPhase {
 /// A ROUTE-REFRESH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteRefresh {
-    /// Of which routes.
+    /// The family of the routes.
     pub family: Family,
-    /// Which message it is.
+    /// The type of the message.
     pub phase: RefreshPhase,
 }

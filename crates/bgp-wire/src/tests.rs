@@ -6,7 +6,7 @@ mod roundtrip;
 
 use crate::{Frame, Message, Notification, SessionOptions, decode, frame};
 
-/// A session of an internal peer with all that can be agreed on, but for path identifiers.
+/// The options of a session with an internal peer with everything negotiated except path identifiers.
 pub(crate) fn internal() -> SessionOptions {
     SessionOptions {
         four_byte_as: true,
@@ -16,12 +16,12 @@ pub(crate) fn internal() -> SessionOptions {
     }
 }
 
-/// A session of an external peer.
+/// The options of a session with an external peer.
 pub(crate) fn external() -> SessionOptions {
     SessionOptions { external: true, ..internal() }
 }
 
-/// Reads every message of a buffer.
+/// Decodes all messages of a buffer.
 pub(crate) fn read_all(mut buffer: &[u8], options: &SessionOptions) -> Result<Vec<Message>, Notification> {
     let mut messages = Vec::new();
     while !buffer.is_empty() {

@@ -1,34 +1,35 @@
-//! UPDATE: routes that are announced and withdrawn, and what was wrong with them.
+//! UPDATE: announced and withdrawn routes, and faults found in them.
 
 use crate::{Attributes, Family, NextHop, Nlri, UpdateFault};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Prefixes of one family that are reached by one next hop.
+/// Prefixes of one family with the same next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// The family of the prefixes.
     pub family: Family,
-    /// Where packets go.
+    /// The next hop.
     pub next_hop: NextHop,
     /// The prefixes.
     pub nlri: Vec<Nlri>,
 }
 
-/// An UPDATE, after RFC 7606 has been applied to it.
+/// An UPDATE after applying RFC 7606.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
-    /// Prefixes that are gone, of both families; also those whose announcement was malformed (treat-as-withdraw).
+    /// Withdrawn prefixes of both families, including those whose announcement was malformed (treat-as-withdraw).
     pub withdrawn: Vec<Nlri>,
-    /// Prefixes that are reachable, with the attributes of this message. Empty in a message that only withdraws.
+    /// Announced prefixes, with the attributes of this message. Empty in a message that only withdraws.
     pub reach: SmallVec<[Reach; 1]>,
-    /// What is said about the prefixes of `reach`.
+    /// The attributes of the prefixes in `reach`.
     pub attributes: Attributes,
-    /// That the sender has sent all it has of a family (RFC 4724).
+    /// The family for which the sender has sent all its routes (RFC 4724).
     pub end_of_rib: Option<Family>,
-    /// How many announced prefixes were left out because no host elsewhere can have their addresses (groups, links, loopback).
+    /// The number of announced prefixes left out because no host elsewhere can have their addresses (multicast,
+    /// link-local, loopback).
     pub ignored: usize,
-    /// What was wrong, and what was done about it. For the log and figures; nothing further is to be done.
+    /// The faults and how they were handled. For the log and figures; no further action is needed.
     pub faults: Vec<AttributeFault>,
 }
 
@@ -40,47 +41,47 @@ impl Update {
     }
 }
 
-/// What RFC 7606 asks for.
+/// The handling required by RFC 7606.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultAction {
-    /// The attribute is ignored, the routes are taken.
+    /// The attribute is ignored, but the routes are accepted.
     Discard,
-    /// The routes of the message count as withdrawn.
+    /// The routes of the message are treated as withdrawn.
     Withdraw,
 }
 
-/// What was wrong with an attribute.
+/// A fault in an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
     /// Its length does not fit its type.
     Length,
     /// Its flags do not fit its type.
     Flags,
-    /// Its value has no meaning.
+    /// Its value is invalid.
     Value,
-    /// It came twice; the first one counts.
+    /// It is repeated; the first one counts.
     Repeated,
-    /// It has to be there, and is not.
+    /// It is mandatory but missing.
     Missing,
-    /// It runs past the end of the attributes.
+    /// It extends beyond the end of the attributes.
     Overrun,
     /// An external peer must not send it.
     NotFromExternal,
 }
 
-/// A malformed attribute, and what was done.
+/// A malformed attribute, and how it was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeFault {
     /// The type code.
     pub code: u8,
-    /// What was wrong.
+    /// The fault.
     pub kind: FaultKind,
-    /// What was done.
+    /// The handling.
     pub action: FaultAction,
 }
 
 impl AttributeFault {
-    /// The subcode that a speaker without RFC 7606 would end the session with.
+    /// The subcode with which a speaker without RFC 7606 would end the session.
     #[must_use]
     pub fn as_update_fault(&self) -> UpdateFault {
         match self.kind {

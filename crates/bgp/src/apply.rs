@@ -1,4 +1,4 @@
-//! Stored objects into the state, by their keys. What BGP has nothing to do with is passed over.
+//! Applies stored objects to the state, by their keys. Objects that do not concern BGP are ignored.
 
 use crate::convert;
 use crate::facts::{LocalPeer, ObjectName};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 impl BgpState {
-    /// A resource, or that it is gone. Whether its kind matters here.
+    /// Sets a resource, or removes it. Returns whether its kind matters here.
     pub fn set_resource(&mut self, key: &ResourceKey, resource: Option<&Resource>) -> bool {
         let name = key.name.as_str();
         let object = || ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
@@ -52,7 +52,7 @@ impl BgpState {
         true
     }
 
-    /// Takes an entry of a feed; `false` for one that BGP does not depend on.
+    /// Applies an entry of a feed; returns `false` for one that BGP does not depend on.
     pub fn set_entry(&mut self, entry: &FeedEntry) -> bool {
         let object =
             |key: &NamespacedName| ObjectName { namespace: key.namespace.clone(), name: key.name.clone() };
@@ -88,12 +88,12 @@ impl BgpState {
     }
 }
 
-/// The annotations of an object; none of one that is gone.
+/// The annotations of an object; empty if it is gone.
 fn annotations(metadata: Option<&ObjectMeta>) -> BTreeMap<String, String> {
     metadata.map(|metadata| metadata.annotations.clone()).unwrap_or_default()
 }
 
-/// The parts of a workload's status file, written by Felix, that BGP needs.
+/// The part of a workload's status file, written by Felix, that BGP needs.
 #[derive(Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[derive(Default)]
@@ -104,10 +104,10 @@ struct EndpointStatus {
 }
 
 impl LocalPeer {
-    /// What a workload's status file says: nothing for a workload that no BGPPeer selects, or that has no address yet.
+    /// Parses a workload's status file; `None` for a workload that no BGPPeer selects, or that has no address yet.
     ///
     /// # Errors
-    /// When the text is not such a file: it may be half written.
+    /// When the text is not such a file: it may be partly written.
     pub fn from_status(json: &[u8]) -> Result<Option<Self>, String> {
         let status: EndpointStatus = serde_json::from_slice(json).map_err(|error| error.to_string())?;
         let first = |networks: &[String]| -> Result<Option<IpAddr>, String> {

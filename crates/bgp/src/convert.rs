@@ -1,4 +1,4 @@
-//! Objects as they are stored, made into facts. What cannot be understood becomes a [`Problem`], never a guess.
+//! Converts stored objects to facts. Anything that cannot be understood becomes a [`Problem`], never a guess.
 
 use crate::facts::{
     NodeAddress, NodeFacts, ObjectName, PoolEncapsulation, PoolFacts, Service, Slice, TrafficPolicy,
@@ -71,7 +71,7 @@ fn node_address(
     }
 }
 
-/// A pool whose range cannot be read is nobody's.
+/// A pool whose range cannot be read is ignored.
 pub(crate) fn pool(spec: &IPPoolSpec) -> Option<PoolFacts> {
     let prefix = Prefix::new(spec.cidr.parse().ok()?.masked());
     let encapsulation = encapsulation(&spec.vxlan_mode, &spec.ipip_mode);
@@ -92,7 +92,7 @@ fn encapsulation(vxlan: &VXLANMode, ipip: &IPIPMode) -> PoolEncapsulation {
     }
 }
 
-/// What of a service matters for BGP.
+/// The part of a service that matters for BGP.
 #[must_use]
 pub fn service(spec: &ServiceSpec, status: &ServiceStatus) -> Service {
     let has_address = !spec.cluster_ip.is_empty() && spec.cluster_ip != "None";
@@ -114,12 +114,12 @@ pub fn service(spec: &ServiceSpec, status: &ServiceStatus) -> Service {
     }
 }
 
-/// What of an endpoint slice matters for BGP; nothing of one without a service.
+/// The part of an endpoint slice that matters for BGP; `None` for one without a service.
 #[must_use]
 pub fn slice(metadata: &api::ObjectMeta, content: &EndpointSliceContent) -> Option<Slice> {
     let name = metadata.labels.get(SERVICE_NAME)?.clone();
     let service = ObjectName { namespace: metadata.namespace.clone(), name };
-    // Ready unless said otherwise, as Kubernetes defines it.
+    // Ready by default, as Kubernetes defines it.
     let ready = || content.endpoints.iter().filter(|endpoint| endpoint.conditions.ready != Some(false));
     Some(Slice {
         service,

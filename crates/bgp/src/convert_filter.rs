@@ -1,5 +1,5 @@
-//! BGPFilter resources as typed rules. A filter with a part that this version does not understand lets nothing pass, in the
-//! directions it has rules for: what it was meant to hold back is not known.
+//! Converts BGPFilter resources to typed rules. A filter with a part that this version does not understand rejects
+//! everything in the directions for which it has rules: what it was meant to withhold is not known.
 
 use crate::intent::Problem;
 use crate::intent::filter::{
@@ -32,11 +32,11 @@ pub(crate) fn filter(name: &str, spec: &BGPFilterSpec) -> (Filter, Option<Proble
     (filter, reason.map(|reason| Problem::Filter { filter: name.to_owned(), reason }))
 }
 
-/// The two families have the same rule but for the type of its lengths.
+/// The rules of the two families only differ in the type of their lengths.
 macro_rules! rule {
     ($name:ident, $rule:ty, $longest:literal) => {
         fn $name(rule: &$rule) -> Result<FilterRule, String> {
-            // A condition that this version does not know would be taken for one that always holds.
+            // An unknown condition would otherwise count as always met.
             if let Some(field) = rule.extra.keys().next() {
                 return Err(format!("field '{field}' is unknown"));
             }

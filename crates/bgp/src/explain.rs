@@ -1,7 +1,7 @@
-//! Why a node has a route to an address, or has none: which block, pool, sessions and filters make it what it is.
+//! Explains why a node has a route to an address, or has none: the block, pool, sessions and filters that determine it.
 //!
-//! It follows the block's announcement from the node that owns it over sessions between nodes, as the intents of all of
-//! them want it. Whether sessions are up is not known here, and what routers outside the cluster pass on is not either.
+//! It follows the block's announcement from its owner over sessions between nodes, according to the intents of all of
+//! them. It does not know whether sessions are up, nor what routers outside the cluster pass on.
 
 mod policy;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The objects of a cluster, from which the intent of any of its nodes follows.
+/// The objects of a cluster, from which the intent of any of its nodes can be computed.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     resources: Vec<(ResourceKey, Resource)>,
@@ -46,14 +46,14 @@ impl Cluster {
         self.affinities.push((key, affinity));
     }
 
-    /// The names of its nodes.
+    /// The names of all nodes.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeName> {
         let nodes = self.resources.iter().filter(|(key, _)| key.kind == api::Kind::Node);
         nodes.map(|(key, _)| NodeName::from(key.name.as_str())).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The intent of one of its nodes. Passwords and single services are not known here.
+    /// The intent of a node. Passwords and individual services are not known here.
     ///
     /// # Errors
     /// When the node does not exist.
@@ -91,45 +91,45 @@ impl Cluster {
     }
 }
 
-/// Why a route is what it is.
+/// The explanation of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteExplanation {
-    /// The node that sends.
+    /// The node that sends packets.
     pub from: String,
-    /// The address.
+    /// The destination address.
     pub to: String,
-    /// The pool that it is from, and its network.
+    /// The pool that contains the address, with its network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The block that holds it.
+    /// The block that contains the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<String>,
-    /// The node whose block that is.
+    /// The node that owns the block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// What happens to the block's announcement, step by step.
     pub steps: Vec<Step>,
-    /// Whether the node gets a route.
+    /// Whether the node has a route.
     pub routed: bool,
-    /// In one sentence.
+    /// The result in one sentence.
     pub outcome: String,
 }
 
-/// One thing that decides.
+/// A decision on the way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// The node that decides.
     pub node: String,
-    /// The session, if it is about one.
+    /// The session, if the decision concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// What is decided.
+    /// The decision.
     pub decision: String,
 }
 
-/// The question cannot be answered.
+/// Why the question cannot be answered.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// The node does not exist.
@@ -138,7 +138,7 @@ pub enum ExplainError {
 }
 
 impl RouteExplanation {
-    /// As text for people.
+    /// The explanation as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{} -> {}: {}\n", self.from, self.to, self.outcome);
@@ -182,10 +182,10 @@ pub fn route(cluster: &Cluster, from: &str, to: IpAddr) -> Result<RouteExplanati
     }
     let Some((owner, prefix)) = block else {
         answer.outcome = match pool {
-            Some(_) => "no node has a block with this address; a pod that has it all the same has borrowed it, and its node \
-                        announces the address by itself"
+            Some(_) => "no node has a block with this address; a pod that nevertheless has it has borrowed it, and its node \
+                        announces the address itself"
                 .to_owned(),
-            None => "not an address of a pool: routed as the node's other routes, and those that BGP peers announce, say"
+            None => "not an address of a pool: the node's other routes, and those announced by BGP peers, decide"
                 .to_owned(),
         };
         return Ok(answer);
@@ -204,8 +204,9 @@ pub fn route(cluster: &Cluster, from: &str, to: IpAddr) -> Result<RouteExplanati
         answer.outcome = format!("no route: the announcement of {prefix} by {owner} does not arrive");
         if let Programmer::Felix | Programmer::FelixVxlan = own.family(version).kernel.programmer(prefix) {
             answer.routed = true;
-            answer.outcome =
-                format!("made by Felix, which needs no announcement; BGP's of {prefix} does not arrive");
+            answer.outcome = format!(
+                "programmed by Felix, which needs no announcement; BGP's of {prefix} does not arrive"
+            );
         }
         return Ok(answer);
     }
@@ -214,7 +215,7 @@ pub fn route(cluster: &Cluster, from: &str, to: IpAddr) -> Result<RouteExplanati
     Ok(answer)
 }
 
-/// What becomes of a learned route on its way to the kernel.
+/// The fate of a learned route on its way to the kernel.
 fn programmed(
     own: &Intent,
     version: IpVersion,
@@ -224,15 +225,15 @@ fn programmed(
 ) -> (bool, String) {
     let kernel = &own.family(version).kernel;
     if let Some(hop) = next_hop.filter(|hop| kernel.wireguard.contains(hop)) {
-        return (true, format!("made by Felix over WireGuard, because {hop} and this node use it"));
+        return (true, format!("programmed by Felix over WireGuard, because {hop} and this node use it"));
     }
     let via = next_hop.map_or_else(|| owner.to_string(), |hop| hop.to_string());
     match kernel.programmer(prefix) {
-        Programmer::FelixVxlan => (true, "made by Felix over VXLAN, as the pool says".to_owned()),
-        Programmer::Felix => (true, "made by Felix, as programClusterRoutes says".to_owned()),
-        Programmer::Bgp(Encapsulation::None) => (true, format!("made by BGP: {prefix} via {via}")),
+        Programmer::FelixVxlan => (true, "programmed by Felix over VXLAN, as the pool says".to_owned()),
+        Programmer::Felix => (true, "programmed by Felix, as programClusterRoutes says".to_owned()),
+        Programmer::Bgp(Encapsulation::None) => (true, format!("programmed by BGP: {prefix} via {via}")),
         Programmer::Bgp(Encapsulation::IpIp) => {
-            (true, format!("made by BGP: {prefix} via {via} over tunl0 (IP in IP)"))
+            (true, format!("programmed by BGP: {prefix} via {via} over tunl0 (IP in IP)"))
         }
         Programmer::Bgp(Encapsulation::IpIpCrossSubnet) => {
             let near = next_hop.zip(kernel.subnet).is_some_and(|(hop, subnet)| subnet.contains_address(hop));
@@ -241,12 +242,12 @@ fn programmed(
             } else {
                 "over tunl0 (IP in IP), from another subnet"
             };
-            (true, format!("made by BGP: {prefix} via {via} {how}"))
+            (true, format!("programmed by BGP: {prefix} via {via} {how}"))
         }
     }
 }
 
-/// The announcement's way from node to node. Intents are calculated as the search gets to their nodes.
+/// The announcement's path from node to node. Intents are computed when the search reaches their nodes.
 struct Search<'a> {
     cluster: &'a Cluster,
     intents: BTreeMap<NodeName, Option<Arc<Intent>>>,
@@ -290,7 +291,7 @@ impl<'a> Search<'a> {
         self.intents.entry(node.clone()).or_insert_with(calculated).clone()
     }
 
-    /// The shortest way; if there is none, everything that was in it.
+    /// Finds the shortest path; if there is none, returns all steps of the search.
     fn run(&mut self, owner: &NodeName, to: &str, prefix: Prefix) -> Found {
         let mut refusals = Vec::new();
         let mut seen = BTreeSet::from([owner.clone()]);
@@ -303,7 +304,7 @@ impl<'a> Search<'a> {
                 else {
                     continue;
                 };
-                // Within an AS, only reflectors pass on what they learned.
+                // Within an AS, only reflectors pass on learned routes.
                 let leads_on = peer.name.as_str() == to || peer.reflects || !session.is_internal();
                 if seen.contains(&peer.name) || !leads_on {
                     continue;
@@ -345,7 +346,7 @@ struct Hop {
     steps: Vec<Step>,
 }
 
-/// One session: what is sent, and what is taken.
+/// One session: the sender's export decision, and the receiver's import decision.
 fn hop(
     intent: &Intent,
     family: &FamilyIntent,

@@ -1,8 +1,8 @@
-//! What this program can do beyond Calico's resources, asked for by annotations: BFD, peers by interface, peers by network.
+//! Features beyond Calico's resources, requested by annotations: BFD, peers by interface, peers by network.
 //!
-//! Annotations and not fields, because Calico's definitions would drop a field that they do not know. On a BGPPeer they are
-//! about its sessions; `tortie/bfd` on the BGPConfiguration `default` is about the mesh. What cannot be read is reported, and
-//! the sessions are as without it; a BGPPeer whose remote end cannot be read has none.
+//! Annotations rather than fields, because Calico's definitions would drop unknown fields. On a BGPPeer they apply to
+//! its sessions; `tortie/bfd` on the BGPConfiguration `default` applies to the mesh. Unreadable annotations are
+//! reported and ignored; a BGPPeer whose remote end cannot be read has no sessions.
 
 use crate::intent::session::Bfd;
 use crate::values::Prefix;
@@ -10,25 +10,25 @@ use api::scalars::Duration;
 use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 
-/// Whether BFD watches the peers, and how.
+/// Whether and how BFD watches the peers.
 const BFD: &str = "tortie/bfd";
 /// The interface whose neighbour is the peer.
 const INTERFACE: &str = "tortie/interface";
-/// The network that peers may call from.
+/// The network from which peers may connect.
 const RANGE: &str = "tortie/range";
 
-/// The longest name of an interface.
+/// The maximum length of an interface's name.
 const LONGEST_NAME: usize = 15;
 
-/// What annotations ask for.
+/// The features requested by annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     pub(crate) bfd: Option<Bfd>,
     pub(crate) interface: Option<String>,
     pub(crate) range: Option<Prefix>,
-    /// Which annotations cannot be read, and why.
+    /// The annotations that cannot be read, with the reason.
     pub(crate) problems: Vec<String>,
-    /// One of them was to say who the peer is.
+    /// Whether an unreadable annotation should have identified the peer.
     pub(crate) unusable: bool,
 }
 
@@ -68,13 +68,13 @@ impl Extras {
     }
 }
 
-/// `true`, `false`, or some of `interval=300ms`, `multiplier=3`, `multihop`, `singlehop`, with commas between.
+/// Parses `true`, `false`, or some of `interval=300ms`, `multiplier=3`, `multihop`, `singlehop`, separated by commas.
 fn bfd(text: &str) -> Result<Option<Bfd>, String> {
     let mut bfd = Bfd::default();
     match text.trim() {
         "true" => return Ok(Some(bfd)),
         "false" => return Ok(None),
-        "" => return Err("it is empty: say true or false".to_owned()),
+        "" => return Err("it is empty: write true or false".to_owned()),
         _ => {}
     }
     for word in text.split(',').map(str::trim) {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn bfd_is_asked_for_in_words() {
+    fn bfd_settings_are_parsed() {
         let millis = std::time::Duration::from_millis;
         for (text, expected) in [
             ("false", None),
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!((extras.bfd, extras.problems), (expected, vec![]), "{text}");
         }
         for (text, reason) in [
-            ("", "it is empty: say true or false"),
+            ("", "it is empty: write true or false"),
             ("yes", "'yes' is not one of interval=TIME, multiplier=COUNT, multihop, singlehop"),
             ("interval=1us", "interval must be between 10ms and 60s"),
             ("multiplier=0", "multiplier: '0' is not a number from 1 to 255"),

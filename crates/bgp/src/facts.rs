@@ -1,7 +1,7 @@
-//! What the calculation knows of the cluster: of each object the parts that matter for BGP, parsed.
+//! The calculation's knowledge of the cluster: the parts of each object that matter for BGP, parsed.
 //!
-//! A change that touches none of them (a node's heartbeat, a pool's condition) leaves the facts equal, and nothing is
-//! calculated again.
+//! A change that affects none of them (a node's heartbeat, a pool's condition) leaves the facts equal, and nothing is
+//! recalculated.
 
 use crate::extras::Extras;
 use crate::intent::{BlockState, Filter, FilterName, Problem};
@@ -13,18 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What the environment of this node says.
+/// The settings from this node's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The node, as Calico calls it.
+    /// The node's name in Calico.
     pub node: NodeName,
-    /// The node, as Kubernetes calls it, where that differs (`CALICO_K8S_NODE_REF`).
+    /// The node's name in Kubernetes, if different (`CALICO_K8S_NODE_REF`).
     pub kubernetes_node: Option<String>,
     /// `CALICO_ROUTER_ID`: an address, `hash`, or nothing.
     pub router_id: String,
     /// `CALICO_ADVERTISE_CLUSTER_IPS`: replaces the cluster networks of the BGPConfiguration.
     pub advertise_cluster_ips: Option<String>,
-    /// Whether Kubernetes gives each node its range, and there are no blocks (`USE_POD_CIDR`).
+    /// Whether Kubernetes assigns each node its range, so that there are no blocks (`USE_POD_CIDR`).
     pub use_pod_cidr: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct NodeFacts {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// The address of a node, and the network that it lies in.
+/// The address of a node with its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeAddress {
     pub(crate) address: IpAddr,
@@ -101,7 +101,7 @@ pub(crate) enum PoolEncapsulation {
     Vxlan,
 }
 
-/// A Kubernetes service, as far as its announcement depends on it.
+/// The part of a Kubernetes service that determines its announcement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// Whether its type is `ClusterIP`, `NodePort` or `LoadBalancer`, and it has a cluster address.
@@ -112,9 +112,9 @@ pub struct Service {
     pub policy: TrafficPolicy,
     /// The addresses within the cluster.
     pub cluster_ips: Vec<IpAddr>,
-    /// Addresses outside the cluster that lead to it.
+    /// External addresses of the service.
     pub external_ips: Vec<IpAddr>,
-    /// The address that was asked of the load balancer.
+    /// The requested address of the load balancer.
     pub load_balancer_ip: Option<IpAddr>,
     /// The addresses of the load balancer.
     pub ingress_ips: Vec<IpAddr>,
@@ -125,21 +125,21 @@ pub struct Service {
 /// Where traffic from outside may be served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrafficPolicy {
-    /// The service does not say: it has no traffic from outside.
+    /// Not set: the service has no traffic from outside.
     #[default]
     Unset,
-    /// Anywhere.
+    /// On any node.
     Cluster,
-    /// On the node where it arrives.
+    /// On the node at which it arrives.
     Local,
 }
 
-/// An endpoint slice, as far as the announcement of its service depends on it.
+/// The part of an endpoint slice that determines the announcement of its service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// The service.
     pub service: ObjectName,
-    /// The family of its addresses; absent for host names.
+    /// The family of its addresses; `None` for host names.
     pub family: Option<IpVersion>,
     /// Whether any endpoint is ready.
     pub any_ready: bool,
@@ -147,7 +147,7 @@ pub struct Slice {
     pub ready_nodes: BTreeSet<String>,
 }
 
-/// An object with a namespace.
+/// A namespaced object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
     /// The namespace.
@@ -167,7 +167,7 @@ pub struct LocalPeer {
     pub v6: Option<IpAddr>,
 }
 
-/// Everything that is known.
+/// All known facts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) settings: Settings,
@@ -178,9 +178,9 @@ pub(crate) struct Facts {
     pub(crate) default: Option<Arc<BGPConfigurationSpec>>,
     pub(crate) node_configurations: BTreeMap<NodeName, Arc<BGPConfigurationSpec>>,
     pub(crate) peers: BTreeMap<String, Arc<BGPPeerSpec>>,
-    /// What annotations of BGPPeers ask for, where they do.
+    /// The annotations of BGPPeers, if any.
     pub(crate) extras: BTreeMap<String, Extras>,
-    /// What annotations ask for in the mesh.
+    /// The annotations for the mesh.
     pub(crate) mesh_extras: Extras,
     pub(crate) filters: BTreeMap<FilterName, Arc<Filter>>,
     pub(crate) filter_problems: BTreeMap<FilterName, Problem>,
@@ -194,7 +194,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The AS number of nodes that have none of their own.
+    /// The AS number of nodes without one of their own.
     pub(crate) const DEFAULT_AS: AsNumber = AsNumber(64512);
 
     pub(crate) fn global_as(&self) -> AsNumber {
@@ -206,7 +206,7 @@ impl Facts {
         node.as_number.unwrap_or_else(|| self.global_as())
     }
 
-    /// The port that a node listens on, where one is configured.
+    /// The configured port that a node listens on, if any.
     pub(crate) fn listen_port(&self, node: &NodeName) -> Option<u16> {
         let of = |spec: &Arc<BGPConfigurationSpec>| Some(spec.listen_port).filter(|port| *port != 0);
         self.node_configurations.get(node).and_then(of).or_else(|| self.default.as_ref().and_then(of))

@@ -1,7 +1,7 @@
-//! What one node should do in BGP: everything a backend needs, and nothing it would have to look up.
+//! The intended BGP state of one node: everything that a backend needs, so that it does not have to look up anything.
 //!
-//! IPv4 and IPv6 are carried by sessions of their own family, as Calico's two BIRDs do, so an intent has a
-//! [`FamilyIntent`] for each. A family without an address of the node has no sessions; its tables are still wanted.
+//! IPv4 and IPv6 are carried by sessions of their own family, as in Calico's two BIRDs, so an intent has a
+//! [`FamilyIntent`] for each. A family without an address of the node has no sessions, but its tables are still needed.
 
 pub mod export;
 pub mod filter;
@@ -21,20 +21,20 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// What one node should do in BGP.
+/// The intended BGP state of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// The node this is for.
+    /// The node.
     pub node: NodeName,
     /// Its BGP identifier, in both families.
     pub router_id: Ipv4Addr,
-    /// Its AS number, for sessions that do not say otherwise.
+    /// The node's AS number, the default for sessions.
     pub local_as: AsNumber,
     /// Set if the node is a route reflector.
     pub cluster_id: Option<ClusterId>,
     /// How much a backend logs about sessions and routes.
     pub log_level: LogLevel,
-    /// Interfaces whose addresses and routes are left alone, beside those that always are (`cali*`, `kube-ipvs*`).
+    /// Interfaces whose addresses and routes are ignored, in addition to `cali*` and `kube-ipvs*`, which always are.
     pub ignored_interfaces: Vec<InterfacePattern>,
     /// Every BGPFilter by name, used or not.
     pub filters: BTreeMap<FilterName, Arc<Filter>>,
@@ -42,12 +42,12 @@ pub struct Intent {
     pub v4: FamilyIntent,
     /// IPv6.
     pub v6: FamilyIntent,
-    /// What in the objects cannot be carried out as written, in a stable order. For the log and for status.
+    /// Parts of the objects that cannot be applied as written, in a stable order. For the log and for status.
     pub problems: Vec<Problem>,
 }
 
 impl Intent {
-    /// The part of one family.
+    /// The part for one family.
     #[must_use]
     pub fn family(&self, version: IpVersion) -> &FamilyIntent {
         match version {
@@ -56,37 +56,37 @@ impl Intent {
         }
     }
 
-    /// The sessions of both families, IPv4 first, each family by name.
+    /// The sessions of both families, IPv4 first, sorted by name within a family.
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
         self.v4.sessions.values().chain(self.v6.sessions.values())
     }
 }
 
-/// What one node should do in one family.
+/// The intended BGP state of one node in one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyIntent {
     /// The family.
     pub version: IpVersion,
-    /// The node's address. Without one the node takes no part in this family and has no sessions.
+    /// The node's address. Without one the node has no sessions in this family.
     pub address: Option<IpAddr>,
-    /// Where to listen.
+    /// Where connections are accepted.
     pub listen: Listen,
-    /// The metric of ordinary routes. Routes with a smaller one win over local routes, for machines that move.
+    /// The metric of ordinary routes. Routes with a smaller one win over local routes, for migrating machines.
     pub normal_priority: Priority,
     /// Sessions by name.
     pub sessions: BTreeMap<SessionName, Session>,
-    /// What is announced, to whom, and with which communities.
+    /// The announced routes, the receiving peers, and the communities.
     pub export: Export,
-    /// Which of the learned routes go to the kernel, and how.
+    /// The learned routes for the kernel.
     pub kernel: Kernel,
 }
 
-/// Where a family's sessions are accepted.
+/// Where a family's connections are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listen {
-    /// The only address to listen on; all of them when absent.
+    /// The only address to listen on; all addresses if absent.
     pub address: Option<IpAddr>,
-    /// The port; [`Listen::DEFAULT_PORT`] when absent.
+    /// The port; [`Listen::DEFAULT_PORT`] if absent.
     pub port: Option<u16>,
 }
 
@@ -113,7 +113,7 @@ pub enum LogLevel {
     Debug,
 }
 
-/// Something in the objects that cannot be carried out as written.
+/// A part of the objects that cannot be applied as written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Problem {
     /// Two peerings would be one session; the first by name is used.
@@ -131,11 +131,11 @@ pub enum Problem {
     Peer {
         /// The peer.
         peer: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A password that is not there: the session is set up without one, as Calico does, and cannot come up if the other
-    /// end has one.
+    /// A missing password: the session is set up without one, as in Calico, and cannot come up if the other end has
+    /// one.
     #[error("{user}: the password in key {key} of secret {secret} was not found")]
     Password {
         /// The object that refers to it.
@@ -154,19 +154,19 @@ pub enum Problem {
         filter: String,
     },
     /// A filter that cannot be understood lets nothing pass.
-    #[error("BGPFilter {filter} cannot be carried out and rejects all routes: {reason}")]
+    #[error("BGPFilter {filter} cannot be applied and rejects all routes: {reason}")]
     Filter {
         /// The filter.
         filter: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Part of a configuration that cannot be understood is left out.
+    /// An invalid part of a configuration is ignored.
     #[error("{object}: {reason}")]
     Setting {
         /// The object.
         object: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What one node should do in BGP, computed from the cluster's objects.
+//! Computes the intended BGP state of one node from the cluster's objects.
 //!
 //! ```text
 //! nodes, pools, affinities, BGPConfiguration, BGPPeer, BGPFilter, services, secrets ─► BgpState
@@ -8,11 +8,11 @@
 //!                                                            native speaker and its tables     files for BIRD
 //! ```
 //!
-//! The [`Intent`] is the only thing that a backend sees: whatever needs a selector, a default or a look at other objects
-//! has been decided here, so that both backends carry out the same. It is a function of the current objects alone, never
-//! of the order in which they came.
+//! The [`Intent`] is all that a backend sees: selectors, defaults and references to other objects are resolved here, so
+//! that both backends do the same. It is a function of the current objects alone, never of the order in which they
+//! arrived.
 //!
-//! What it refuses: IO, clock, async, and knowledge of a backend's syntax or sockets.
+//! No IO, clock or async, and no knowledge of a backend's syntax or sockets.
 
 mod apply;
 mod calc;

@@ -1,7 +1,7 @@
-//! The current objects, and the intent that follows from them.
+//! The current objects, and the intent computed from them.
 //!
-//! Objects come and go one by one; each change marks the parts of the intent that may depend on it, and only those are
-//! calculated when the intent is asked for. A service's addresses are calculated for that service alone.
+//! Objects are added and removed one by one; each change marks the parts of the intent that may depend on it, and only
+//! those are recalculated when the intent is requested. A service's addresses are calculated for that service alone.
 
 use crate::calc::peers::{self, Sessions};
 use crate::calc::services::ServiceNetworks;
@@ -20,31 +20,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// The name of the BGPConfiguration that holds for all nodes.
+/// The name of the BGPConfiguration for all nodes.
 const DEFAULT_CONFIGURATION: &str = "default";
-/// What the name of a node's own BGPConfiguration begins with.
+/// The prefix of the name of a node's own BGPConfiguration.
 const NODE_CONFIGURATION: &str = "node.";
 
-/// The node does not exist: there is nothing to do in BGP until it does.
+/// The node does not exist: it has no BGP state until it does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node {0} was not found in the datastore")]
 pub struct NodeMissing(pub NodeName);
 
-/// The current objects, and what follows from them.
+/// The current objects, and the state computed from them.
 #[derive(Debug, Default)]
 pub struct BgpState {
     facts: Facts,
     own_name: NodeName,
     sessions: Cached<Sessions>,
     networks: Cached<ServiceNetworks>,
-    /// The announced addresses of each service, and for each address how many services have it.
+    /// The announced addresses of each service, and for each address the number of services that have it.
     service_routes: BTreeMap<ObjectName, BTreeSet<Prefix>>,
     service_counts: BTreeMap<Prefix, usize>,
     dirty_services: BTreeSet<ObjectName>,
     intent: Option<Arc<Intent>>,
 }
 
-/// A part that is kept until something it depends on changes.
+/// A part that is cached until something it depends on changes.
 #[derive(Debug)]
 struct Cached<T>(Option<T>);
 
@@ -55,14 +55,14 @@ impl<T> Default for Cached<T> {
 }
 
 impl BgpState {
-    /// Nothing is known yet but the node's own settings.
+    /// Creates a state that only knows the node's own settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let own_name = settings.node.clone();
         Self { facts: Facts { settings, ..Facts::default() }, own_name, ..Self::default() }
     }
 
-    /// A node, or that it is gone.
+    /// Sets or removes a node.
     pub fn set_node(&mut self, name: &str, node: Option<&api::Node>) {
         let name = NodeName::from(name);
         if replace(&mut self.facts.nodes, name.clone(), node.map(convert::node)) {
@@ -74,21 +74,21 @@ impl BgpState {
         }
     }
 
-    /// A pool, or that it is gone.
+    /// Sets or removes a pool.
     pub fn set_pool(&mut self, name: &str, pool: Option<&IPPoolSpec>) {
         if replace(&mut self.facts.pools, name.to_owned(), pool.and_then(convert::pool)) {
             self.intent = None;
         }
     }
 
-    /// A pool as feeds have it, by its network, or that it is gone.
+    /// Sets or removes a pool in the form of feeds, by its network.
     pub fn set_feed_pool(&mut self, network: &str, pool: Option<&model::feed::IpPool>) {
         if replace(&mut self.facts.pools, network.to_owned(), pool.map(convert::feed_pool)) {
             self.intent = None;
         }
     }
 
-    /// A claim on a block, or that it is gone. Claims of other nodes, and those that are not settled, do not count.
+    /// Sets or removes a claim on a block. Claims of other nodes, and pending ones, are ignored.
     pub fn set_affinity(&mut self, key: &BlockAffinityKey, affinity: Option<&BlockAffinity>) {
         if key.affinity_type != AffinityType::Host || key.host != *self.own_name {
             return;
@@ -105,7 +105,7 @@ impl BgpState {
         }
     }
 
-    /// A BGPConfiguration, or that it is gone. Those of other names than `default` and `node.NAME` mean nothing.
+    /// Sets or removes a BGPConfiguration. Names other than `default` and `node.NAME` are ignored.
     pub fn set_configuration(&mut self, name: &str, spec: Option<&BGPConfigurationSpec>) {
         let spec = spec.map(|spec| Arc::new(spec.clone()));
         if name == DEFAULT_CONFIGURATION {
@@ -123,7 +123,7 @@ impl BgpState {
         }
     }
 
-    /// A BGPPeer, or that it is gone.
+    /// Sets or removes a BGPPeer.
     pub fn set_peer(&mut self, name: &str, spec: Option<&BGPPeerSpec>) {
         let spec = spec.map(|spec| Arc::new(spec.clone()));
         if replace(&mut self.facts.peers, name.to_owned(), spec) {
@@ -132,7 +132,7 @@ impl BgpState {
         }
     }
 
-    /// The annotations of a BGPPeer; none of one that is gone.
+    /// Sets the annotations of a BGPPeer; empty if it is gone.
     pub fn set_peer_annotations(&mut self, name: &str, annotations: &BTreeMap<String, String>) {
         let extras = Some(Extras::read(annotations)).filter(|extras| *extras != Extras::default());
         if replace(&mut self.facts.extras, name.to_owned(), extras) {
@@ -141,7 +141,7 @@ impl BgpState {
         }
     }
 
-    /// The annotations of a BGPConfiguration. Only those of the default one mean something.
+    /// Sets the annotations of a BGPConfiguration. Only those of the default one have an effect.
     pub fn set_configuration_annotations(&mut self, name: &str, annotations: &BTreeMap<String, String>) {
         let extras = Extras::read(annotations);
         if name == DEFAULT_CONFIGURATION && self.facts.mesh_extras != extras {
@@ -151,8 +151,8 @@ impl BgpState {
         }
     }
 
-    /// A BGPFilter, or that it is gone. A name that Calico could not have accepted is refused: it becomes part of names in
-    /// the files of BIRD.
+    /// Sets or removes a BGPFilter. A name that Calico could not have accepted is refused, because it becomes part of
+    /// names in the files of BIRD.
     pub fn set_filter(&mut self, name: &str, spec: Option<&BGPFilterSpec>) {
         let key = FilterName(name.to_owned());
         let (filter, problem) = match spec {
@@ -173,14 +173,14 @@ impl BgpState {
         }
     }
 
-    /// A service, or that it is gone.
+    /// Sets or removes a service.
     pub fn set_service(&mut self, name: &ObjectName, service: Option<Service>) {
         if replace(&mut self.facts.services, name.clone(), service) {
             self.dirty_services.insert(name.clone());
         }
     }
 
-    /// An endpoint slice, or that it is gone.
+    /// Sets or removes an endpoint slice.
     pub fn set_slice(&mut self, name: &ObjectName, slice: Option<Slice>) {
         let former = self.facts.slice_services.get(name).cloned();
         if let Some(service) =
@@ -204,7 +204,7 @@ impl BgpState {
         }
     }
 
-    /// The keys of a secret in the namespace of this node's pod, or that it is gone.
+    /// Sets the keys of a secret in the namespace of this node's pod, or removes it.
     pub fn set_secret(&mut self, name: &str, keys: Option<BTreeMap<String, Password>>) {
         if replace(&mut self.facts.secrets, name.to_owned(), keys) {
             self.sessions.0 = None;
@@ -212,7 +212,7 @@ impl BgpState {
         }
     }
 
-    /// A workload of this node that wants a session, by the name of its status file, or that it is gone.
+    /// Sets or removes a workload of this node with a session, by the name of its status file.
     pub fn set_local_peer(&mut self, file: &str, peer: Option<LocalPeer>) {
         if replace(&mut self.facts.local_peers, file.to_owned(), peer) {
             self.sessions.0 = None;
@@ -220,7 +220,7 @@ impl BgpState {
         }
     }
 
-    /// The secrets that passwords are taken from.
+    /// The secrets that passwords refer to.
     #[must_use]
     pub fn wanted_secrets(&self) -> BTreeSet<String> {
         let mesh = self.facts.default.iter().filter_map(|spec| spec.node_mesh_password.as_ref());
@@ -229,7 +229,7 @@ impl BgpState {
         references.map(|reference| reference.name.clone()).collect()
     }
 
-    /// Whether any service network is configured, so that services matter at all.
+    /// Whether any service network is configured; otherwise services do not matter.
     #[must_use]
     pub fn wants_services(&self) -> bool {
         let default = self.facts.default.as_deref();
@@ -241,7 +241,7 @@ impl BgpState {
             })
     }
 
-    /// What the node should do.
+    /// Computes the node's intent.
     ///
     /// # Errors
     /// When the node does not exist.
@@ -292,7 +292,7 @@ impl BgpState {
     }
 }
 
-/// Sets or removes an entry; whether that changed anything.
+/// Sets or removes an entry; returns whether that changed anything.
 fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
     match value {
         None => map.remove(&key).is_some(),
@@ -385,8 +385,8 @@ fn assemble(
     }
 }
 
-/// What was asked for, the node's IPv4 address, or else a number made from its name: a router id has four bytes in both
-/// families, and without one there is no session at all.
+/// The configured router id, or the node's IPv4 address, or else one derived from its name: a router id has four bytes
+/// in both families, and without one there can be no session.
 fn router_id(settings: &Settings, own: &NodeFacts, problems: &mut Vec<Problem>) -> Ipv4Addr {
     let address = match own.address(IpVersion::V4) {
         Some(IpAddr::V4(address)) => Some(address),
@@ -405,7 +405,7 @@ fn router_id(settings: &Settings, own: &NodeFacts, problems: &mut Vec<Problem>) 
     }
 }
 
-/// The first bytes of the name's SHA-256, moved out of the range that is not for hosts.
+/// The first bytes of the name's SHA-256, moved out of the ranges that are not for hosts.
 fn hashed(name: &str) -> Ipv4Addr {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(name.as_bytes());
@@ -413,7 +413,7 @@ fn hashed(name: &str) -> Ipv4Addr {
     Ipv4Addr::new(first, digest[1], digest[2], digest[3])
 }
 
-/// The node's own level before that of all nodes. Levels other than debug and info mean nothing at all.
+/// The node's own level takes precedence over the global one. Levels other than debug and info have no meaning.
 fn log_level(facts: &Facts, own_name: &NodeName) -> LogLevel {
     let of = |spec: &Arc<BGPConfigurationSpec>| match spec
         .log_severity_screen

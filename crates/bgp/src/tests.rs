@@ -1,4 +1,4 @@
-//! What the captures of Calico do not show, most of all where we differ from it.
+//! Behaviour that the captures of Calico do not show, especially where we differ from it.
 
 use crate::intent::{FilterName, Intent, Remote, Session, SessionKind, SessionName};
 use crate::{BgpState, Settings};
@@ -125,7 +125,7 @@ fn a_filter_of_a_newer_release_lets_nothing_pass() {
         problems(&intent),
         [
             "BGPPeer tor: BGPFilter gone was not found",
-            "BGPFilter odd cannot be carried out and rejects all routes: field 'phaseOfTheMoon' is unknown",
+            "BGPFilter odd cannot be applied and rejects all routes: field 'phaseOfTheMoon' is unknown",
         ]
     );
 }
@@ -148,7 +148,7 @@ fn ranges_of_kubernetes_stand_for_blocks() {
 }
 
 #[test]
-fn what_the_environment_says_about_services_and_router_ids() {
+fn services_and_router_ids_from_the_environment() {
     let settings = Settings {
         advertise_cluster_ips: Some("10.112.0.0/12".to_owned()),
         router_id: "not an address".to_owned(),
@@ -166,7 +166,7 @@ fn what_the_environment_says_about_services_and_router_ids() {
 }
 
 #[test]
-fn a_change_that_does_not_matter_leaves_the_intent_alone() {
+fn an_irrelevant_change_leaves_the_intent_alone() {
     let mut world = two_nodes();
     let before = world.0.intent().expect("an intent");
     let object = json!({
@@ -178,9 +178,9 @@ fn a_change_that_does_not_matter_leaves_the_intent_alone() {
     assert!(std::sync::Arc::ptr_eq(&before, &world.0.intent().expect("an intent")));
 }
 
-/// What annotations of ours ask for, beside what Calico's fields say.
+/// Features requested by our annotations, beside Calico's fields.
 #[test]
-fn annotations_ask_for_what_calico_has_no_fields_for() {
+fn annotations_request_what_calico_has_no_fields_for() {
     let mut world = two_nodes();
     let mut put = |kind: &str, name: &str, annotations: &Value, spec: &Value| {
         let object = json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec});
@@ -212,7 +212,7 @@ fn annotations_ask_for_what_calico_has_no_fields_for() {
             |session: &Session| format!("{} {} {}", session.name, session.remote, session.bfd.is_some());
         sessions.values().map(line).collect()
     };
-    // The node has no IPv6 address, and needs none for these.
+    // The node has no IPv6 address, and does not need one for these.
     assert_eq!(
         shown(&intent.v6.sessions),
         ["Global_eth1 eth1 true", "Global_fe80__7_eth2 fe80::7%eth2 false"]
@@ -221,7 +221,7 @@ fn annotations_ask_for_what_calico_has_no_fields_for() {
     assert_eq!(
         problems(&intent),
         [
-            "BGPPeer mistaken is left out: its annotations do not say who the peer is",
+            "BGPPeer mistaken is left out: its annotations do not identify the peer",
             "BGPPeer no-link is left out: 10.9.9.9 is not a link-local address: it needs no tortie/interface",
             "BGPPeer mistaken: tortie/range: '10.7.0.0/99' is not a network",
         ]

@@ -1,4 +1,5 @@
-//! The small values that an intent consists of: numbers, networks and names that were parsed once and cannot be mixed up.
+//! The small values that an intent consists of: numbers, networks and names that are parsed once and cannot be
+//! confused.
 
 use ipnet::IpNet;
 use model::IpVersion;
@@ -6,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
-/// The number of an autonomous system.
+/// An AS number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AsNumber(pub u32);
 
@@ -27,11 +28,11 @@ impl From<api::scalars::ASNumber> for AsNumber {
 pub struct Prefix(IpNet);
 
 impl Prefix {
-    /// The network that this address and length lie in.
+    /// The network that contains this address with this length.
     #[must_use]
     #[inline]
     pub fn new(net: IpNet) -> Self {
-        // A speaker asks for every route, and routes are networks already.
+        // Fast path: a speaker calls this for every route, and routes are networks already.
         let is_whole = match net {
             IpNet::V4(net) => {
                 net.addr().to_bits().checked_shl(net.prefix_len().into()).is_none_or(|rest| rest == 0)
@@ -49,19 +50,19 @@ impl Prefix {
         Self(IpNet::from(address))
     }
 
-    /// As a network of `ipnet`.
+    /// The network as an [`IpNet`].
     #[must_use]
     pub fn net(self) -> IpNet {
         self.0
     }
 
-    /// Which family it belongs to.
+    /// The address family.
     #[must_use]
     pub fn version(self) -> IpVersion {
         IpVersion::of(&self.0)
     }
 
-    /// The number of its leading bits that count.
+    /// The prefix length.
     #[must_use]
     pub fn length(self) -> u8 {
         self.0.prefix_len()
@@ -73,7 +74,7 @@ impl Prefix {
         self.0.prefix_len() == self.0.max_prefix_len()
     }
 
-    /// Whether `other` lies inside, or is the same.
+    /// Whether `other` is inside, or the same.
     #[must_use]
     #[inline]
     pub fn contains(self, other: Prefix) -> bool {
@@ -91,7 +92,7 @@ impl Prefix {
         is_in && self.0.prefix_len() <= other.0.prefix_len()
     }
 
-    /// Whether the address lies inside.
+    /// Whether the address is inside.
     #[must_use]
     pub fn contains_address(self, address: IpAddr) -> bool {
         self.0.contains(&address)
@@ -124,26 +125,26 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// How much a route is preferred: the metric of a kernel route, where less is better. On the wire it is the local
-/// preference, where more is better: each is [`Priority::TOP`] less the other.
+/// The priority of a route: the metric of a kernel route, where less is better. On the wire it is the local preference,
+/// where more is better: they add up to [`Priority::TOP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub u32);
 
 impl Priority {
-    /// Metric and local preference add up to this.
+    /// The sum of metric and local preference.
     pub const TOP: u32 = 2_147_483_647;
-    /// Of ordinary routes, unless a BGPConfiguration says otherwise.
+    /// The priority of ordinary routes, unless a BGPConfiguration sets another.
     pub const NORMAL: Self = Self(1024);
-    /// What a route gets that is preferred to a local one (BIRD's `preference`; ordinary BGP routes have 100).
+    /// The preference of a route that wins over local ones (BIRD's `preference`; ordinary BGP routes have 100).
     pub const OVERRIDE_PREFERENCE: u32 = 200;
 
-    /// The local preference that says the same.
+    /// The corresponding local preference.
     #[must_use]
     pub fn local_preference(self) -> u32 {
         Self::TOP.saturating_sub(self.0)
     }
 
-    /// The priority that a local preference says.
+    /// The priority that corresponds to a local preference.
     #[must_use]
     pub fn of_local_preference(preference: u32) -> Self {
         Self(Self::TOP.saturating_sub(preference))
@@ -156,7 +157,7 @@ impl fmt::Display for Priority {
     }
 }
 
-/// A community that routes carry.
+/// A BGP community.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Community {
     /// Two numbers of 16 bits (RFC 1997).
@@ -165,7 +166,7 @@ pub enum Community {
     Large(u32, u32, u32),
 }
 
-/// Text that is not a community.
+/// The error for text that is not a community.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a community: write aa:nn with 16 bits each, or aa:nn:mm with 32 bits each")]
 pub struct CommunityError(pub String);
@@ -203,24 +204,24 @@ impl fmt::Display for Community {
     }
 }
 
-/// The name of an interface, in which `*` stands for any text and `?` for one character.
+/// A pattern for names of interfaces, in which `*` stands for any text and `?` for one character.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfacePattern(String);
 
 impl InterfacePattern {
-    /// The pattern that is written like this.
+    /// Creates a pattern from its text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// As it is written.
+    /// The pattern's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether an interface has such a name.
+    /// Whether the name of an interface matches.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         matches_glob(self.0.as_bytes(), name.as_bytes())
@@ -233,7 +234,7 @@ impl fmt::Display for InterfacePattern {
     }
 }
 
-/// The last `*` is remembered: where the rest stops matching, it takes one character more.
+/// Backtracks to the last `*`: where the rest stops matching, it takes one more character.
 fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut place) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -285,7 +286,7 @@ impl fmt::Display for Secs {
 pub struct Password(String);
 
 impl Password {
-    /// Keeps this text secret from now on.
+    /// Wraps a text that must be kept secret.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_lie_in_each_other_as_their_addresses_do() {
+    fn networks_contain_each_other_like_their_addresses() {
         let texts = [
             "0.0.0.0/0",
             "10.0.0.0/8",
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn priority_and_local_preference_are_each_others_complement() {
+    fn priority_and_local_preference_are_complements() {
         assert_eq!(Priority::NORMAL.local_preference(), 2_147_482_623);
         assert_eq!(Priority::of_local_preference(2_147_482_623), Priority::NORMAL);
         assert_eq!(Priority::of_local_preference(u32::MAX), Priority(0));

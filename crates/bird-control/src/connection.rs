@@ -1,4 +1,4 @@
-//! One connection to a BIRD: lines out, lines in, with a limit on time and size.
+//! A connection to a BIRD: lines out, lines in, with limits on time and size.
 
 use crate::BirdError;
 use model::IpVersion;
@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 /// How long BIRD may take for each line.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How much of an answer is read: a full table of a large cluster, and an end to what has none.
+/// The maximum size of an answer: enough for the full table of a large cluster, and a bound for an endless one.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
 /// A connection.
@@ -19,7 +19,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the first socket that answers.
+    /// Connects to the first socket that accepts a connection.
     pub(crate) async fn open(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Self, BirdError> {
         let mut reason = "no socket is known".to_owned();
         for socket in sockets {
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    /// The next line; nothing at the end.
+    /// Reads the next line; `None` at the end.
     pub(crate) async fn line(&mut self) -> Result<Option<String>, BirdError> {
         let mut line = Vec::new();
         let read = self.reader.read_until(b'\n', &mut line);
@@ -55,7 +55,7 @@ impl Connection {
         Ok(Some(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned()))
     }
 
-    /// Sends a command and reads its whole answer, without BIRD's greeting. Refusals of BIRD are errors.
+    /// Sends a command and reads the whole answer, without BIRD's greeting. BIRD's refusals are errors.
     pub(crate) async fn ask(&mut self, command: &str) -> Result<Vec<String>, BirdError> {
         self.send(command).await?;
         let mut lines = Vec::new();
@@ -64,9 +64,9 @@ impl Connection {
                 [b'8' | b'9', ..] => {
                     return Err(BirdError::Refused { command: command.to_owned(), line });
                 }
-                // The greeting is an answer of its own, to nothing.
+                // The greeting is an answer without a command.
                 [b'0', b'0', b'0', b'1', ..] => lines.push(line),
-                // A code with a space (or nothing) behind it ends an answer; one with a dash goes on.
+                // A code followed by a space (or nothing) ends an answer; one followed by a dash continues it.
                 [a, b, c, d, rest @ ..]
                     if [a, b, c, d].iter().all(|byte| byte.is_ascii_digit())
                         && rest.first() != Some(&b'-') =>
@@ -81,7 +81,7 @@ impl Connection {
     }
 }
 
-/// A line without its code, or without the space that stands for the same code as before.
+/// A line without its code, or without the space that repeats the previous code.
 pub(crate) fn without_code(line: &str) -> &str {
     match line.strip_prefix(' ') {
         Some(rest) => rest,
@@ -89,7 +89,7 @@ pub(crate) fn without_code(line: &str) -> &str {
     }
 }
 
-/// What Go prints for an error of the system: in lower case, without its number.
+/// Go's text for a system error: in lower case, without its number.
 fn go_reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use tokio::net::UnixListener;
 
-    /// Answers every line with the next of the texts.
+    /// A fake BIRD that answers successive lines with successive texts.
     async fn bird(answers: &'static [&'static str]) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("bird.ctl");

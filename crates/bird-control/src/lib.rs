@@ -1,8 +1,9 @@
-//! Both ends of a BIRD routing daemon's control socket: questions about its peers, its state, its sessions and its routes,
-//! and [`server`], which answers as a BIRD does.
+//! Both ends of a BIRD routing daemon's control socket: queries of its peers, its state, its sessions and its routes,
+//! and [`server`], which answers like a BIRD.
 //!
-//! BIRD answers a line of text with lines that begin with a four-digit code, or with a space for more of the same. It
-//! refuses to change anything: only `show` commands are answered, and beside those only [`reload`] is ever asked of a BIRD.
+//! BIRD answers a line of text with lines that begin with a four-digit code, or with a space if the code is repeated.
+//! Does not change anything: the server only answers `show` commands, and the only other command sent to a BIRD is
+//! [`reload`].
 
 mod connection;
 mod peers;
@@ -22,7 +23,7 @@ use connection::PATIENCE;
 use model::IpVersion;
 use std::path::{Path, PathBuf};
 
-/// What separates the parts of an address. In names of BIRD's protocols it is an underscore.
+/// The separator between the parts of an address. In names of BIRD's protocols it is replaced by an underscore.
 pub(crate) fn separator(version: IpVersion) -> &'static str {
     match version {
         IpVersion::V4 => ".",
@@ -30,7 +31,7 @@ pub(crate) fn separator(version: IpVersion) -> &'static str {
     }
 }
 
-/// The name of the daemon for this version of IP.
+/// The daemon's name for this IP version.
 #[must_use]
 pub fn daemon(version: IpVersion) -> &'static str {
     match version {
@@ -39,16 +40,16 @@ pub fn daemon(version: IpVersion) -> &'static str {
     }
 }
 
-/// Where the daemon's socket may be: Calico's place first, then a system's own BIRD.
+/// The possible paths of the daemon's socket: Calico's first, then that of a system's own BIRD.
 #[must_use]
 pub fn sockets(version: IpVersion, folders: &[impl AsRef<Path>]) -> Vec<PathBuf> {
     folders.iter().map(|folder| folder.as_ref().join(format!("{}.ctl", daemon(version)))).collect()
 }
 
-/// The folders that may hold BIRD's sockets.
+/// The folders that may contain BIRD's sockets.
 pub const SOCKET_FOLDERS: [&str; 2] = ["/var/run/calico", "/var/run/bird"];
 
-/// Why there is no answer.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BirdError {
     /// There is no BIRD at any of the sockets.
@@ -56,27 +57,27 @@ pub enum BirdError {
     NotThere {
         /// 4 or 6.
         family: u8,
-        /// What the system said about the last socket.
+        /// The system's error for the last socket.
         reason: String,
     },
-    /// The question could not be asked.
+    /// The command could not be sent.
     #[error("unable to write to BIRD socket: {0}")]
     Write(std::io::Error),
     /// The answer could not be read.
     #[error("{0}")]
     Read(std::io::Error),
-    /// No answer in time.
+    /// No answer arrived in time.
     #[error("no answer from BIRD within {} s", PATIENCE.as_secs())]
     Late,
-    /// BIRD does not do it.
+    /// BIRD refused the command.
     #[error("BIRD refused '{command}': {line}")]
     Refused {
-        /// What it was asked for.
+        /// The command.
         command: String,
-        /// Its own words, with their code.
+        /// BIRD's own words, with their code.
         line: String,
     },
-    /// The answer is not one that we know.
+    /// The answer has an unknown format.
     #[error("{0}")]
     Unknown(String),
 }

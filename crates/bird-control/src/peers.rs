@@ -1,13 +1,13 @@
-//! The table of peers, `show protocols`, as people and readiness probes want it.
+//! The table of peers, `show protocols`, for people and readiness probes.
 //!
-//! Both BIRD 1 (one daemon per IP version, as Calico ships it) and BIRD 2 are understood.
+//! Supports both BIRD 1 (one daemon per IP version, as Calico ships it) and BIRD 2.
 
 use crate::BirdError;
 use crate::connection::{Connection, without_code};
 use model::IpVersion;
 use std::path::Path;
 
-/// The columns of the table that we can read.
+/// The columns of tables that can be parsed.
 const TITLES: [&str; 6] = ["name", "proto", "table", "state", "since", "info"];
 
 /// One peering.
@@ -15,17 +15,17 @@ const TITLES: [&str; 6] = ["name", "proto", "table", "state", "since", "info"];
 pub struct Peer {
     /// The peer's address.
     pub address: String,
-    /// Why we peer with it.
+    /// The reason for the peering.
     pub peer_type: &'static str,
     /// The state of BIRD's protocol.
     pub state: String,
-    /// Since when.
+    /// When the state last changed.
     pub since: String,
-    /// The state of the BGP session, and more.
+    /// The state of the BGP session, with further information.
     pub info: String,
 }
 
-/// What a BIRD answered.
+/// The answer of a BIRD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The peers of the family.
@@ -34,10 +34,10 @@ pub struct Answer {
     pub both_families: bool,
 }
 
-/// The peers of one family, from the first socket that answers.
+/// The peers of one family, from the first socket that accepts a connection.
 ///
 /// # Errors
-/// When no socket can be connected, or the answer is not as it should be.
+/// When no connection is possible, or the answer has an unknown format.
 pub async fn peers(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Answer, BirdError> {
     let mut connection = Connection::open(family, sockets).await?;
     connection.send("show protocols").await?;
@@ -50,7 +50,7 @@ pub async fn peers(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<An
     Ok(table.answer)
 }
 
-/// The table as it comes in.
+/// A table being read.
 struct Table {
     family: IpVersion,
     answer: Answer,
@@ -61,13 +61,13 @@ impl Table {
         Self { family, answer: Answer::default() }
     }
 
-    /// Takes a line; true when it was the last one.
+    /// Processes a line; returns true for the last one.
     fn line(&mut self, line: &str) -> Result<bool, BirdError> {
         let rest = without_code(line);
         if line.starts_with("0000") {
             return Ok(true);
         } else if line.starts_with("0001") {
-            // Calico's own BIRD is a BIRD 1 that says `v0.3.3+birdv1.6.8`.
+            // Calico's own BIRD is a BIRD 1 with the version `v0.3.3+birdv1.6.8`.
             let version = rest.strip_prefix("BIRD ").unwrap_or_default();
             self.answer.both_families = version.starts_with(|first: char| ('2'..='9').contains(&first));
         } else if line.starts_with("2002") {
@@ -85,7 +85,7 @@ impl Table {
         Ok(false)
     }
 
-    /// Takes a row; those that are no peerings of Calico's are not for us.
+    /// Processes a row; rows other than Calico's peerings are ignored.
     fn row(&mut self, row: &str) {
         let columns: Vec<&str> = row.split_whitespace().collect();
         let [name, "BGP", _table, state, since, info @ ..] = columns.as_slice() else { return };
@@ -112,7 +112,7 @@ impl Table {
     }
 }
 
-/// Whether a protocol's name stands for an IPv4 address: four numbers, then perhaps a port.
+/// Whether a protocol's name stands for an IPv4 address: four numbers, optionally with a port.
 fn is_v4(address: &str) -> bool {
     let parts: Vec<&str> = address.split('_').take(4).collect();
     parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok())
@@ -201,7 +201,7 @@ mod tests {
             let error = read(IpVersion::V4, &[line]).expect_err(line);
             assert_eq!(error.to_string(), expected);
         }
-        // Short lines of a known code hold nothing.
+        // Truncated lines with a known code are ignored.
         assert_eq!(read(IpVersion::V4, &["1002", " ", "0000"]).expect("nothing"), []);
     }
 }

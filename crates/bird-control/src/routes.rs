@@ -1,4 +1,4 @@
-//! The routes that the daemon knows: `show route`.
+//! The routes known to the daemon: `show route`.
 
 use crate::BirdError;
 use crate::connection::{Connection, without_code};
@@ -8,22 +8,22 @@ use std::path::Path;
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where it leads.
+    /// The destination network.
     pub destination: String,
     /// The next hop; `N/A` for a route without one.
     pub gateway: String,
     /// The outgoing interface, or what happens to packets instead.
     pub interface: String,
-    /// The protocol that it came from.
+    /// The protocol that provided it.
     pub learned_from: String,
-    /// Whether it is the one in use for its destination.
+    /// Whether it is the preferred route to its destination.
     pub primary: bool,
 }
 
 /// The routes of one family.
 ///
 /// # Errors
-/// When no socket can be connected, or the answer is not as it should be.
+/// When no connection is possible, or the answer has an unknown format.
 pub async fn routes(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Vec<Route>, BirdError> {
     Ok(read(&Connection::open(family, sockets).await?.ask("show route").await?))
 }
@@ -32,7 +32,7 @@ fn read(lines: &[String]) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for line in lines.iter().filter(|line| line.starts_with("1007") || line.starts_with(' ')) {
         let text = without_code(line);
-        // A further route to the same destination leaves the first column empty.
+        // An additional route to the same destination leaves the first column empty.
         let previous = routes.last().map(|route| route.destination.clone());
         if let Some(route) = parse(text, previous) {
             routes.push(route);
@@ -41,7 +41,7 @@ fn read(lines: &[String]) -> Vec<Route> {
     routes
 }
 
-/// A row: `DESTINATION via GATEWAY on INTERFACE [PROTOCOL since from address] * (preference)`, and its relatives.
+/// Parses a row: `DESTINATION via GATEWAY on INTERFACE [PROTOCOL since from address] * (preference)`, and variants.
 fn parse(row: &str, previous: Option<String>) -> Option<Route> {
     let (path, origin) = row.split_once(" [")?;
     let (origin, rest) = origin.split_once(']')?;

@@ -1,13 +1,13 @@
-//! The other end of the socket: a speaker of ours answers as Calico's BIRD does, so that its tools cannot tell.
+//! The other end of the socket: our speaker answers like Calico's BIRD, so that its tools work unchanged.
 //!
-//! - [`Question`]: a line of a client, parsed.
-//! - [`Facts`]: what the speaker says, as values.
-//! - [`answer`]: the text for a question and its facts, without asking anybody.
+//! - [`Question`]: a parsed line of a client.
+//! - [`Facts`]: the speaker's state, as values.
+//! - [`answer`]: the text for a question and its facts. Pure.
 //! - [`listen`]: the thin shell around it.
 //!
-//! Calico ships BIRD 1.6, one daemon per IP version, and its tools insist on that version's columns; so these answers are
-//! 1.6's, also where BIRD 2 has other ones. It refuses to change anything: `configure`, `enable`, `down` and their like
-//! are turned away, because the configuration comes from the datastore.
+//! Calico ships BIRD 1.6, one daemon per IP version, and its tools require that version's columns; so answers have the
+//! format of 1.6, even where BIRD 2 differs. Does not change anything: `configure`, `enable`, `down` and the like are
+//! refused, because the configuration comes from the datastore.
 
 mod daemon;
 mod facts;
@@ -36,7 +36,7 @@ pub fn greeting(version: &str) -> String {
 
 /// The whole answer to a line of a client.
 ///
-/// `facts` is asked only for what the question needs.
+/// `facts` only needs to contain what the question requires.
 #[must_use]
 pub fn answer(question: &Result<Question, Refusal>, facts: &Facts) -> String {
     let mut text = Text::default();

@@ -1,11 +1,11 @@
-//! BGP sessions with their details: `show protocols`, then `show protocols all NAME` for each of Calico's own.
+//! BGP sessions with their details: `show protocols`, then `show protocols all NAME` for each session of Calico.
 
 use crate::BirdError;
 use crate::connection::{Connection, without_code};
 use model::IpVersion;
 use std::path::Path;
 
-/// A BGP session that Calico configured.
+/// A BGP session configured by Calico.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
     /// The name of BIRD's protocol, such as `Mesh_10_0_0_1`.
@@ -16,7 +16,7 @@ pub struct Session {
     pub address: String,
     /// The state of BIRD's protocol: `up`, `start` and so on.
     pub state: String,
-    /// Since when, in BIRD's spelling.
+    /// When the state last changed, in BIRD's spelling.
     pub since: String,
     /// The state of the BGP session: `Established`, `Active` and so on.
     pub bgp_state: String,
@@ -25,7 +25,7 @@ pub struct Session {
 /// The sessions of one family.
 ///
 /// # Errors
-/// When no socket can be connected, or an answer is not as it should be.
+/// When no connection is possible, or an answer has an unknown format.
 pub async fn sessions(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Vec<Session>, BirdError> {
     let mut connection = Connection::open(family, sockets).await?;
     let mut sessions = read_table(family, &connection.ask("show protocols").await?);
@@ -36,7 +36,7 @@ pub async fn sessions(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result
     Ok(sessions)
 }
 
-/// The type and the address that stand in a protocol's name; nothing for names that Calico does not give.
+/// The type and the address in a protocol's name; `None` for names other than Calico's.
 #[must_use]
 pub fn type_and_address(family: IpVersion, name: &str) -> Option<(&str, String)> {
     let (peer_type, address) = name.split_once('_')?;
@@ -48,7 +48,7 @@ fn read_table(family: IpVersion, lines: &[String]) -> Vec<Session> {
     let mut sessions = Vec::new();
     for line in lines.iter().filter(|line| line.starts_with("1002") || line.starts_with(' ')) {
         let columns: Vec<&str> = without_code(line).split_whitespace().collect();
-        // A session that says nothing about its state is none yet.
+        // A row without a session state is not a session yet.
         let [name, "BGP", _table, state, since, _info, ..] = columns.as_slice() else { continue };
         let Some((peer_type, address)) = type_and_address(family, name) else { continue };
         sessions.push(Session {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_why_a_session_exists() {
+    fn names_contain_the_type_and_address() {
         assert_eq!(
             type_and_address(IpVersion::V6, "Mesh_fd80_24e2__2"),
             Some(("Mesh", "fd80:24e2::2".to_owned()))

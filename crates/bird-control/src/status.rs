@@ -5,29 +5,29 @@ use crate::connection::{Connection, without_code};
 use model::IpVersion;
 use std::path::Path;
 
-/// What a daemon says about itself; times are in its own spelling.
+/// The state reported by a daemon; times are in its own spelling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Whether it greeted us as ready.
+    /// Whether it reported that it is ready.
     pub ready: bool,
     /// Its version.
     pub version: String,
     /// Its router id.
     pub router_id: String,
-    /// Its clock.
+    /// Its current time.
     pub server_time: String,
     /// When it was started.
     pub last_boot: String,
-    /// When it last took a new configuration.
+    /// When its configuration was last changed.
     pub last_reconfiguration: String,
-    /// Whether it still waits for routes that were there before a restart.
+    /// Whether its graceful restart is still in progress.
     pub graceful_restart: bool,
 }
 
-/// Asks a daemon for its state.
+/// Queries a daemon's state.
 ///
 /// # Errors
-/// When no socket can be connected, or the answer is not as it should be.
+/// When no connection is possible, or the answer has an unknown format.
 pub async fn status(family: IpVersion, sockets: &[impl AsRef<Path>]) -> Result<Status, BirdError> {
     Ok(read(&Connection::open(family, sockets).await?.ask("show status").await?))
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_a_daemon_says() {
+    fn everything_that_a_daemon_reports() {
         let lines = [
             "0001 BIRD v0.3.3+birdv1.6.8 ready.",
             "1000-BIRD v0.3.3+birdv1.6.8",

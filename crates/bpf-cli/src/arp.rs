@@ -1,4 +1,4 @@
-//! `arp`: the addresses of neighbours as packets showed them.
+//! `arp`: the addresses of neighbours as seen in packets.
 
 use crate::maps::{Failure, Maps};
 use crate::text;

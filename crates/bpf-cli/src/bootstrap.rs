@@ -1,4 +1,4 @@
-//! The API's own service, written into the maps before an agent can learn of it: `node init`.
+//! Writes the Kubernetes API's service to the maps before an agent can learn of it: `node init`.
 
 use crate::maps::{Failure, Maps};
 use crate::text;
@@ -7,28 +7,29 @@ use bpf::layout::{Family, V4, V6};
 use bpf::{Definition, Kind, Layout as _};
 use bpf_services::{Contents, NatMap, bootstrap};
 
-/// Room of the maps, as Calico makes them.
+/// The sizes of the maps, as in Calico.
 const FRONTENDS: u32 = 65_536;
 const BACKENDS: u32 = 262_144;
 
-/// Writes the service's addresses (`KUBERNETES_SERVICE_IPS_PORTS`) and who is behind them
-/// (`KUBERNETES_APISERVER_ENDPOINTS`). Maps that are there are kept, with everything in them.
+/// Writes the service's addresses (`KUBERNETES_SERVICE_IPS_PORTS`) and its backends (`KUBERNETES_APISERVER_ENDPOINTS`).
+/// Existing maps are kept with their contents.
 ///
 /// # Errors
-/// When an address cannot be read, one has nobody behind it, or the kernel refuses.
+/// When an address cannot be parsed or has no backend, or the kernel refuses.
 pub fn bootstrap(services: &str, endpoints: &str, maps: &mut dyn Maps) -> Result<(), Failure> {
     let read = |text: &str, name: &str| {
         bootstrap::addresses(text).map_err(|error| Failure::Wrong(format!("{name}: {error}")))
     };
     let services = read(services, "KUBERNETES_SERVICE_IPS_PORTS")?;
     let endpoints = read(endpoints, "KUBERNETES_APISERVER_ENDPOINTS")?;
-    // Everything is looked at before anything is written.
+    // Everything is checked before anything is written.
     for is_v4 in [true, false] {
         let has = |list: &[std::net::SocketAddr]| list.iter().any(|one| one.is_ipv4() == is_v4);
         if has(&services) && !has(&endpoints) {
             let version = if is_v4 { 4 } else { 6 };
-            let message =
-                format!("KUBERNETES_APISERVER_ENDPOINTS has no address of IPv{version}, and the service has");
+            let message = format!(
+                "KUBERNETES_APISERVER_ENDPOINTS has no IPv{version} address, but the service has one"
+            );
             return Err(Failure::Wrong(message));
         }
     }

@@ -16,7 +16,7 @@ pub struct Arguments {
     /// Output in JSON format
     #[arg(long, short = 'j', global = true)]
     json: bool,
-    /// Without effect here: nothing is logged
+    /// Without effect: this command does not log
     #[arg(long, global = true, hide = true)]
     log_level: Option<String>,
     /// Without effect, as in Calico: there is nothing to configure
@@ -74,10 +74,10 @@ enum ConnectTime {
     Clean,
 }
 
-/// Carries a command out; `version` is this program's.
+/// Runs a command; `version` is this program's.
 ///
 /// # Errors
-/// When a map is not there, the kernel refuses, or an argument cannot be.
+/// When a map does not exist, the kernel refuses, or an argument is invalid.
 pub fn run(
     arguments: &Arguments,
     version: &str,

@@ -1,4 +1,4 @@
-//! `conntrack`: the connections that programs know.
+//! `conntrack`: the connections known to programs.
 
 mod lines;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Entries of a map that `create` makes: Calico's default.
+/// The size of a map that `create` creates: Calico's default.
 const ENTRIES: u32 = 512_000;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -90,7 +90,8 @@ pub(crate) fn run<F: Family>(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     if command.version() != 4 {
-        let message = format!("version {} of the conntrack map is not known: only 4 is", command.version());
+        let message =
+            format!("unknown version {} of the conntrack map: only 4 is supported", command.version());
         return Err(Failure::Wrong(message));
     }
     let name = format!("cali_v{}_ct4", F::NUMBER);

@@ -1,4 +1,4 @@
-//! `counters`: what programs counted, by device and place.
+//! `counters`: the counters of programs, by device and hook.
 
 use crate::maps::{Failure, Maps};
 use crate::text;
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Category, caption and place of each counter, as they are shown; place 24 is reserved.
+/// The category, caption and index of each counter, in the order of the output; index 24 is reserved.
 const SHOWN: [(&str, &str, usize); 26] = [
     ("Accepted", "by another program", 3),
     ("Accepted", "by failsafe", 1),
@@ -56,13 +56,13 @@ const SHOWN: [(&str, &str, usize); 26] = [
     ("Total", "packets", 0),
 ];
 
-/// What a counter is called.
+/// The caption of a counter.
 pub(crate) fn caption(place: u32) -> &'static str {
     let shown = SHOWN.iter().find(|(_, _, one)| u32::try_from(*one) == Ok(place));
-    shown.map_or("for a reason that is not known", |(_, caption, _)| caption)
+    shown.map_or("for an unknown reason", |(_, caption, _)| caption)
 }
 
-/// The sums over processors at ingress, egress and XDP, where there are any.
+/// The sums over all processors at ingress, egress and XDP, where counted.
 type Sums = [Option<[u64; 27]>; 3];
 
 pub(crate) fn run(
@@ -123,7 +123,7 @@ fn show_json(name: &str, sums: &Sums, out: &mut dyn Write) -> Result<(), Failure
     text::json(out, &json!({"interface": name, "counters": counters}))
 }
 
-/// A table with lines around it; a category is named once.
+/// Prints a bordered table; a category is only named in its first row.
 fn show(name: &str, sums: &Sums, out: &mut dyn Write) -> Result<(), Failure> {
     let number = |sum: &Option<[u64; 27]>, place: usize| {
         sum.map_or_else(|| "N/A".to_owned(), |sum| sum[place].to_string())
@@ -143,7 +143,7 @@ fn show(name: &str, sums: &Sums, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{line}+")?;
     write!(out, "| {:<first$} | {:<second$} |", "CATEGORY", "TYPE")?;
     for ((head, width), sum) in heads.iter().zip(&widths).zip(sums) {
-        // A column of numbers has its head at the right, one of words at the left.
+        // Headings of number columns are right-aligned, others left-aligned.
         if sum.is_some() { write!(out, " {head:>width$} |")? } else { write!(out, " {head:<width$} |")? }
     }
     writeln!(out, "\n{line}+")?;

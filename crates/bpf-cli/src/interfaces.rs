@@ -1,4 +1,4 @@
-//! `ifstate`: the devices that have programs.
+//! `ifstate`: the devices with programs.
 
 use crate::maps::{Failure, Maps};
 use crate::text;
@@ -30,7 +30,7 @@ const FLAGS: [(u32, &str); 11] = [
     (flags::NOT_MANAGED, "notmanaged"),
 ];
 
-/// What the map has, by number.
+/// Reads the map, by interface index.
 pub(crate) fn read(maps: &dyn Maps) -> Result<BTreeMap<u32, Device>, Failure> {
     maps.entries(MAP)?
         .iter()
@@ -44,7 +44,7 @@ fn name(device: &Device) -> String {
 
 pub(crate) fn run(as_json: bool, maps: &dyn Maps, out: &mut dyn Write) -> Result<(), Failure> {
     let devices = read(maps)?;
-    // A device without any flag is the host's.
+    // A device without flags belongs to the host.
     let names = |device: &Device| match text::names(device.flags, &FLAGS) {
         none if none.is_empty() => vec!["host"],
         some => some,

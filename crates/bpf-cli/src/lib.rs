@@ -1,10 +1,10 @@
-//! `calico-node -bpf …`, `tortie node bpf …`: what is in the maps of the eBPF dataplane, in Calico's words, and a few ways to
-//! change it by hand; and [`bootstrap()`], which `node init` does before there is an agent.
+//! `calico-node -bpf …`, `tortie node bpf …`: shows the maps of the eBPF dataplane in Calico's format, and changes them
+//! by hand; and [`bootstrap()`], which `node init` calls before there is an agent.
 //!
-//! Commands see maps through [`Maps`], so they are tested on contents given as data. What Calico prints in the order in which
-//! the kernel's hash gives it is sorted here; a list without entries is `[]` in JSON, and never `null`.
+//! Commands access maps through [`Maps`], so they are tested with given contents. Output that Calico prints in the
+//! order of the kernel's hash is sorted here; a list without entries is `[]` in JSON, never `null`.
 //!
-//! It refuses to guess: a map that is not there, or of another size, is an error that names it.
+//! Does not guess: a map that does not exist, or has another size, is an error that names it.
 
 mod arp;
 mod bootstrap;

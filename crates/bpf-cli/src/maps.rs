@@ -1,4 +1,4 @@
-//! Maps by name, and what else commands ask of the machine.
+//! Access to maps by name, and to other state of the machine.
 
 use bpf::{Definition, Map};
 use std::path::{Path, PathBuf};
@@ -7,35 +7,35 @@ use std::time::Duration;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The kernel refused, or a map is not what it should be.
+    /// The kernel refused, or a map does not have the expected layout.
     #[error(transparent)]
     Map(#[from] bpf::Error),
-    /// The network's side refused.
+    /// A netlink request was refused.
     #[error(transparent)]
     Network(#[from] netlink::Error),
-    /// The command's arguments cannot be.
+    /// The command's arguments are invalid.
     #[error("{0}")]
     Wrong(String),
-    /// The output is gone.
+    /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] std::io::Error),
 }
 
-/// Keys and values as the kernel has them; a map for each processor has all values of a key end to end.
+/// Keys and values as in the kernel; the value in a per-processor map is the concatenation of all processors' values.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The maps of a machine, by their pinned names.
+/// The maps of a machine, by the names of their pins.
 pub trait Maps {
-    /// Everything in a map.
+    /// Returns all elements of a map.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
+    /// When the map does not exist or cannot be read.
     fn entries(&self, name: &str) -> Result<Entries, Failure>;
 
-    /// One value.
+    /// Returns one value.
     ///
     /// # Errors
-    /// When the map is not there or cannot be read.
+    /// When the map does not exist or cannot be read.
     fn get(&self, name: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Failure>;
 
     /// Sets a value.
@@ -44,63 +44,63 @@ pub trait Maps {
     /// When the kernel refuses.
     fn set(&mut self, name: &str, key: &[u8], value: &[u8]) -> Result<(), Failure>;
 
-    /// Removes keys; how many were there.
+    /// Removes keys; returns how many existed.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn remove(&mut self, name: &str, keys: &[Vec<u8>]) -> Result<usize, Failure>;
 
-    /// Takes the oldest value out of a queue, if there is one.
+    /// Removes and returns the oldest value of a queue, if there is one.
     ///
     /// # Errors
-    /// When the queue is not there or cannot be read.
+    /// When the queue does not exist or cannot be read.
     fn pop(&mut self, name: &str) -> Result<Option<Vec<u8>>, Failure>;
 
-    /// Waits; false if nobody has that time.
+    /// Waits; returns false if waiting is not possible.
     fn pause(&mut self, time: Duration) -> bool;
 
-    /// How many entries a map has room for.
+    /// The capacity of a map.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When the map does not exist.
     fn size(&self, name: &str) -> Result<u32, Failure>;
 
-    /// Makes a map if it is not there.
+    /// Creates a map if it does not exist.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn create(&mut self, definition: Definition) -> Result<(), Failure>;
 
-    /// Names and numbers of network devices.
+    /// The indexes and names of network devices.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report them.
     fn devices(&self) -> Result<Vec<(u32, String)>, Failure>;
 
-    /// Nanoseconds of the clock that entries have.
+    /// Nanoseconds of the clock that entries use.
     fn now(&self) -> u64;
 
-    /// Removes programs: those of the connect-time balancer, or all.
+    /// Detaches programs: those of the connect-time balancer, or all.
     ///
     /// # Errors
     /// Names everything that could not be removed.
     fn detach(&mut self, only_connect_time: bool) -> Result<(), Failure>;
 }
 
-/// Maps of this machine.
+/// The maps of this machine.
 #[derive(Debug)]
 pub struct Pinned {
     root: PathBuf,
 }
 
 impl Pinned {
-    /// Pins below the folder where the BPF file system is mounted.
+    /// Uses the pins below this mount point of a BPF file system.
     #[must_use]
     pub fn new(file_system: &Path) -> Self {
         Self { root: file_system.to_owned() }
     }
 
-    /// Those of this machine, where Calico looks for them.
+    /// Uses the pins of this machine, where Calico looks for them.
     #[must_use]
     pub fn of_machine() -> Self {
         let places = ["/sys/fs/bpf", "/var/run/calico/bpffs"].map(Path::new);

@@ -1,4 +1,4 @@
-//! `nat`: services and the backends behind them.
+//! `nat`: services and their backends.
 
 mod lines;
 
@@ -19,7 +19,7 @@ pub(crate) enum Command {
         /// only the service of this address, with the port and the protocol
         #[arg(num_args = 0..=3, value_names = ["IP", "PORT", "PROTO"])]
         frontend: Vec<String>,
-        /// frontends of a service together, its backends once
+        /// show all frontends of a service together, with its backends once
         #[arg(long)]
         group_by_service: bool,
     },
@@ -121,8 +121,10 @@ pub(crate) fn run<F: Family>(
                     frontends.retain(|(_, value)| value.id == id);
                 }
                 some => {
-                    let message =
-                        format!("dump takes nothing or <ip> <port> <proto>, not {} words", some.len());
+                    let message = format!(
+                        "dump takes either no arguments or <ip> <port> <proto>, not {} words",
+                        some.len()
+                    );
                     return Err(Failure::Wrong(message));
                 }
             }
@@ -184,7 +186,7 @@ fn affinities<F: Family>(
 ) -> Result<(), Failure> {
     let mut all: Vec<(AffinityKey<F>, Affinity<F>)> = table(name, maps)?;
     all.sort_unstable_by_key(|(key, _)| (key.address, key.port, key.protocol, key.client));
-    // The time is that of the kernel's clock, as a length since the machine started.
+    // The time is that of the kernel's clock, shown as the time since boot.
     let since = |value: &Affinity<F>| text::ago(value.since, 0);
     if as_json {
         let objects = all.iter().map(|(key, value)| {

@@ -1,7 +1,7 @@
-//! `connect-time clean` and `cleanup`: programs and maps taken out of the kernel.
+//! `connect-time clean` and `cleanup`: removes programs and maps from the kernel.
 //!
-//! A program that was attached by a link goes with its pin. Filters of `clsact` go one by one, so that those of others stay;
-//! maps go with their pins, once no program has them.
+//! A program attached by a link is removed with its pin. Filters of `clsact` are removed one by one, so that those of
+//! others remain; maps are removed with their pins, once no program uses them.
 
 use crate::maps::Failure;
 use netlink::{Kernel as _, Operation, first_failure};
@@ -9,11 +9,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// What names of programs and pins begin with.
+/// Prefixes of the names of programs and pins.
 const OURS: [&str; 4] = ["cali_", "calico_", "xdp_cali_", "bpfp_"];
-/// Folders with links of ours only.
+/// Folders that contain only our links.
 const LINKS: [&str; 3] = ["tcx", "netkit", "ctlb"];
-/// One end of the pair of devices for services of the host; the other goes with it.
+/// One end of the device pair for the host's services; the other end is removed with it.
 const DEVICE: &str = "bpfin.cali";
 
 fn is_ours(name: &str) -> bool {
@@ -38,7 +38,7 @@ pub(crate) fn detach(root: &Path, only_connect_time: bool) -> Result<(), Failure
     if failures.is_empty() { Ok(()) } else { Err(Failure::Wrong(failures.join("; "))) }
 }
 
-/// Removes pins in a folder, and in those below it.
+/// Removes pins in a folder and its subfolders.
 fn remove(folder: &Path, is_chosen: &dyn Fn(&str) -> bool, failures: &mut Vec<String>) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -1,7 +1,7 @@
-//! `policy dump`: the lists of rules that packets of a device meet, with what was counted.
+//! `policy dump`: the lists of rules that apply to packets of a device, with their counters.
 //!
-//! Calico prints files beside its generated programs. Here the maps themselves are read: which list, in which order its rules
-//! are, what each does and how often it did, and its NFLOG prefix where Felix has written it.
+//! Calico prints files that it writes beside its generated programs. Here the maps themselves are read: the lists, the
+//! order of their rules, each rule's action and hit count, and its NFLOG prefix if Felix has written it.
 
 use crate::maps::{Failure, Maps};
 use crate::{interfaces, text, watch};
@@ -29,9 +29,9 @@ pub(crate) enum Command {
     Dump {
         /// the interface
         interface: String,
-        /// where packets meet it, as the host sees it: a workload's ingress policy is at egress
+        /// where packets match it, as the host sees it: a workload's ingress policy is at egress
         hook: Hook,
-        /// rows of segments too: which dimensions a segment asks
+        /// also print the dimensions of each segment
         #[arg(long, short = 'a')]
         asm: bool,
     },
@@ -47,10 +47,10 @@ pub(crate) fn run(
     let (index, _) = found.ok_or_else(|| Failure::Wrong(format!("no such interface: {interface}")))?;
     let key = ListsKey { ifindex: index, family: u32::from(family) }.to_bytes();
     let Some(value) = maps.get("bpfp_lists", &key)? else {
-        return Err(Failure::Wrong(format!("no policy of IPv{family} is at {interface}")));
+        return Err(Failure::Wrong(format!("{interface} has no IPv{family} policy")));
     };
     let lists = Lists::decode(&value).ok_or_else(|| not_ours("bpfp_lists"))?;
-    // Without its state a device is known by its name only.
+    // Without its state, a device's kind is derived from its name.
     let is_workload = interfaces::read(maps).map_or_else(
         |_| interface.starts_with("cali"),
         |all| all.get(&index).is_some_and(|device| device.flags & flags::WORKLOAD != 0),
@@ -73,7 +73,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The lists that packets meet at a hook, in order.
+/// The lists that apply to packets at a hook, in order.
 fn at(hook: Hook, is_workload: bool, lists: &Lists) -> Vec<(&'static str, ListId)> {
     match (hook, is_workload) {
         (Hook::Ingress, true) => {
@@ -115,7 +115,7 @@ fn show(list: ListId, with_segments: bool, maps: &dyn Maps, out: &mut dyn Write)
         }
         for _ in 0..segment.rules {
             match maps.get(RULES, &RuleKey { list, rule }.to_bytes())? {
-                None => writeln!(out, "    Rule: {rule} is missing: packets that meet it are denied")?,
+                None => writeln!(out, "    Rule: {rule} is missing: packets that match it are denied")?,
                 Some(value) => {
                     let entry = RuleEntry::decode(&value).ok_or_else(|| not_ours(RULES))?;
                     show_rule(rule, &entry, maps, out)?;
@@ -155,5 +155,5 @@ fn show_rule(number: u32, rule: &RuleEntry, maps: &dyn Maps, out: &mut dyn Write
 }
 
 fn not_ours(map: &str) -> Failure {
-    Failure::Wrong(format!("{map} has an entry that is not this version's"))
+    Failure::Wrong(format!("{map} has an entry of another version"))
 }

@@ -1,4 +1,4 @@
-//! `profiling`: how long programs took for packets, by device, since it was asked last (`BPFProfiling`).
+//! `profiling`: the processing times of packets in programs, by device, since the last query (`BPFProfiling`).
 
 use crate::maps::{Failure, Maps};
 use crate::text;
@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 const MAP: &str = "cali_profiling2";
-/// Captions of the kinds of packets, by their numbers; new flows, and those that were known.
+/// Headings of the kinds of packets, by number; new flows, and known ones.
 const HEADS: [&str; 4] = ["INGRESS NEW", "INGRESS EST", "EGRESS NEW", "EGRESS EST"];
-/// The same in JSON.
+/// The names of the kinds in JSON.
 const NAMES: [&str; 4] = ["ingressNew", "ingressEstablished", "egressNew", "egressEstablished"];
-/// What stands where nothing was timed.
+/// Shown where nothing was timed.
 const NOTHING: &str = "---";
 
 #[derive(Clone, Debug, Subcommand)]
@@ -23,7 +23,7 @@ pub(crate) enum Command {
     E2e,
 }
 
-/// The sums over processors, by kind.
+/// The sums over all processors, by kind.
 type Sums = [Option<Profile>; 4];
 
 pub(crate) fn run(
@@ -40,7 +40,7 @@ pub(crate) fn run(
     if as_json { show_json(&known, out) } else { show(&known, out) }
 }
 
-/// Takes what there is out of the map: the next question is about packets from now on.
+/// Removes the current values from the map, so that the next query covers packets from now on.
 fn take(maps: &mut dyn Maps) -> Result<BTreeMap<u32, Sums>, Failure> {
     let mut timed: BTreeMap<u32, Sums> = BTreeMap::new();
     let mut keys = Vec::new();
@@ -83,7 +83,7 @@ fn show_json(devices: &[(String, Sums)], out: &mut dyn Write) -> Result<(), Fail
     text::json(out, &json!(all))
 }
 
-/// A table with lines around it. Heads stand at the left of columns that have words in them, and all cells but names at the right.
+/// Prints a bordered table. Headings of text columns are left-aligned, and all cells except names are right-aligned.
 fn show(devices: &[(String, Sums)], out: &mut dyn Write) -> Result<(), Failure> {
     let heads: Vec<&str> =
         ["IFACE"].into_iter().chain(HEADS.into_iter().flat_map(|head| [head, "#"])).collect();
@@ -97,7 +97,7 @@ fn show(devices: &[(String, Sums)], out: &mut dyn Write) -> Result<(), Failure> 
     writeln!(out, "{line}+")?;
     for (column, (head, width)) in heads.iter().zip(&widths).enumerate() {
         let is_number = |row: &Vec<String>| row.get(column).is_some_and(|cell| cell.parse::<u64>().is_ok());
-        // Calico's table takes "0" of an average that there is not for a word as well; programs never leave that behind.
+        // Calico's table also treats "0" of a missing average as text; programs never write that.
         match rows.iter().all(is_number) {
             true => write!(out, "| {head:>width$} ")?,
             false => write!(out, "| {head:<width$} ")?,

@@ -1,4 +1,4 @@
-//! `routes`: where addresses are.
+//! `routes`: the routes to addresses.
 
 use crate::maps::{Failure, Maps};
 use crate::text;
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     },
 }
 
-/// The names of bits; text has them in this order too.
+/// The names of flags, in the order of the text output.
 const FLAGS: [(u32, &str); 6] = [
     (IN_POOL, "in-pool"),
     (NAT_OUTGOING, "nat-out"),
@@ -64,7 +64,7 @@ const FLAGS: [(u32, &str); 6] = [
     (SKIP_REDIRECT, "skip-ingress-redir"),
 ];
 
-/// Adding and deleting take the IP version of the network, dumping that of the flag.
+/// Adding and deleting use the IP version of the network, dumping that of the flag.
 pub(crate) fn run<F: Family>(
     command: &Command,
     as_json: bool,
@@ -115,7 +115,8 @@ pub(crate) fn run<F: Family>(
 
 fn network(text: &str) -> Result<IpNet, Failure> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    net.map(|net| net.trunc()).map_err(|_| Failure::Wrong(format!("{text:?} is no address and no network")))
+    net.map(|net| net.trunc())
+        .map_err(|_| Failure::Wrong(format!("{text:?} is neither an address nor a network")))
 }
 
 fn map(net: IpNet) -> String {
@@ -131,7 +132,7 @@ fn key(net: IpNet) -> Vec<u8> {
     key
 }
 
-/// What the flags say first: where, and what.
+/// The first words of the flags: location and kind.
 fn kind(flags: u32) -> Vec<&'static str> {
     let side = match flags {
         _ if flags & LOCAL != 0 => Some("local"),

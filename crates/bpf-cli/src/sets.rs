@@ -1,4 +1,5 @@
-//! `ipsets`: sets of addresses that Calico's programs ask. This dataplane has classes of addresses instead, and no such map.
+//! `ipsets`: sets of addresses that Calico's programs use. This dataplane has classes of addresses instead, and no such
+//! map.
 
 use crate::maps::{Failure, Maps};
 use crate::text;

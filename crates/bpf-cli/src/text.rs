@@ -1,4 +1,4 @@
-//! How things look: as Go prints them.
+//! Formats and parses values like Go.
 
 use crate::maps::Failure;
 use bpf::layout::Family;
@@ -16,12 +16,12 @@ pub(crate) fn ip<F: Family>(address: &F::Address) -> IpAddr {
     }
 }
 
-/// An address with a port; brackets around one of IPv6.
+/// An address with a port; IPv6 addresses have brackets.
 pub(crate) fn place<F: Family>(address: &F::Address, port: u16) -> String {
     SocketAddr::new(ip::<F>(address), port).to_string()
 }
 
-/// The bytes of an address of this IP version.
+/// Parses an address of this IP version.
 pub(crate) fn bytes<F: Family>(text: &str) -> Result<F::Address, Failure> {
     let wrong = || Failure::Wrong(format!("{text:?} is not an IPv{} address", F::NUMBER));
     let mut address = F::Address::default();
@@ -33,7 +33,7 @@ pub(crate) fn bytes<F: Family>(text: &str) -> Result<F::Address, Failure> {
     Ok(address)
 }
 
-/// A protocol by name or number.
+/// Parses a protocol's name or number.
 pub(crate) fn protocol(text: &str) -> Result<u8, Failure> {
     match text.to_ascii_lowercase().as_str() {
         "tcp" => Ok(6),
@@ -44,7 +44,7 @@ pub(crate) fn protocol(text: &str) -> Result<u8, Failure> {
     }
 }
 
-/// A number, decimal or with 0x.
+/// Parses a number, decimal or with 0x.
 pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, Failure> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -54,30 +54,30 @@ pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, Failure> {
     parsed.ok().and_then(|number| T::try_from(number).ok()).ok_or_else(wrong)
 }
 
-/// How long ago something was; a moment ahead of the clock has a minus.
+/// How long ago something was; a time ahead of the clock has a minus.
 pub(crate) fn ago(now: u64, then: u64) -> String {
     let text = |nanoseconds| api::scalars::Duration::from_std(Duration::from_nanos(nanoseconds));
     if then > now { format!("-{}", text(then - now)) } else { text(now - then).to_string() }
 }
 
-/// Prints JSON as Go's encoder with two spaces does.
+/// Prints JSON like Go's encoder with an indentation of two spaces.
 pub(crate) fn json(out: &mut dyn Write, value: &Value) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
     Ok(writeln!(out, "{text}")?)
 }
 
-/// The names of bits that are set.
+/// The names of the bits that are set.
 pub(crate) fn names(bits: u32, table: &[(u32, &'static str)]) -> Vec<&'static str> {
     table.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect()
 }
 
-/// Reads a key or a value of known size.
+/// Decodes a key or a value of known size.
 pub(crate) fn read<T: bpf::Layout>(map: &str, bytes: &[u8]) -> Result<T, Failure> {
     sized(map, bytes, T::SIZE)?;
     Ok(T::read(bytes))
 }
 
-/// Whether bytes have the size that they should have.
+/// Checks that bytes have the expected size.
 pub(crate) fn sized(map: &str, bytes: &[u8], size: usize) -> Result<(), Failure> {
     if bytes.len() == size {
         return Ok(());

@@ -1,5 +1,5 @@
-//! `watch`: packets that programs drop, as they drop them, with interface, reason and rule. Ours alone: Calico has the trace
-//! pipe. Programs tell of packets only while somebody watches; whoever watches beside sees a part of them each.
+//! `watch`: shows packets as programs drop them, with interface, reason and rule. Only in Tortie: Calico has the trace
+//! pipe. Programs report packets only while a command watches; concurrent watchers get a part of the packets each.
 
 use crate::counters::caption;
 use crate::maps::{Failure, Maps};
@@ -17,7 +17,8 @@ const QUEUE: &str = "bpfp_events";
 const NAMES: &str = "bpfp_names";
 const WATCHED: &str = "bpfp_watched";
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long programs tell after the last word of who watches, in nanoseconds: one that was killed is forgotten.
+/// How long programs keep reporting after the watcher last renewed its request, in nanoseconds: a killed watcher is
+/// forgotten.
 const PATIENCE: u64 = 5_000_000_000;
 
 #[derive(Args, Clone, Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Command {
     /// Only packets of this interface
     #[arg(long)]
     iface: Option<String>,
-    /// End after so many seconds; without it, never
+    /// End after this many seconds; by default, never
     #[arg(long)]
     seconds: Option<u64>,
 }
@@ -44,7 +45,7 @@ pub(crate) fn run(
         while let Some(bytes) = maps.pop(QUEUE)? {
             let event: Event = text::read(QUEUE, &bytes)?;
             let device = devices.get(&event.device).cloned().unwrap_or_else(|| event.device.to_string());
-            // What nobody took before is not of this time.
+            // Events from before this command started are skipped.
             if event.time >= begin && command.iface.as_ref().is_none_or(|wanted| *wanted == device) {
                 show(&event, &device, rule_name(event.rule, maps), as_json, out)?;
             }
@@ -56,7 +57,7 @@ pub(crate) fn run(
     }
 }
 
-/// The NFLOG prefix of a rule that programs know by this number. Programs of an earlier version have no such map.
+/// The NFLOG prefix of a rule with this id. Programs of an earlier version have no such map.
 pub(crate) fn rule_name(rule: u64, maps: &dyn Maps) -> Option<String> {
     let bytes = maps.get(NAMES, &rule.bytes()).ok().flatten()?;
     Some(event::rule_name(&bytes))

@@ -1,4 +1,4 @@
-//! What a pass over 1,000,000 entries takes, and which share of a core that is at one pass in ten seconds.
+//! The duration of a pass over 1,000,000 entries, and the share of a core that this is at one pass in ten seconds.
 
 use bpf::Layout as _;
 use bpf::layout::V4;
@@ -40,7 +40,8 @@ impl Paced for Still {
     }
 }
 
-/// Flows without NAT, and flows to services: an entry with the state and a stub. One in fifty has ended.
+/// Fills a map with flows without NAT, or flows to services: an entry with the state and a stub. One in fifty has
+/// ended.
 fn fill(map: &Map, entries: u32, with_nat: bool) -> bpf::Result<()> {
     let leg = Leg { syn: true, ack: true, ..Leg::default() };
     let mut elements = Vec::with_capacity(entries as usize);
@@ -73,7 +74,7 @@ fn fill(map: &Map, entries: u32, with_nat: bool) -> bpf::Result<()> {
     map.set_many(&elements)
 }
 
-/// Processor time of this thread: other work on the machine does not count.
+/// Processor time of this thread, so that other work on the machine does not count.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))

@@ -1,7 +1,7 @@
-//! What is kept of TCP connections that Linux does not track, in case their entries are forgotten: until they end, as programs see,
-//! or as long as Linux would have known them without.
+//! Removes what is kept of TCP connections that Linux does not track, in case their entries are evicted. It is kept
+//! until programs see the connection end, or for as long as Linux would have kept it without programs.
 //!
-//! It refuses to write a value: a program that judges a new connection of the same ends may be writing it.
+//! Does not write values: a program that judges a new connection of the same ends may be writing at the same time.
 
 use crate::pass::Paced;
 use crate::timeouts::Timeouts;
@@ -11,7 +11,7 @@ use bpf::layout::conntrack::{Direct, Entry, Key, Value, flags};
 use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
 
-/// How long Linux knows an established connection that is silent.
+/// How long Linux keeps an idle established connection.
 const LINUX: u64 = 432_000 * 1_000_000_000;
 
 /// Connections whose entries are gone, and since when; kept between passes.
@@ -21,7 +21,7 @@ pub struct Alone<F: Family> {
 }
 
 impl<F: Family> Alone<F> {
-    /// Whether what is kept of a connection can go.
+    /// Whether what is kept of a connection can be removed.
     fn is_over(
         &mut self,
         now: u64,
@@ -41,7 +41,8 @@ impl<F: Family> Alone<F> {
     }
 }
 
-/// Passes over what is kept once; how much of it went. Connections of `removed` workloads go at once.
+/// Makes one pass over the map; returns how many elements were removed. Connections of `removed` workloads are removed
+/// at once.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -78,7 +79,7 @@ pub fn sweep_direct<F: Family>(
             }
         }
         for (key, time) in doomed {
-            // Opened once more meanwhile: another connection.
+            // A different time means that the connection was opened again in the meantime.
             let is_same = kept.get(&key).is_ok_and(|now| now.is_some_and(|now| now.time == time));
             if is_same && outcome.is_ok() {
                 outcome = direct.remove(&key.bytes()).map(drop);
@@ -102,7 +103,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn kept_as_long_as_linux_would_know_it() {
+    fn kept_as_long_as_linux_would_keep_it() {
         let times = Timeouts::default();
         let key = Key::<V4>::new(6, ([10, 0, 0, 1], 1234), ([10, 0, 0, 2], 80)).0;
         let opened = Direct { time: 100 * SECOND, a_approved: true, ..Direct::default() };

@@ -1,8 +1,8 @@
-//! Flows that Linux knows from before there were programs, as entries: whoever answers first after the switch is not taken for
-//! somebody who begins, and a flow to a service stays with its backend.
+//! Converts flows that Linux knows from before there were programs into entries: an answer after the switch is then not
+//! treated as a new flow, and a flow to a service stays with its backend.
 //!
-//! Both ends' policy let such a flow pass while netfilter judged it, so both legs are approved. It refuses a flow whose two ends
-//! were both translated: what hid its source is not known to programs.
+//! Both ends' policy allowed such a flow while netfilter judged it, so both legs are approved. Refuses flows whose
+//! source and destination were both translated: programs do not know what masqueraded the source.
 
 use bpf::layout::Family;
 use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value, flags};
@@ -10,23 +10,23 @@ use bpf::layout::conntrack::{Entry, Key, Leg, Tracking, Value, flags};
 /// An address and a port.
 type End<F> = (<F as Family>::Address, u16);
 
-/// A flow, as Linux knows it.
+/// A flow as Linux knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow<F: Family> {
     /// Its protocol's number.
     pub protocol: u8,
-    /// Who began it.
+    /// The end that opened it.
     pub source: End<F>,
-    /// Where to, as the source sees it.
+    /// The destination as the source sees it.
     pub destination: End<F>,
-    /// Who answers in the destination's place.
+    /// The end that answers in place of the destination.
     pub backend: Option<End<F>>,
-    /// What the destination sees in the source's place.
+    /// The source as the destination sees it, if translated.
     pub hidden: Option<End<F>>,
 }
 
 impl<F: Family> Flow<F> {
-    /// Its entries, as if a packet had passed at this time.
+    /// Its entries, as if a packet had passed at time `now`.
     #[must_use]
     pub fn entries(&self, now: u64) -> Vec<(Key<F>, Value<F>)> {
         let value = |flags, entry| Value { rst_seen: 0, last_seen: now, flags, entry };
@@ -36,7 +36,7 @@ impl<F: Family> Flow<F> {
         };
         match (self.backend, self.hidden) {
             (None, None) => vec![plain(self.source, 0)],
-            // The workload's side of it, and the host's.
+            // One entry for the workload's side of the translation, one for the host's.
             (None, Some(hidden)) => vec![plain(self.source, flags::NAT_OUTGOING), plain(hidden, 0)],
             (Some(backend), None) => {
                 let (key, tracking, side) = self.tracking(self.source, backend);
@@ -54,7 +54,7 @@ impl<F: Family> Flow<F> {
         }
     }
 
-    /// Key and state of a flow between these ends, and the flag of its direction.
+    /// The key and state of a flow between these ends, and the flag for its direction.
     fn tracking(&self, source: End<F>, destination: End<F>) -> (Key<F>, Tracking<F>, u32) {
         let (key, is_b) = Key::new(self.protocol, source, destination);
         let answers = Leg { approved: true, ..Leg::default() };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_flow_is_known_on_both_sides_of_what_hides_it() {
+    fn a_masqueraded_flow_is_known_on_both_sides_of_the_translation() {
         let entries = Flow { hidden: Some(NODE), ..flow() }.entries(7);
         let keys: Vec<_> = entries.iter().map(|(key, _)| *key).collect();
         assert_eq!(keys, [Key::new(17, POD, SERVICE).0, Key::new(17, NODE, SERVICE).0]);

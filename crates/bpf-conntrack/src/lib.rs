@@ -1,15 +1,14 @@
-//! Connections that the eBPF dataplane knows: which of them have ended.
+//! The connections of the eBPF dataplane: which of them have ended.
 //!
-//! Programs add entries to `cali_v4_ct4` and `cali_v6_ct4` and never wait; somebody has to take out what is over. Here are
-//! the decision, a function of one entry ([`Sweep::decide`]), and the pass over a map that carries it out
-//! ([`sweep()`]): entries come in batches, the caller is asked for breath after each, and only what has ended costs a call.
+//! Programs add entries to `cali_v4_ct4` and `cali_v6_ct4` and never wait, so ended ones must be removed from outside.
+//! This crate has the decision, a function of one entry ([`Sweep::decide`]), and the pass over a map that executes it
+//! ([`sweep()`]): entries are read in batches, the caller may pause after each, and only ended ones cost a system call.
 //!
 //! Flows that Linux knows from before there were programs become entries by [`Flow`].
 //!
-//! What programs keep beside the entries of connections that Linux does not track goes in the same way ([`sweep_direct`]).
+//! What programs keep of connections that Linux does not track is removed in the same way ([`sweep_direct`]).
 //!
-//! It refuses to delete an entry that fell silent and has seen a packet since it was judged, and the stub of a flow that is
-//! not its own.
+//! Does not delete an idle entry that has seen a packet since it was judged, nor a stub that belongs to another flow.
 
 mod direct;
 mod import;

@@ -1,23 +1,23 @@
-//! Whether a flow with state has ended: by its protocol, what was seen of TCP, and how long ago.
+//! Whether a flow with state has ended: by its protocol, its TCP state, and its age.
 
 use crate::sweep::Reason;
 use crate::timeouts::Timeouts;
 use bpf::layout::Family;
 use bpf::layout::conntrack::{Tracking, flags};
 
-/// Residual packets after a reset keep an entry this long at most.
+/// How long residual packets after a reset keep an entry at most.
 pub(crate) const AFTER_RESET: u64 = 120 * 1_000_000_000;
 
-/// What a TCP connection looks like from here.
+/// The state of a TCP connection as seen by programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpState {
-    /// Both sides have said goodbye.
+    /// Both sides have sent a FIN.
     Closed,
-    /// One side has hung up.
+    /// One side has sent a RST.
     Reset,
-    /// Both sides have confirmed.
+    /// The handshake is complete.
     Established,
-    /// Anything before.
+    /// Any earlier state.
     SynSent,
 }
 
@@ -37,7 +37,7 @@ pub fn tcp_state<F: Family>(tracking: &Tracking<F>, bits: u32) -> TcpState {
     }
 }
 
-/// Why the flow is over, if it is.
+/// The reason why the flow has ended, if it has.
 pub(crate) fn ended<F: Family>(
     timeouts: &Timeouts,
     protocol: u32,

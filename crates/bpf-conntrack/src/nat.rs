@@ -1,25 +1,25 @@
-//! Flows to services whose backend is gone. TCP is left alone: it goes on while its backend lives, and gets a reset
-//! when the workload is removed. Everything else would go to a dead backend until it falls silent.
+//! Detects flows to services whose backend is gone. TCP is left alone: it continues while its backend lives, and is
+//! reset when the workload is removed. Any other flow would keep sending to a dead backend until it falls idle.
 
 use crate::sweep::Reason;
 use bpf::layout::Family;
 use bpf::layout::conntrack::{Entry, Key, Value, flags::SOURCE_IS_B};
 
-/// What is known of services.
+/// Facts about services.
 pub trait Destinations<F: Family> {
-    /// Whether flows from this service to this backend may go on. Yes, while services are not known yet.
+    /// Whether flows from this service to this backend may continue. True while services are not known yet.
     fn has_backend(&self, service: (F::Address, u16), backend: (F::Address, u16), protocol: u8) -> bool;
 
     /// Whether an address is a service's.
     fn is_service(&self, address: F::Address, port: u16, protocol: u8) -> bool;
 
-    /// A number that changes whenever an answer may: while it stays, entries need not be asked about again.
+    /// A number that changes whenever an answer may change: until then, entries need not be checked again.
     fn generation(&self) -> u64;
 }
 
 type End<F> = (<F as Family>::Address, u16);
 
-/// Why the entry is stale, if it is.
+/// The reason why the entry is stale, if it is.
 pub(crate) fn stale<F: Family>(
     nat: &impl Destinations<F>,
     key: &Key<F>,
@@ -29,14 +29,14 @@ pub(crate) fn stale<F: Family>(
     let protocol = u8::try_from(key.protocol).unwrap_or(0);
     let (a, b): (End<F>, End<F>) = ((key.address_a, key.port_a), (key.address_b, key.port_b));
     match &value.entry {
-        // It began before the service was there; a packet now would be translated.
+        // It began before the service existed; a packet now would be translated.
         Entry::Normal(_) => {
             let (address, port) = if value.flags & SOURCE_IS_B == 0 { b } else { a };
             nat.is_service(address, port, protocol).then_some(Reason::StaleNat)
         }
         Entry::Reverse(tracking) => {
             let service = (tracking.original_address, tracking.original_port);
-            // Which end is the client's cannot be known here: either will do.
+            // Which end is the client is unknown here, so either may be the backend.
             let lives = nat.has_backend(service, a, protocol) || nat.has_backend(service, b, protocol);
             (!lives).then_some(Reason::StaleNat)
         }
@@ -44,7 +44,7 @@ pub(crate) fn stale<F: Family>(
             Some((service, backend)) => {
                 (!nat.has_backend(service, backend, protocol)).then_some(Reason::StaleNat)
             }
-            // Its source was changed too: only the entry with the state knows.
+            // Its source was translated, too: only the entry with the state has the original.
             None => match get(reverse) {
                 None => Some(Reason::NoReverse),
                 Some(value) if matches!(value.entry, Entry::Reverse(_)) => stale(nat, reverse, &value, get),
@@ -55,7 +55,7 @@ pub(crate) fn stale<F: Family>(
     }
 }
 
-/// Service and backend of a flow: what its two keys do not share.
+/// The service and backend of a flow: the parts in which its two keys differ.
 fn ends<F: Family>(key: &Key<F>, reverse: &Key<F>, changed_port: u16) -> Option<(End<F>, End<F>)> {
     let sides = |key: &Key<F>| [(key.address_a, key.port_a), (key.address_b, key.port_b)];
     let (before, after) = (sides(key), sides(reverse));

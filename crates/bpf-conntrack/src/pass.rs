@@ -1,4 +1,4 @@
-//! One pass over a map: reads in batches, decides, and deletes what is still as it was.
+//! One pass over a map: reads in batches, decides, and deletes entries whose judgement still holds.
 
 use crate::nat::Destinations;
 use crate::sweep::{Glance, Reason, Report, Sweep, Verdict, stub};
@@ -6,12 +6,12 @@ use bpf::Layout as _;
 use bpf::layout::Family;
 use bpf::layout::conntrack::{Entry, Key, Value, flags};
 
-/// The clock, and the breath between batches: a pass as long as the caller wants it to be, in steps of one batch.
+/// The clock, and the pacing of a pass in steps of one batch.
 pub trait Paced {
-    /// Nanoseconds of the clock that only goes forward.
+    /// Nanoseconds of the monotonic clock.
     fn now(&self) -> u64;
 
-    /// A batch of so many entries is done. It may wait; false ends the pass.
+    /// Called after a batch of this many entries. It may wait; returning false ends the pass.
     fn after_batch(&mut self, entries: usize) -> bool;
 }
 
@@ -21,7 +21,7 @@ struct Doomed<F: Family> {
     reason: Reason,
 }
 
-/// Passes over the map once.
+/// Makes one pass over the map.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -63,7 +63,7 @@ pub fn sweep<F: Family>(
         report.entries += count as u64;
         outcome = delete(map, &table, &mut doomed, &mut report);
         for key in resets.drain(..) {
-            // Read again: programs count in it meanwhile.
+            // Read again, because programs keep counting in it.
             if let Some(value) = get(&key).filter(|_| outcome.is_ok()) {
                 outcome = table.set(&key, &Value { flags: value.flags | flags::SEND_RESET, ..value });
                 report.resets += 1;
@@ -93,7 +93,7 @@ fn count_maglev(report: &mut Report, bits: u32) {
     }
 }
 
-/// Counts a connection against the limits of its workloads, until it is over. One that was not answered yet has no device.
+/// Counts a connection towards the limits of its workloads, until it ends. An unanswered one has no device yet.
 fn count_limited<F: Family>(report: &mut Report, value: &Value<F>) {
     let (Entry::Normal(tracking) | Entry::Reverse(tracking)) = &value.entry else { return };
     let (there, back) = match tracking.b_to_a.opener {
@@ -113,8 +113,8 @@ fn count_limited<F: Family>(report: &mut Report, value: &Value<F>) {
     }
 }
 
-/// Whether the judgement still holds. Silence ends with the next packet; but packets to a backend that is gone are the reason
-/// why their entry goes, so there it only must be the same flow.
+/// Whether the judgement still holds. Idleness ends with the next packet; but packets to a vanished backend are the
+/// very reason why their entry is removed, so there it only must be the same flow.
 fn is_same<F: Family>(reason: Reason, current: &Value<F>, judged: &Value<F>) -> bool {
     if reason != Reason::StaleNat {
         return current.last_seen == judged.last_seen;
@@ -129,7 +129,7 @@ fn is_same<F: Family>(reason: Reason, current: &Value<F>, judged: &Value<F>) -> 
     }
 }
 
-/// Deletes what is still as it was judged, and the stubs that lead there and nowhere else.
+/// Deletes entries whose judgement still holds, and their own stubs.
 fn delete<F: Family>(
     map: &bpf::Map,
     table: &bpf::Table<'_, Key<F>, Value<F>>,

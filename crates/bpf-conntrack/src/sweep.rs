@@ -1,4 +1,4 @@
-//! What happens to an entry.
+//! Decides what happens to an entry.
 
 use crate::liveness;
 use crate::nat::{self, Destinations};
@@ -9,11 +9,11 @@ use bpf::layout::conntrack::{Entry, Key, Tracking, Value, flags, flags::SOURCE_I
 use hashbrown::HashSet;
 use std::collections::BTreeMap;
 
-/// A stub is looked after by the entry with the state, which goes with it. Whether that one is still there is asked in one of
-/// so many passes: only the kernel's forgetting leaves a stub alone, and a program that meets one deletes it.
+/// A stub is removed together with its entry with state. Only in one of this many passes is it checked that the entry
+/// still exists: only the kernel's eviction leaves a stub behind, and a program that finds such a stub deletes it.
 const PASSES: u64 = 32;
 
-/// Why an entry goes.
+/// Why an entry is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// A stub without the entry that it points to.
@@ -22,19 +22,19 @@ pub enum Reason {
     Reset,
     /// Both sides have closed it.
     Closed,
-    /// Packets went on after a reset, and then no more.
+    /// Packets continued after a reset, and then ceased.
     AfterReset,
-    /// Silence on an established connection.
+    /// An established connection is idle.
     Established,
-    /// Silence before it was established.
+    /// A connection that was not established is idle.
     NotEstablished,
-    /// Silence.
+    /// An ICMP flow is idle.
     Icmp,
-    /// Silence.
+    /// A UDP flow is idle.
     Udp,
-    /// Silence.
+    /// A flow of another protocol is idle.
     Generic,
-    /// Service or backend are gone.
+    /// The service or backend is gone.
     StaleNat,
 }
 
@@ -60,30 +60,30 @@ impl Reason {
 /// What to do with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing.
+    /// It is kept.
     Keep,
-    /// It is over.
+    /// It has ended.
     Delete(Reason),
-    /// The flag that has the next packet answered with a reset.
+    /// It gets the flag that makes the next packet be answered with a reset.
     SendReset,
 }
 
-/// What one pass did.
+/// The outcome of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Entries that were looked at.
+    /// Entries that were checked.
     pub entries: u64,
-    /// Entries that went, by reason; a stub that went with its flow counts too.
+    /// Deleted entries by reason, including stubs deleted with their flow.
     pub deleted: BTreeMap<Reason, u64>,
-    /// Entries that got the flag for a reset.
+    /// Entries that were flagged for a reset.
     pub resets: u64,
-    /// Entries that saw a packet while they were judged, and stayed.
+    /// Entries that saw a packet while they were judged, and were kept.
     pub revived: u64,
-    /// Maglev's flows to backends here.
+    /// Maglev flows to backends on this node.
     pub maglev_local: u64,
-    /// Maglev's flows that were sent on to other nodes.
+    /// Maglev flows forwarded to other nodes.
     pub maglev_remote: u64,
-    /// Connections that count against limits, by the workload's device and whether they are to it.
+    /// Connections that count towards limits, by the workload's device and whether they are to it.
     pub limited: BTreeMap<(u32, bool), u32>,
 }
 
@@ -91,45 +91,46 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Sweep<F: Family> {
     timeouts: Timeouts,
-    /// Workloads that went since the last pass.
+    /// Workloads removed since the last pass.
     removed: HashSet<F::Address>,
     pass: u64,
-    /// What services were in the last two passes: a program may write an entry by the old state just after a change.
+    /// The generations of services in the last two passes: a program may write an entry by the old state just after a
+    /// change.
     generations: [Option<u64>; 2],
-    /// Entries are compared with services in this pass.
+    /// Whether entries are compared with services in this pass.
     checks_nat: bool,
 }
 
 impl<F: Family> Sweep<F> {
-    /// Nothing was swept yet.
+    /// Creates a sweep before the first pass.
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         Self { timeouts, removed: HashSet::new(), pass: 0, generations: [None; 2], checks_nat: true }
     }
 
-    /// TCP connections of these addresses are reset in the next pass.
+    /// Resets TCP connections of these addresses in the next pass.
     pub fn workloads_removed(&mut self, addresses: impl IntoIterator<Item = F::Address>) {
         self.removed.extend(addresses);
     }
 
-    /// A pass over the whole map begins.
+    /// Begins a pass over the whole map.
     pub(crate) fn pass_begins(&mut self, generation: u64) {
         self.checks_nat = self.generations != [Some(generation); 2];
         self.generations = [self.generations[1], Some(generation)];
     }
 
-    /// A pass was left before its end: what it did not see was not compared.
+    /// Aborts a pass: the entries it did not see were not compared.
     pub(crate) fn pass_was_left(&mut self) {
         self.generations = [None; 2];
     }
 
-    /// A pass over the whole map is done.
+    /// Completes a pass over the whole map.
     pub(crate) fn pass_is_over(&mut self) {
         self.pass = self.pass.wrapping_add(1);
         self.removed.clear();
     }
 
-    /// What to do with an entry at this time; `get` reads another one.
+    /// Decides about an entry at this time; `get` reads another entry.
     pub fn decide(
         &self,
         now: u64,
@@ -162,7 +163,8 @@ impl<F: Family> Sweep<F> {
         }
     }
 
-    /// Whether an entry stays for reasons that its first bytes show: most do, and reading the rest takes longer than this.
+    /// Whether the first bytes of an entry suffice to keep it: they do for most, and decoding the rest takes longer
+    /// than this.
     pub(crate) fn is_plainly_live(&self, now: u64, key: &[u8], value: &[u8]) -> bool {
         let Some(glance) = Glance::new(key, value) else { return false };
         let is_tcp = glance.protocol == 6;
@@ -194,7 +196,7 @@ impl<F: Family> Sweep<F> {
             && (self.removed.contains(&key.address_a) || self.removed.contains(&key.address_b))
     }
 
-    /// Whether it is a stub's turn to be asked about.
+    /// Whether a stub is due to be checked in this pass.
     fn is_due(&self, key: &Key<F>) -> bool {
         self.is_turn(&key.bytes())
     }
@@ -205,7 +207,7 @@ impl<F: Family> Sweep<F> {
     }
 }
 
-/// The first bytes of an entry; `bpf::layout::conntrack` has the rest.
+/// The first bytes of an entry; `bpf::layout::conntrack` describes the rest.
 pub(crate) struct Glance {
     protocol: u32,
     last_seen: u64,
@@ -229,7 +231,7 @@ impl Glance {
     }
 }
 
-/// The key of the stub that leads to an entry with state, if there is one.
+/// The key of the stub that refers to an entry with state, if there is one.
 pub(crate) fn stub<F: Family>(key: &Key<F>, value: &Value<F>) -> Option<Key<F>> {
     let Entry::Reverse(tracking) = &value.entry else { return None };
     let (address, port) = if value.flags & SOURCE_IS_B == 0 {

@@ -1,22 +1,22 @@
-//! How long a flow without packets is remembered: `BPFConntrackTimeouts`.
+//! How long a flow without packets is kept: `BPFConntrackTimeouts`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Times without a packet, in nanoseconds as entries have them.
+/// Times without a packet, in nanoseconds like the times of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A TCP connection that both sides have not confirmed.
+    /// A TCP connection that is not established.
     pub tcp_syn_sent: u64,
-    /// One that they have.
+    /// An established TCP connection.
     pub tcp_established: u64,
-    /// One that both sides have closed.
+    /// A TCP connection that both sides have closed.
     pub tcp_fins_seen: u64,
-    /// One that a side has reset.
+    /// A TCP connection that a side has reset.
     pub tcp_reset_seen: u64,
     /// UDP.
     pub udp: u64,
-    /// Protocols of which nothing is known.
+    /// Any other protocol.
     pub generic: u64,
     /// ICMP.
     pub icmp: u64,
@@ -39,8 +39,8 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Reads the parameter. `Auto` is what the kernel has for its own connections; `seconds` reads that from a file of
-    /// `/proc/sys/net/netfilter`. What cannot be read keeps its default, and is named.
+    /// Parses the parameter. `Auto` is the kernel's timeout for its own connections; `seconds` reads that from a file
+    /// in `/proc/sys/net/netfilter`. Invalid values keep their default, and are reported.
     pub fn read(
         texts: &BTreeMap<String, String>,
         seconds: impl Fn(&str) -> Option<u64>,
@@ -56,7 +56,7 @@ impl Timeouts {
                 "UDPTimeout" => (&mut timeouts.udp, ""),
                 "GenericTimeout" => (&mut timeouts.generic, "nf_conntrack_generic_timeout"),
                 "ICMPTimeout" => (&mut timeouts.icmp, "nf_conntrack_icmp_timeout"),
-                // Calico reads it and decides nothing by it.
+                // Calico accepts it without using it.
                 "CreationGracePeriod" => continue,
                 _ => {
                     problems.push(format!("BPFConntrackTimeouts has no timeout {name}"));
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parameter_is_read_and_what_is_wrong_is_named() {
+    fn the_parameter_is_parsed_and_mistakes_are_reported() {
         let texts = |list: &[(&str, &str)]| {
             list.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
         };

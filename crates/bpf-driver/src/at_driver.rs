@@ -1,8 +1,9 @@
-//! Programs at the drivers of the host's interfaces (XDP), for policy that is asked before connections are looked at.
+//! XDP programs at the drivers of the host's interfaces, for untracked policy.
 //!
-//! In the driver itself; where that cannot be and it is allowed, right behind it; else nowhere, and the programs at traffic
-//! control enforce that policy alone, as they do anyway. Pins are `cali_xdp/<interface>_<number>_<mode>`: the mode of an
-//! attachment cannot be asked of the kernel. It refuses to take the place of somebody else's program.
+//! Attached in the driver itself; if that is impossible, and permitted, right behind it; otherwise not at all, and the
+//! programs at traffic control enforce that policy alone, as they do anyway. Pins are
+//! `cali_xdp/<interface>_<number>_<mode>`: the kernel does not report the mode of an attachment. Does not replace
+//! another program.
 
 use crate::error::Error;
 use crate::files;
@@ -10,18 +11,18 @@ use bpf::{Link, Program, XdpMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The folder of the pins. Another name than others have: everything in it is ours.
+/// The folder of the pins. No other program uses this name, so everything in it is ours.
 const FOLDER: &str = "cali_xdp";
 
-/// The programs that are at drivers.
+/// The XDP programs on interfaces.
 #[derive(Debug)]
 pub(crate) struct AtDrivers {
     folder: PathBuf,
-    /// How they may be attached, the best first.
+    /// The permitted modes, the best first.
     modes: Vec<XdpMode>,
-    /// What came of it, by the interface's number: the pin, and the link that holds the attachment as much as the pin does.
+    /// The outcome by interface index: the pin, and the link, which keeps the attachment alive like the pin does.
     tried: BTreeMap<u32, Option<(String, Link)>>,
-    /// Whether what an earlier process attached elsewhere was looked for.
+    /// Whether attachments of an earlier process on other interfaces have been looked for.
     is_clean: bool,
 }
 
@@ -31,12 +32,12 @@ impl AtDrivers {
         Self { folder: root.join(FOLDER), modes: modes.collect(), tried: BTreeMap::new(), is_clean: false }
     }
 
-    /// Whether it was tried to give an interface its program.
+    /// Whether attaching to an interface was tried.
     pub(crate) fn was_tried(&self, index: u32) -> bool {
         self.tried.contains_key(&index)
     }
 
-    /// Gives an interface its program, in the place of the one that an earlier process gave it. Answers whether that was possible.
+    /// Attaches the program to an interface, replacing that of an earlier process. Returns whether that was possible.
     pub(crate) fn attach(&mut self, name: &str, index: u32, program: &Program) -> Result<bool, Error> {
         files::make_folder(&self.folder)?;
         let mut attached = None;
@@ -48,7 +49,7 @@ impl AtDrivers {
                     attached = Some((pin, link));
                     break;
                 }
-                Err(error) => tracing::debug!(interface = name, %error, "no program of XDP"),
+                Err(error) => tracing::debug!(interface = name, %error, "XDP is not available"),
             }
         }
         let is_attached = attached.is_some();
@@ -62,7 +63,7 @@ impl AtDrivers {
         Ok(is_attached)
     }
 
-    /// Takes programs off every interface but these.
+    /// Detaches programs from all interfaces but `wanted`.
     pub(crate) fn keep_only(&mut self, wanted: &BTreeSet<u32>) -> Result<(), Error> {
         let gone = self.tried.extract_if(.., |index, _| !wanted.contains(index));
         for (pin, _) in gone.filter_map(|(_, attached)| attached) {
@@ -81,8 +82,8 @@ fn attach(pin: &Path, index: u32, mode: XdpMode, program: &Program) -> Result<Li
     if pin.exists() {
         match Link::open(pin).and_then(|link| link.replace(program).map(|()| link)) {
             Ok(link) => return Ok(link),
-            // The interface that it was for is gone, most likely.
-            Err(error) => tracing::debug!(%error, "an attachment is made again"),
+            // Most likely its interface is gone.
+            Err(error) => tracing::debug!(%error, "replacing an attachment"),
         }
         files::unpin(pin)?;
     }
@@ -91,7 +92,7 @@ fn attach(pin: &Path, index: u32, mode: XdpMode, program: &Program) -> Result<Li
     Ok(link)
 }
 
-/// The kernel takes no dots; the number tells an interface from one of the same name before it.
+/// The kernel refuses dots in pin names; the index distinguishes an interface from an earlier one of the same name.
 fn pin_name(interface: &str, index: u32, mode: XdpMode) -> String {
     let plain: String = interface.chars().filter(|letter| *letter != '.').collect();
     let mode = match mode {
@@ -107,7 +108,7 @@ mod tests {
     use bpf::XdpMode;
 
     #[test]
-    fn pins_have_no_dots_and_tell_modes_and_interfaces_apart() {
+    fn pins_have_no_dots_and_distinguish_modes_and_interfaces() {
         assert_eq!(pin_name("eth0.1", 3, XdpMode::Native), "eth01_3_native");
         assert_eq!(pin_name("eth01", 4, XdpMode::Generic), "eth01_4_generic");
     }

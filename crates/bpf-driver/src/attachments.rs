@@ -1,10 +1,10 @@
-//! Programs on interfaces. A link that is pinned outlives this process, and a filter does anyway: an interface that had a program
-//! has one until another takes its place.
+//! Programs on interfaces. Pinned links outlive this process, and filters do so anyway: an interface always has a
+//! program until another one replaces it.
 //!
-//! Pins are `tcx/<interface>_<direction>`, as Calico names them, and filters have the name of its program: whichever of the two
-//! programs starts on a node puts its own into the place of the other's, and no packet passes in between. The kernel takes no
-//! dots in names of pins; of two interfaces that differ by dots only, the second has its number in the name. Filters of others
-//! stay where they are; ours take the first place that is free.
+//! Pins are `tcx/<interface>_<direction>`, as Calico names them, and filters have the name of its program: whichever of
+//! the two implementations starts on a node replaces the other's programs, and no packet passes in between. The kernel
+//! refuses dots in pin names; of two interfaces that differ only in dots, the second has its index in the name. Filters
+//! of others remain; ours take the first free position.
 
 use crate::error::Error;
 use crate::files;
@@ -17,24 +17,24 @@ use std::path::{Path, PathBuf};
 /// How programs are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By links beside others' programs.
+    /// By links, beside others' programs.
     Links,
     /// By filters of traffic control.
     Filters,
 }
 
-/// What our filters are called: Calico looks for this name.
+/// The name of our filters: Calico looks for it.
 const NAME: &str = "cali_tc_preambl";
-/// What names of programs begin with that are ours, or Calico's.
+/// Prefixes of the names of programs that are ours or Calico's.
 const OURS: [&str; 2] = ["cali_", "calico_"];
 
-/// The programs that are on interfaces.
+/// The programs on interfaces.
 #[derive(Debug)]
 pub(crate) struct Attachments {
     way: Way,
     folder: PathBuf,
     attached: BTreeMap<u32, Attached>,
-    /// Whether what an earlier process or Calico attached elsewhere was looked for.
+    /// Whether attachments of an earlier process or of Calico on other interfaces have been looked for.
     is_clean: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Attachments {
 struct Attached {
     kind: Kind,
     pins: BTreeSet<String>,
-    /// They hold the attachments as much as the pins do.
+    /// Links keep the attachments alive like the pins do.
     _links: Vec<Link>,
 }
 
@@ -62,7 +62,7 @@ impl Attachments {
         self.attached.get(&index).is_some_and(|attached| attached.kind == kind)
     }
 
-    /// Gives an interface its programs, in the place of those that it has.
+    /// Attaches the programs to an interface, replacing those that it has.
     pub(crate) fn attach(
         &mut self,
         name: &str,
@@ -86,7 +86,7 @@ impl Attachments {
         Ok(())
     }
 
-    /// The link of an interface with this program, and the name of its pin.
+    /// Attaches a program to an interface by a link; returns the link and the name of its pin.
     fn link(&self, name: &str, index: u32, hook: Hook, program: &Program) -> Result<(String, Link), Error> {
         let mut pin = pin_name(name, hook);
         if self.attached.iter().any(|(other, attached)| *other != index && attached.pins.contains(&pin)) {
@@ -100,9 +100,9 @@ impl Attachments {
             });
             match replaced {
                 Ok(Some(link)) => return Ok((pin, link)),
-                // The interface that it was for is gone, most likely.
+                // Most likely its interface is gone.
                 Ok(None) => {}
-                Err(error) => tracing::info!(%error, "an attachment is made again"),
+                Err(error) => tracing::info!(%error, "replacing an attachment"),
             }
             files::unpin(&path)?;
         }
@@ -114,13 +114,13 @@ impl Attachments {
         Ok((pin, link))
     }
 
-    /// Forgets interfaces that are gone; another one of the same name gets the pins of its name.
+    /// Forgets interfaces that are gone, so that a new one of the same name gets its pins.
     pub(crate) fn forget_gone(&mut self, there: &BTreeSet<u32>) -> Result<(), Error> {
         let gone = self.attached.extract_if(.., |index, _| !there.contains(index));
         gone.flat_map(|(_, old)| old.pins).try_for_each(|pin| files::unpin(&self.folder.join(pin)))
     }
 
-    /// Takes programs off every interface but these, and forgets those that are gone. `there` are all interfaces.
+    /// Detaches programs from all interfaces but `wanted`, and forgets those that are gone. `there` are all interfaces.
     pub(crate) fn keep_only(&mut self, wanted: &BTreeSet<u32>, there: &BTreeSet<u32>) -> Result<(), Error> {
         let left: Vec<u32> = self.attached.keys().filter(|index| !wanted.contains(index)).copied().collect();
         for index in left.iter().filter(|index| self.way == Way::Filters && there.contains(index)) {
@@ -159,7 +159,7 @@ fn is_ours(filter: &Filter) -> bool {
     OURS.iter().any(|start| filter.name.starts_with(start))
 }
 
-/// The place of our filter: the one that it has, or Calico's has, else the first that nobody else has.
+/// The position of our filter: its own or Calico's current one, or else the first free one.
 fn place(found: &[Filter]) -> u16 {
     let old = found.iter().find(|one| is_ours(one) && one.handle == Filters::HANDLE);
     let is_free = |place: &u16| !found.iter().any(|one| one.priority == *place);
@@ -184,7 +184,7 @@ fn filter(index: u32, hook: Hook, program: &Program) -> Result<(), Error> {
 pub fn remove_filters(index: u32) -> Result<(), Error> {
     let mut filters = Filters::open()?;
     for hook in Hook::BOTH {
-        // An interface that went meanwhile has none.
+        // An interface that has gone in the meantime has no filters.
         for old in filters.list(index, direction(hook)).unwrap_or_default().iter().filter(|one| is_ours(one))
         {
             filters.detach(index, direction(hook), old.priority)?;
@@ -200,7 +200,7 @@ mod tests {
     use bpf::clsact::Filter;
 
     #[test]
-    fn our_filter_takes_the_place_of_the_one_before_and_leaves_those_of_others() {
+    fn our_filter_replaces_its_predecessor_and_no_other() {
         let filter = |(priority, name): &(u16, &str)| Filter {
             priority: *priority,
             handle: 1,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_are_called_as_calico_calls_them() {
+    fn pins_have_calicos_names() {
         assert_eq!(pin_name("vxlan.calico", Hook::Ingress), "vxlancalico_ingress");
         assert_eq!(pin_name("eth0.1_7", Hook::Egress), "eth01_7_egress");
     }

@@ -1,11 +1,11 @@
-//! How many packets policy denied: programs count, and the sum is read when somebody asks. A round of the dataplane that read
-//! it would ask the kernel about every interface, whatever changed.
+//! The number of packets that policy denied: programs count, and the sum is read on request. Reading it in every round
+//! of the dataplane would query the kernel about every interface, whatever changed.
 
 use crate::error::Error;
 use bpf::layout::network::{CounterKey, Counters};
 use bpf::{Map, PerCpu};
 
-/// Where packets that policy denied are counted.
+/// The index of the counter of packets denied by policy.
 const DENIED: usize = 4;
 
 /// The programs' counters.
@@ -13,14 +13,14 @@ const DENIED: usize = 4;
 pub struct Denied(Map);
 
 impl Denied {
-    /// Those of this map, which stays open.
+    /// The counters in this map, which stays open.
     pub(crate) fn of(map: &Map) -> Result<Self, Error> {
         let own = map.try_clone()?;
         PerCpu::<CounterKey, Counters>::new(&own)?;
         Ok(Self(own))
     }
 
-    /// The packets that were denied on the interfaces that are counted.
+    /// The number of packets denied on the counted interfaces.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,4 +1,4 @@
-//! Maps, programs and attachments together.
+//! Combines maps, programs and attachments.
 
 use crate::at_driver::AtDrivers;
 use crate::attachments::{Attachments, Way};
@@ -31,44 +31,44 @@ use std::time::Instant;
 
 const COUNTERS: &str = "cali_counters6";
 const HOOKS: [u32; 2] = [0, 1];
-/// At drivers.
+/// The XDP hook.
 const DRIVER_HOOK: u32 = 2;
 
-/// What the driver is opened with.
+/// The settings of a driver.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Another place for pins than the usual one.
+    /// The folder for pins, instead of the usual one.
     pub pins: Option<PathBuf>,
-    /// Whether IPv6 is programmed too.
+    /// Whether IPv6 is programmed, too.
     pub with_v6: bool,
-    /// How programs are attached; none for links where the kernel has them.
+    /// How programs are attached; `None` uses links if the kernel supports them.
     pub way: Option<Way>,
-    /// Whether programs may be right behind drivers that take none themselves.
+    /// Whether XDP programs may run right behind drivers that do not support them.
     pub generic_xdp: bool,
-    /// Sizes of maps that are not those of the programs.
+    /// Sizes of maps that override the programs' defaults.
     pub sizes: BTreeMap<String, u32>,
-    /// A device on which a program that does nothing is tried.
+    /// A device for trying a program that does nothing.
     pub scratch_device: u32,
-    /// What the node is configured to do, as programs have it.
+    /// The node's configuration, as programs get it.
     pub options: Options,
-    /// The node's addresses in its tunnels, IPv4 and IPv6.
+    /// The addresses of the node's tunnel devices, IPv4 and IPv6.
     pub tunnel_addresses: [Option<IpAddr>; 2],
-    /// How long connections without packets are remembered.
+    /// How long idle connections are kept.
     pub timeouts: Timeouts,
-    /// What services are worked out with; none where somebody else serves them.
+    /// Settings for services; `None` if another program serves them.
     pub services: Option<bpf_services::Settings>,
-    /// The sockets that get backends themselves.
+    /// The sockets that are connected to backends directly.
     pub sockets: Option<Sockets>,
-    /// What is written about packets.
+    /// What is logged about packets.
     pub logging: Logging,
 }
 
-/// An interface that has programs.
+/// An interface with programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number.
+    /// Its index.
     pub index: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -80,12 +80,12 @@ pub struct Driver {
     attachments: Attachments,
     at_drivers: AtDrivers,
     predecessor: Predecessor,
-    /// What Linux knew before there were programs, until they judge.
+    /// Flows imported from Linux, until programs judge packets.
     imported: Option<Imported>,
     policy: PolicyMaps,
     failsafes: [Plain; 2],
     sources: [Plain; 2],
-    /// What the maps of limits have, as far as that is known.
+    /// The contents of the maps of limits, if known.
     pub(crate) limits: Option<WantedLimits>,
     counted: BTreeSet<u32>,
     is_counted: bool,
@@ -96,10 +96,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Finds out what the kernel can do, opens the maps and loads the programs of workloads' interfaces. Nothing is attached.
+    /// Probes the kernel, opens the maps and loads the programs for workload interfaces. Nothing is attached.
     ///
     /// # Errors
-    /// When the kernel lacks something, or refuses.
+    /// When the kernel lacks a feature, or refuses.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         if let Err(errno) = probe::raise_memory_limit() {
             tracing::debug!(%errno, "the limit of locked memory stays");
@@ -107,8 +107,8 @@ impl Driver {
         let features = probe::features(settings.scratch_device);
         for (has, what) in [
             (features.classifiers, "eBPF programs at traffic control"),
-            (features.lru, "eBPF hashes that forget"),
-            (features.prefixes, "eBPF maps of prefixes"),
+            (features.lru, "LRU hashes for eBPF"),
+            (features.prefixes, "prefix maps for eBPF"),
         ] {
             if !has {
                 return Err(Error::Missing(what));
@@ -137,7 +137,7 @@ impl Driver {
         let serving = settings.services.as_ref().map(|one| Serving::new(one, settings.with_v6));
         let services = serving.as_ref().map(Serving::shared);
         let sweeper = Sweeper::start(&root, settings.with_v6, settings.timeouts, services)?;
-        // What an earlier process called its rules.
+        // Names of rules from an earlier process.
         let names: Vec<Vec<u8>> = maps.read(NAMES)?.into_iter().map(|(key, _)| key).collect();
         if !names.is_empty() {
             maps.remove(NAMES, &names)?;
@@ -177,18 +177,18 @@ impl Driver {
         self.programs.found_old()
     }
 
-    /// How full the maps of connections are.
+    /// The usage of the maps of connections.
     #[must_use]
     pub fn connections(&self) -> Usages {
         self.sweeper.usages()
     }
 
-    /// TCP connections of workloads that are gone are reset with their next packet.
+    /// Resets TCP connections of removed workloads at their next packet.
     pub fn workloads_removed(&self, addresses: Vec<IpAddr>) {
         self.sweeper.workloads_removed(addresses);
     }
 
-    /// Others may have changed the maps: they are read again.
+    /// Makes the driver read the maps again, as others may have changed them.
     pub fn invalidate(&mut self) {
         self.policy.invalidate();
         self.limits = None;
@@ -196,12 +196,12 @@ impl Driver {
         self.serving.iter_mut().for_each(Serving::invalidate);
     }
 
-    /// Interfaces, by their numbers, belong to these endpoints from now on.
+    /// Sets the endpoints that interfaces belong to, by interface index.
     pub fn set_holders(&mut self, holders: Holders) {
         self.policy.set_holders(holders);
     }
 
-    /// Brings the maps of policy to what it says.
+    /// Updates the maps of policy.
     ///
     /// # Errors
     /// As [`PolicyMaps::apply`].
@@ -211,7 +211,7 @@ impl Driver {
         Ok(applied)
     }
 
-    /// Brings the maps of routes to what is wanted.
+    /// Updates the maps of routes.
     ///
     /// # Errors
     /// As [`Routes::write`].
@@ -219,7 +219,7 @@ impl Driver {
         routes.write(&mut self.maps)
     }
 
-    /// Brings the maps of ports that always work to what is wanted.
+    /// Updates the maps of failsafe ports.
     ///
     /// # Errors
     /// When they do not fit, or the kernel refuses.
@@ -228,7 +228,7 @@ impl Driver {
         maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
     }
 
-    /// Brings the maps of networks that workloads may also send from to what is wanted.
+    /// Updates the maps of additional networks that workloads may send from.
     ///
     /// # Errors
     /// When they do not fit, or the kernel refuses.
@@ -237,10 +237,10 @@ impl Driver {
         maps.try_for_each(|(map, wanted)| map.apply(&mut self.maps, wanted))
     }
 
-    /// Writes what rules are called, for whoever looks at counters and dropped packets; none for a rule that is forgotten.
+    /// Writes names of rules, for reports of counters and dropped packets; `None` removes a rule's name.
     ///
     /// # Errors
-    /// When the kernel refuses: there is no room for all, say.
+    /// When the kernel refuses, for example for lack of room.
     pub fn write_names(&mut self, names: &[(u64, Option<Text>)]) -> Result<(), Error> {
         let value = |text: &Text| {
             let mut bytes = [0; 64];
@@ -258,7 +258,8 @@ impl Driver {
         if named.is_empty() { Ok(()) } else { self.maps.write(NAMES, &named) }
     }
 
-    /// Gives these interfaces their programs and no others. `there` are the numbers of all interfaces. What failed, by name.
+    /// Attaches programs to these interfaces and no others. `there` are the indexes of all interfaces. Returns failures
+    /// by name.
     pub fn attach(
         &mut self,
         wanted: &BTreeMap<InterfaceName, Interface>,
@@ -282,13 +283,13 @@ impl Driver {
                 failures.push((name.text().clone(), error));
             }
         }
-        // Its programs at traffic control do the same alone.
+        // Not fatal: the programs at traffic control enforce the same policy.
         if let Err(error) = self.attach_to_drivers(wanted) {
             tracing::warn!(%error, "untracked policy is not enforced by XDP where it could be");
         }
         self.programs.let_go();
         let indices: BTreeSet<u32> = wanted.values().map(|interface| interface.index).collect();
-        // While one has not got its new program, an old one needs what it finds the next by.
+        // As long as an interface lacks its new program, an old one needs its array of programs.
         let rest = match failures.is_empty() {
             true => self
                 .attachments
@@ -300,11 +301,11 @@ impl Driver {
             false => Ok(()),
         };
         failures
-            .extend(rest.err().map(|error| (Text::from("interfaces that have no programs any more"), error)));
+            .extend(rest.err().map(|error| (Text::from("interfaces that no longer have programs"), error)));
         failures
     }
 
-    /// Programs at the drivers of interfaces that should have some, and no others.
+    /// Attaches XDP programs to the interfaces that should have one, and detaches all others.
     fn attach_to_drivers(&mut self, wanted: &BTreeMap<InterfaceName, Interface>) -> Result<(), Error> {
         let guarded = || wanted.iter().filter(|(_, interface)| interface.kind == Kind::Guarded);
         self.at_drivers.keep_only(&guarded().map(|(_, interface)| interface.index).collect())?;
@@ -320,7 +321,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Writes flows that Linux knows, where no program has judged packets before. Once, right before programs are attached.
+    /// Imports flows that Linux knows, unless programs have judged packets before. Once, right before programs are
+    /// attached.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -332,7 +334,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Programs judge packets on every interface: Linux forgets flows to services that they translate now.
+    /// Makes Linux forget flows to services, which programs translate now that they are on every interface.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -340,7 +342,7 @@ impl Driver {
         self.imported.replace(Imported::default()).map_or(Ok(()), |imported| imported.let_linux_forget())
     }
 
-    /// Has sockets get backends themselves, or not any more. Services must have been written before.
+    /// Attaches or detaches the programs for sockets. Services must have been written before.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -348,7 +350,8 @@ impl Driver {
         self.sockets.attach(&self.maps)
     }
 
-    /// When to attach again even if nothing changes: what programs of an earlier process found each other by is still there.
+    /// When to attach again even if nothing changes, because arrays of an earlier process's programs have yet to be
+    /// removed.
     #[must_use]
     pub fn again_in(&self, now: Instant) -> Option<std::time::Duration> {
         let all = self.programs.forgets_at().into_iter().chain(self.predecessor.forgets_at());
@@ -361,7 +364,7 @@ impl Driver {
         self.attachments.has(interface.index, interface.kind)
     }
 
-    /// From now on packets of the interface are counted.
+    /// Starts counting packets of an interface.
     fn count(&mut self, index: u32, hooks: &[u32]) -> Result<(), Error> {
         let counters = self.counters()?;
         for hook in hooks {
@@ -374,7 +377,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Forgets what was counted of interfaces that have no programs any more.
+    /// Removes the counters of interfaces that no longer have programs.
     fn count_only(&mut self, indices: &BTreeSet<u32>) -> Result<(), Error> {
         let Some(map) = self.maps.get(COUNTERS) else { return Ok(()) };
         if std::mem::replace(&mut self.is_counted, true) && self.counted == *indices {
@@ -391,7 +394,7 @@ impl Driver {
         Ok(PerCpu::new(self.maps.get(COUNTERS).ok_or(Error::Missing("map of counters"))?)?)
     }
 
-    /// How many packets policy denied on the interfaces that have programs, for whoever asks.
+    /// The number of packets that policy denied on interfaces with programs.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,32 +1,32 @@
-//! What was refused, and by whom.
+//! The driver's errors.
 
-/// Why something is not in the kernel.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] bpf::Error),
-    /// Something in the file system.
+    /// A file operation failed.
     #[error("{what}: {reason}")]
     File {
-        /// What was attempted.
+        /// The attempted operation.
         what: String,
-        /// Why not.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// A table has more entries than its map has room for. What was in the maps before stays.
+    /// A table does not fit into its map. The maps keep their previous contents.
     #[error(
         "the policy needs {wanted} entries in {map}, which has room for {room}: the last policy that fitted stays"
     )]
     TooMany {
-        /// The map.
+        /// The map's name.
         map: &'static str,
-        /// How many entries there should be.
+        /// The number of required entries.
         wanted: usize,
-        /// How many it takes.
+        /// The map's capacity.
         room: usize,
     },
-    /// The kernel cannot do something that is needed.
+    /// The kernel lacks a required feature.
     #[error("this kernel has no {0}")]
     Missing(&'static str),
 }

@@ -1,6 +1,7 @@
-//! Where pins are: a BPF file system, mounted if nobody did, and in it a folder for each network that is not the machine's.
+//! The location of pins: a BPF file system, mounted if necessary, and in it a folder for each network namespace other
+//! than the machine's.
 //!
-//! It refuses to put pins of one network namespace beside those of another: a machine's file system is seen by all of them.
+//! Does not mix the pins of different network namespaces: all of them see the machine's file system.
 
 use crate::error::Error;
 use rustix::fs::statfs;
@@ -9,14 +10,14 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Where it usually is.
+/// The usual location.
 const USUAL: &str = "/sys/fs/bpf";
-/// Where it is if that is nobody's to change.
+/// The location if the usual one cannot be changed.
 const OTHER: &str = "/var/run/calico/bpffs";
-/// The number by which the kernel knows the kind of file system.
+/// The kernel's magic number for this type of file system.
 const MAGIC: u64 = 0xcafe_4a11;
 
-/// The folder of this network's pins. `given` is another place than the usual one.
+/// The folder of this network's pins. `given` overrides the usual location.
 ///
 /// # Errors
 /// When there is no BPF file system and none can be mounted.
@@ -31,7 +32,7 @@ pub fn root(given: Option<&Path>) -> Result<PathBuf, Error> {
     own_folder(&files)
 }
 
-/// The folder of this network's pins, if there is one: for whoever removes them.
+/// The folder of this network's pins, if it exists, for removing them.
 #[must_use]
 pub fn existing_root() -> Option<PathBuf> {
     let files = [USUAL, OTHER].into_iter().map(PathBuf::from).find(|path| is_mounted(path))?;
@@ -41,7 +42,7 @@ pub fn existing_root() -> Option<PathBuf> {
     }
 }
 
-/// Where a map of this network is pinned, once it is.
+/// The pin of a map of this network.
 ///
 /// # Errors
 /// When this network has no pins yet.
@@ -59,15 +60,15 @@ fn own_folder(files: &Path) -> Result<PathBuf, Error> {
     Ok(folder)
 }
 
-/// Makes a folder with those above it.
+/// Creates a folder and its parents.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
     fs::create_dir_all(folder).map_err(|reason| Error::File {
-        what: format!("cannot make the folder {}", folder.display()),
+        what: format!("cannot create the folder {}", folder.display()),
         reason,
     })
 }
 
-/// Removes a pin; one that is not there does not matter.
+/// Removes a pin; a missing one is ignored.
 pub(crate) fn unpin(pin: &Path) -> Result<(), Error> {
     match fs::remove_file(pin) {
         Err(reason) if reason.kind() != ErrorKind::NotFound => {
@@ -77,7 +78,7 @@ pub(crate) fn unpin(pin: &Path) -> Result<(), Error> {
     }
 }
 
-/// The names of the files in a folder; none where there is no folder.
+/// The names of the files in a folder; empty if the folder does not exist.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -99,7 +100,7 @@ fn is_mounted(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| kind & 0xffff_ffff == MAGIC))
 }
 
-/// Whether this thread is in the network namespace of the first process: that of the machine, or of the pod that shares it.
+/// Whether this thread is in the network namespace of process 1: the machine's, or that of the pod that shares it.
 pub(crate) fn is_machines_network() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
     namespace("1").is_some_and(|first| namespace("thread-self") == Some(first))

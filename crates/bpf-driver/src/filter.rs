@@ -1,16 +1,17 @@
-//! Which dropped packets are written (`BPFLogFilters`): expressions in a part of pcap's language, by interface. Pure.
+//! Which dropped packets are logged (`BPFLogFilters`): expressions in a subset of pcap's language, by interface. Pure.
 //!
-//! `tcp`, `udp`, `sctp`, `icmp`, `icmp6`, `ip`, `ip6` and `proto NUMBER`; `host ADDRESS`, `net CIDR`, `port NUMBER`, `portrange A-B`, each behind
-//! a protocol and `src`, `dst`, `src or dst` or `src and dst` if wanted; `less` and `greater NUMBER`; `not`, `and`, `or` and brackets. As with pcap,
-//! `and` and `or` bind equally, from left to right, and a value alone is of the kind before it (`port 80 or 443`).
+//! `tcp`, `udp`, `sctp`, `icmp`, `icmp6`, `ip`, `ip6` and `proto NUMBER`; `host ADDRESS`, `net CIDR`, `port NUMBER`,
+//! `portrange A-B`, each optionally preceded by a protocol and `src`, `dst`, `src or dst` or `src and dst`; `less` and
+//! `greater NUMBER`; `not`, `and`, `or` and brackets. As in pcap, `and` and `or` have equal precedence and are
+//! left-associative, and a value alone has the kind of the previous one (`port 80 or 443`).
 //!
-//! It refuses what it does not know, by the word: link addresses, names, bytes of the packet.
+//! Refuses anything else, naming the word: link-layer addresses, names, bytes of the packet.
 
 use bpf::layout::event::Event;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 
-/// One expression.
+/// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Filter {
     /// Everything: an expression without words.
@@ -21,7 +22,7 @@ enum Filter {
     Test(Kind, Test),
 }
 
-/// What a value is about.
+/// What a value is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Kind {
     protocol: Option<Protocol>,
@@ -55,7 +56,7 @@ enum What {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Test {
-    /// The protocol says it all.
+    /// Only the protocol is tested.
     Protocol,
     Net(IpNet),
     Ports(u16, u16),
@@ -72,7 +73,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Reads expressions: by the name of an interface, `weps`, `heps` or `all`.
+    /// Parses expressions by the name of an interface, `weps`, `heps` or `all`.
     ///
     /// # Errors
     /// What is not understood.
@@ -85,14 +86,15 @@ impl Filters {
         Ok(Self { by_interface, ..Self::default() })
     }
 
-    /// The same, with what the names of workloads' interfaces begin with, and interfaces that are neither a workload's nor a card of
-    /// the host.
+    /// Adds the name prefixes of workload interfaces, and the interfaces that are neither a workload's nor a network
+    /// card of the host.
     #[must_use]
     pub fn among(self, workloads: Vec<String>, others: Vec<String>) -> Self {
         Self { workloads, others, ..self }
     }
 
-    /// Whether a packet of an interface is written. Without any expression all are; with some, an interface needs one.
+    /// Whether a packet of an interface is logged. Without any expressions all are; otherwise only those of interfaces
+    /// with a matching one.
     pub(crate) fn want(&self, interface: &str, event: &Event) -> bool {
         if self.by_interface.is_empty() {
             return true;
@@ -167,7 +169,7 @@ impl Kind {
 
 struct Reader<'a> {
     words: &'a [&'a str],
-    /// Of the last value.
+    /// The kind of the last value.
     kind: Kind,
 }
 
@@ -222,7 +224,7 @@ impl<'a> Reader<'a> {
             Some("proto") => {
                 self.next()?;
                 let word = self.words.first().copied().unwrap_or_default();
-                Protocol::Number(word.parse().map_err(|_| format!("`{word}` is no number of a protocol"))?)
+                Protocol::Number(word.parse().map_err(|_| format!("`{word}` is not a protocol number"))?)
             }
             _ => return Ok(None),
         };
@@ -234,7 +236,7 @@ impl<'a> Reader<'a> {
         for (word, at_most) in [("less", true), ("greater", false)] {
             if self.take(&[word]) {
                 let number = self.next()?;
-                let length = number.parse().map_err(|_| format!("`{number}` is no length"))?;
+                let length = number.parse().map_err(|_| format!("`{number}` is not a length"))?;
                 let test = if at_most { Test::AtMost(length) } else { Test::AtLeast(length) };
                 return Ok(Filter::Test(Kind::default(), test));
             }

@@ -1,7 +1,8 @@
-//! Flows from before there were programs. Linux goes on to know connections of TCP, and tells programs; of UDP every packet could be
-//! the first one of a flow, so what Linux knows of these is written into the maps of connections before programs judge.
+//! Imports flows from before there were programs. Linux still tracks TCP connections, and programs learn of them from
+//! it; but any UDP packet could be the first of a flow, so the UDP flows that Linux knows are written into the maps of
+//! connections before programs judge packets.
 //!
-//! It refuses to change an entry that is there, and to fill more than half of a map.
+//! Does not change existing entries, and fills at most half of a map.
 
 use crate::error::Error;
 use crate::maps::Maps;
@@ -14,19 +15,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 const UDP: u8 = 17;
-/// The flags of routes to this host's own addresses.
+/// Flags of routes to this host's own addresses.
 const OWN: u32 = flags::LOCAL | flags::HOST;
 
-/// What became known.
+/// The outcome of the import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imported {
     flows: usize,
-    /// Ports of services that flows go to, and of their backends: IPv4, IPv6.
+    /// Ports of services that flows use, and of their backends: IPv4, IPv6.
     ports: [BTreeSet<u16>; 2],
 }
 
 impl Imported {
-    /// Writes what Linux knows in the network of this thread.
+    /// Writes the flows that Linux knows in this thread's network namespace.
     pub(crate) fn write(maps: &Maps, now: u64) -> Result<Self, Error> {
         let mut all = Self::default();
         let mut table = ConnectionTable::open().map_err(refused)?;
@@ -39,7 +40,7 @@ impl Imported {
             all.put(1, (map, maps.get("cali_v6_routes")), &flows, now)?;
         }
         if all.flows > 0 {
-            tracing::info!(flows = all.flows, "flows of UDP go on that Linux knew");
+            tracing::info!(flows = all.flows, "imported UDP flows from Linux");
         }
         Ok(all)
     }
@@ -55,7 +56,7 @@ impl Imported {
         for flow in flows {
             if let Some(backend) = flow.backend {
                 self.ports[version].extend([flow.destination.1, backend.1]);
-                // The host's own packets to services take another way now.
+                // The host's own packets to services take another path now.
                 if routes.is_some_and(|routes| is_host::<F>(routes, flow.source.0)) {
                     continue;
                 }
@@ -71,13 +72,16 @@ impl Imported {
         Ok(())
     }
 
-    /// Has Linux forget flows to services, which programs translate now: what it remembers stands in the way of what it sees from now
-    /// on, and it would give the source another port.
+    /// Makes Linux forget flows to services, which programs now translate: its old entries would conflict with the
+    /// packets that it sees from now on, and it would change the source's port.
     pub(crate) fn let_linux_forget(&self) -> Result<(), Error> {
         for (family, ports) in [netlink::Family::V4, netlink::Family::V6].into_iter().zip(&self.ports) {
             if !ports.is_empty() {
                 let forgotten = Client::open().and_then(|mut client| client.forget_udp_ports(family, ports));
-                tracing::debug!(flows = forgotten.map_err(refused)?, "Linux forgot flows to services");
+                tracing::debug!(
+                    flows = forgotten.map_err(refused)?,
+                    "removed flows to services from Linux's connection tracking"
+                );
             }
         }
         Ok(())
@@ -102,7 +106,7 @@ fn read<F: Family>(table: &mut ConnectionTable, family: netlink::Family) -> Resu
     Ok(flows)
 }
 
-/// A flow that goes on; none for other protocols, and for what nobody answered.
+/// An importable flow; `None` for other protocols, and for flows without an answer.
 fn flow<F: Family>(entry: &Entry) -> Option<Flow<F>> {
     let Tuple { source, dest, protocol, source_port, dest_port } = entry.original;
     if protocol != UDP || !entry.is_answered() {
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_read_with_what_translates_them() {
+    fn flows_are_read_with_their_translation() {
         let (pod, service, backend) = (("10.0.0.1", 4000), ("10.96.0.1", 53), ("10.0.0.2", 5353));
         let plain = entry(tuple(pod, backend, 17), tuple(backend, pod, 17));
         let found = flow::<V4>(&plain).expect("a flow");

@@ -1,20 +1,22 @@
-//! The driver of the eBPF dataplane: what policy, routes and interfaces ask for, brought into maps and onto interfaces.
+//! The driver of the eBPF dataplane: brings policy, routes and interfaces into maps and attaches programs.
 //!
-//! - [`Driver`]: everything together: probes, maps, programs, attachments.
-//! - [`PolicyMaps`]: tables of policy into their maps, in an order in which every packet sees the state before or after; over
-//!   any [`Store`], so that the order itself is tested without a kernel.
-//! - [`routes`]: what `cali_v4_routes` and its like should hold, as values.
-//! - `attachments`: programs on interfaces by pinned links, or by filters where a kernel has no such links; `at_driver`: those at
-//!   their drivers.
-//! - `services`, `serving`: services into the NAT maps; `sockets`: the programs by which sockets of the host get backends.
-//! - `denied`: packets that policy denied, counted by programs.
-//! - `logs`: lines about packets that met a rule that logs.
+//! - [`Driver`]: combines probes, maps, programs and attachments.
+//! - [`PolicyMaps`]: writes tables of policy to their maps, in an order in which every packet sees the state before or
+//!   after; over any [`Store`], so that the order itself is tested without a kernel.
+//! - [`routes`]: the desired contents of `cali_v4_routes` and its like, as values.
+//! - `attachments`: programs on interfaces by pinned links, or by filters if a kernel has no such links; `at_driver`:
+//!   XDP programs.
+//! - `services`, `serving`: services in the NAT maps; `sockets`: the programs that connect sockets of the host to
+//!   backends.
+//! - `denied`: counts of packets that policy denied.
+//! - `logs`: log lines about packets that matched a rule that logs.
 //! - `import`: flows that Linux knew before programs did.
-//! - `sweeper`: connections that have ended leave their maps; `usage`: how full those are.
-//! - `files`: where pins are; `predecessor`: what Calico's own eBPF dataplane left.
+//! - `sweeper`: removes ended connections from their maps; `usage`: how full those maps are.
+//! - `files`: the location of pins; `predecessor`: the remains of Calico's own eBPF dataplane.
 //!
-//! What is wanted is a value, and what is written is a difference of values. It refuses to decide which interfaces have
-//! programs and which lists, to remove what is not recognisably ours, and to write a part of a policy that does not fit.
+//! Desired state is a value, and only differences between values are written. Does not decide which interfaces have
+//! programs and lists, does not remove anything that is not recognisably ours, and does not write part of a policy that
+//! does not fit.
 
 mod at_driver;
 mod attachments;

@@ -1,4 +1,4 @@
-//! Limits of workloads into `bpfp_rate` and `bpfp_limit`. What programs count in them stays when a limit does.
+//! Limits of workloads in `bpfp_rate` and `bpfp_limit`. Counts of programs survive as long as their limit does.
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 const RATES: &str = "bpfp_rate";
 pub(crate) const LIMITS: &str = "bpfp_limit";
 
-/// Limits by whose they are.
+/// Limits by subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedLimits {
-    /// Of packets.
+    /// Packet rates.
     pub rates: BTreeMap<LimitKey, Rate>,
-    /// Of connections.
+    /// Connection limits.
     pub limits: BTreeMap<LimitKey, Limit>,
 }
 
 impl WantedLimits {
-    /// A workload's: packets in a second with how many at once, and connections, for what comes to it and what it sends; 0 for none.
+    /// Adds a workload's limits in one direction: packets per second with their burst, and connections; 0 for no limit.
     pub fn add(&mut self, device: u32, is_to_workload: bool, rate: (u64, u64), connections: u32) {
         for family in [4, 6] {
             let key = LimitKey { device, is_to_workload, family };
@@ -35,7 +35,7 @@ impl WantedLimits {
 }
 
 impl Driver {
-    /// Brings the maps of limits to what is wanted.
+    /// Updates the maps of limits.
     ///
     /// # Errors
     /// When they do not fit, or the kernel refuses; then they are read again with the next attempt.
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_count_stays_while_limits_change() -> Result<(), Error> {
+    fn counts_of_programs_survive_changes_of_limits() -> Result<(), Error> {
         let mut store = Memory::default();
         apply(&mut store, &[3, 5])?;
         for value in store.0.values_mut() {

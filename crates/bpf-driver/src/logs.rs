@@ -1,6 +1,6 @@
-//! Lines in the log about packets that met a rule that logs, and with `BPFLogLevel: Debug` about those that programs dropped. A
-//! thread takes them out of the programs' queues; the oldest make room there, so a flood costs nobody anything but lines. It sleeps
-//! as long as no rule logs: nothing comes into the queues then.
+//! Logs packets that matched a rule that logs, and with `BPFLogLevel: Debug` those that programs dropped. A thread
+//! reads them from the programs' queues, in which new events replace the oldest, so a flood costs only lines. The
+//! thread sleeps while no rule logs: nothing enters the queues then.
 
 use crate::error::Error;
 use crate::filter::Filters;
@@ -13,33 +13,33 @@ use std::time::{Duration, Instant};
 
 const LOGGED: &str = "bpfp_logs";
 const DROPPED: &str = "bpfp_events";
-/// Names of rules by their numbers.
+/// The map with names of rules by their ids.
 pub(crate) const NAMES: &str = "bpfp_names";
 const PAUSE: Duration = Duration::from_millis(200);
-/// More lines in a second are counted, and not written.
+/// Further lines within a second are counted, but not written.
 const MOST_LINES: usize = 100;
 
-/// What is written.
+/// What is logged.
 #[derive(Clone, Debug, Default)]
 pub struct Logging {
-    /// What lines begin with.
+    /// The prefix of lines.
     pub prefix: String,
-    /// Packets that are dropped are written too.
+    /// Dropped packets are logged, too.
     pub with_drops: bool,
-    /// Which of those.
+    /// Which dropped packets are logged.
     pub filters: Filters,
 }
 
-/// The thread. It ends when this value is dropped.
+/// The thread, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Logs {
     orders: Sender<bool>,
-    /// Whether rules log; none before anybody knew.
+    /// Whether rules log; `None` until known.
     is_wanted: Option<bool>,
 }
 
 impl Logs {
-    /// Opens the queues by their pins, and begins.
+    /// Opens the queues by their pins, and starts the thread.
     pub(crate) fn start(root: &Path, logging: Logging) -> Result<Self, Error> {
         let folder = folder(root);
         let logged = Map::open(&folder.join(LOGGED))?;
@@ -52,7 +52,7 @@ impl Logs {
             while goes_on(&heard, &mut is_wanted, logging.with_drops) {
                 for map in [Some(&logged), dropped.as_ref()].into_iter().flatten() {
                     if let Err(error) = write(map, &names, &logging, &mut pace) {
-                        tracing::warn!(%error, "what eBPF programs tell of packets cannot be read");
+                        tracing::warn!(%error, "cannot read the events of eBPF programs");
                     }
                 }
             }
@@ -65,23 +65,23 @@ impl Logs {
         Ok(Self { orders, is_wanted: None })
     }
 
-    /// Whether rules log.
+    /// Sets whether rules log.
     pub(crate) fn want(&mut self, is_wanted: bool) {
         if self.is_wanted.replace(is_wanted) != Some(is_wanted) {
-            // Without the thread nobody listens, and nothing is written.
+            // Fails only if the thread is gone; then nothing is written.
             let _ = self.orders.send(is_wanted);
         }
     }
 }
 
-/// Waits a moment, or as long as there is nothing to be written; false if it is time to end.
+/// Waits a moment, or until there is something to log; false if the thread is to end.
 fn goes_on(heard: &Receiver<bool>, is_wanted: &mut bool, always: bool) -> bool {
     let order = match *is_wanted {
         true => heard.recv_timeout(PAUSE),
         false => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
     };
     match order {
-        // What the last rules logged is written with this turn.
+        // The last events of removed rules are written in this turn.
         Ok(order) => *is_wanted = order || always,
         Err(RecvTimeoutError::Timeout) => {}
         Err(RecvTimeoutError::Disconnected) => return false,
@@ -100,7 +100,10 @@ impl Pace {
     fn may_write(&mut self) -> bool {
         if self.since.elapsed() >= Duration::from_secs(1) {
             if self.left_out > 0 {
-                tracing::info!(packets = self.left_out, "more packets met rules that log than are written");
+                tracing::info!(
+                    packets = self.left_out,
+                    "more packets matched rules that log than are written"
+                );
             }
             (self.since, self.written, self.left_out) = (Instant::now(), 0, 0);
         }
@@ -114,7 +117,7 @@ impl Pace {
 
 fn write(map: &Map, names: &Map, logging: &Logging, pace: &mut Pace) -> Result<(), bpf::Error> {
     let queue = Queue::<Event>::new(map)?;
-    // No more than there is room for: whoever fills it faster must not keep the thread for ever.
+    // At most the queue's capacity: a fast writer must not keep the thread here for ever.
     for _ in 0..map.definition().entries {
         let Some(event) = queue.pop()? else { return Ok(()) };
         let device = device(event.device);
@@ -133,7 +136,7 @@ fn device(index: u32) -> String {
     ask().unwrap_or_else(|_| index.to_string())
 }
 
-/// A line about a packet, with the words that the kernel's log has.
+/// A line about a packet, in the words of the kernel's log.
 fn line(prefix: &str, event: &Event, device: &str, rule: Option<&str>) -> String {
     let direction = if event.hook == 1 { "OUT" } else { "IN" };
     let mut line = format!(
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_say_what_became_of_a_packet_and_why() {
+    fn lines_state_the_fate_of_a_packet_and_its_reason() {
         let event = Event {
             time: 1,
             rule: 255,
@@ -211,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wakes_while_no_rule_logs() {
+    fn the_thread_sleeps_while_no_rule_logs() {
         let (orders, heard) = channel();
         let mut is_wanted = true;
         assert!(goes_on(&heard, &mut is_wanted, false) && is_wanted, "a moment");
         orders.send(false).expect("somebody hears");
         assert!(goes_on(&heard, &mut is_wanted, false) && !is_wanted, "once more");
-        // Nothing but an order, or the end, ends the next one.
+        // Only an order or the end interrupts the next wait.
         let waits = std::thread::spawn(move || (goes_on(&heard, &mut is_wanted, false), is_wanted, heard));
         orders.send(true).expect("somebody hears");
         let (goes, mut is_wanted, heard) = waits.join().expect("it wakes");
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_counted_and_not_written() {
+    fn a_flood_is_counted_but_not_written() {
         let mut pace = Pace { since: Instant::now() + Duration::from_secs(60), written: 0, left_out: 0 };
         let written = (0..MOST_LINES + 5).filter(|_| pace.may_write()).count();
         assert_eq!((written, pace.left_out), (MOST_LINES, 5));

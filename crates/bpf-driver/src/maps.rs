@@ -1,4 +1,4 @@
-//! The maps that programs share and that outlive this process: pinned at `tc/globals`, taken over where they fit.
+//! The maps that programs share and that outlive this process: pinned at `tc/globals`, reused if they fit.
 
 use crate::error::Error;
 use crate::files;
@@ -8,27 +8,28 @@ use bpf::{Definition, Kind, Map, Object};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Maps that only programs of one process and IP version share: what is in them is of one packet, or lost without harm.
+/// Maps shared only by programs of one process and IP version: their contents are per packet, or can be lost without
+/// harm.
 const NOT_KEPT: [&str; 4] = ["cali_packet", "cali_fragments", "cali_waiting", "cali_spare"];
 
-/// How names of maps end whose elements nobody can work out again. One of another size is filled with what was in it.
+/// Suffixes of the names of maps whose contents cannot be recomputed. When their size changes, the contents are copied.
 const STATE: [&str; 7] = ["_ct4", "_nat_aff", "_srmsg", "_ct_nats", "_direct", "_nat_fe3", "_nat_be"];
 
 /// Maps by name.
 #[derive(Debug, Default)]
 pub(crate) struct Maps {
     kept: BTreeMap<String, Map>,
-    /// Those of another size that were there before: programs that are not replaced yet still write into them.
+    /// Maps of the previous size: programs that are not replaced yet still write to them.
     resized: Vec<(String, Map)>,
 }
 
-/// The folder of the maps' pins.
+/// The folder of map pins.
 pub(crate) fn folder(root: &Path) -> PathBuf {
     root.join("tc/globals")
 }
 
 impl Maps {
-    /// Opens or makes every map of an object that is kept, and has the object use the sizes that are wanted.
+    /// Opens or creates every persistent map of an object, and sets the desired sizes in the object.
     pub(crate) fn open(
         &mut self,
         root: &Path,
@@ -54,7 +55,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Has an object, read once more, use the sizes of the maps that are open.
+    /// Sets the sizes of the open maps in another parsed object.
     pub(crate) fn fit(&self, object: &mut Object) -> Result<(), Error> {
         for definition in object.definitions()? {
             if let Some(map) = self.get(&definition.name) {
@@ -64,22 +65,23 @@ impl Maps {
         Ok(())
     }
 
-    /// No program writes into a map of another size any more: what came into those since they were copied is copied too.
+    /// Copies what was added to resized maps since they were first copied. To be called when no program writes to the
+    /// old ones any more.
     pub(crate) fn finish_copies(&mut self) -> Result<(), Error> {
         for (name, old) in std::mem::take(&mut self.resized) {
             let new = self.named(&name)?;
             let copied = copy(&old, new, |key| Ok(new.get(key)?.is_none()))?;
-            tracing::debug!(map = name, copied, "what came into a map while it was replaced");
+            tracing::debug!(map = name, copied, "copied elements added to a map while it was replaced");
         }
         Ok(())
     }
 
-    /// A map.
+    /// An open map by name.
     pub(crate) fn get(&self, name: &str) -> Option<&Map> {
         self.kept.get(name)
     }
 
-    /// All of them, as objects are loaded with.
+    /// All open maps, for loading objects.
     pub(crate) fn all(&self) -> BTreeMap<&str, &Map> {
         self.kept.iter().map(|(name, map)| (name.as_str(), map)).collect()
     }
@@ -93,14 +95,14 @@ fn is_kept(definition: &Definition) -> bool {
     definition.kind != Kind::ProgramArray && !NOT_KEPT.contains(&definition.name.as_str())
 }
 
-/// A map, and the one of another size in whose place it is.
+/// A map, and the one of the previous size that it replaces.
 struct Opened {
     map: Map,
     old: Option<Map>,
 }
 
-/// The map that is pinned there, if it is of the same form; else a new one in its place, with what was in the old one where
-/// that is worth keeping.
+/// Opens the pinned map if it has the same layout; otherwise creates a new one in its place, and copies the old
+/// contents if they are worth keeping.
 fn open(pin: &Path, definition: Definition) -> Result<Opened, Error> {
     if pin.exists() {
         match Map::open(pin) {
@@ -110,17 +112,17 @@ fn open(pin: &Path, definition: Definition) -> Result<Opened, Error> {
                 let copied = copy(&old, &map, |_| Ok(true))?;
                 let (name, from, to) =
                     (&map.definition().name, old.definition().entries, map.definition().entries);
-                tracing::info!(map = name, from, to, copied, "a map gets another size");
+                tracing::info!(map = name, from, to, copied, "resizing a map");
                 put_in_place(&map, pin)?;
                 return Ok(Opened { map, old: Some(old) });
             }
             Ok(map) => {
                 tracing::warn!(
                     map = definition.name, found = ?map.definition(), wanted = ?definition,
-                    "a map of another form is left behind, and what was in it is lost"
+                    "replacing a map of another layout; its contents are lost"
                 );
             }
-            Err(error) => tracing::warn!(%error, "a pinned map cannot be opened, and is made again"),
+            Err(error) => tracing::warn!(%error, "cannot open a pinned map; replacing it"),
         }
         files::unpin(pin)?;
     }
@@ -129,7 +131,7 @@ fn open(pin: &Path, definition: Definition) -> Result<Opened, Error> {
     Ok(Opened { map, old: None })
 }
 
-/// Pins a map where another one is pinned: whoever is killed in between leaves one of them there.
+/// Replaces the pin of a map; if the process is killed in between, one of the two maps remains pinned.
 fn put_in_place(map: &Map, pin: &Path) -> Result<(), Error> {
     let name = pin.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let next = pin.with_file_name(format!("{name}_next"));
@@ -139,8 +141,8 @@ fn put_in_place(map: &Map, pin: &Path) -> Result<(), Error> {
         .map_err(|reason| Error::File { what: format!("cannot move a map to {}", pin.display()), reason })
 }
 
-/// Copies elements batch by batch, so that a million of them are never in memory at once; how many. What does not fit into a
-/// smaller map is left out; one that forgets keeps the last ones.
+/// Copies elements in batches, so that a million of them are never in memory at once; returns their number. What does
+/// not fit into a smaller map is left out; an LRU map keeps the last ones.
 fn copy(from: &Map, to: &Map, is_wanted: impl Fn(&[u8]) -> Result<bool, Error>) -> Result<usize, Error> {
     let (mut copied, mut outcome) = (0, Ok(()));
     let definition = from.definition();
@@ -167,7 +169,7 @@ fn copy(from: &Map, to: &Map, is_wanted: impl Fn(&[u8]) -> Result<bool, Error>) 
     };
     match definition.kind {
         Kind::Hash | Kind::LruHash => from.visit_batches(visit)?,
-        // The kernel has no batches for others.
+        // The kernel has no batches for other kinds.
         _ => {
             let mut visit = visit;
             from.entries()?.iter().for_each(|(key, value)| visit(key, value));
@@ -204,11 +206,11 @@ impl Store for Maps {
     }
 }
 
-/// A map that is written as a whole: what it should hold is a small value.
+/// A map that is written as a whole, because its desired contents are small.
 #[derive(Debug)]
 pub(crate) struct Plain {
     map: &'static str,
-    /// What is in it, once that is known.
+    /// Its contents, once known.
     there: Option<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
@@ -217,12 +219,12 @@ impl Plain {
         Self { map, there: None }
     }
 
-    /// Others may have changed it.
+    /// Makes the next write read the map, as others may have changed it.
     pub(crate) fn invalidate(&mut self) {
         self.there = None;
     }
 
-    /// Brings the map to what is wanted.
+    /// Updates the map to the desired contents.
     pub(crate) fn apply(
         &mut self,
         store: &mut impl Store,
@@ -237,7 +239,7 @@ impl Plain {
             None => store.read(self.map)?.into_iter().collect(),
         };
         let plan = Plan::from_kept(&there, &wanted);
-        // Removed first where both together would not fit: a missing route denies, and so does a missing port.
+        // Removals come first if both together would not fit: a missing route denies, and so does a missing port.
         if there.len() + plan.writes.len() > room && !plan.removals.is_empty() {
             store.remove(self.map, &plan.removals)?;
         }

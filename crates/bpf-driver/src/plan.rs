@@ -1,19 +1,19 @@
-//! The difference between what a map should hold and what it holds. Pure.
+//! The difference between the desired and the actual contents of a map. Pure.
 
 use crate::store::Element;
 use std::collections::{BTreeMap, HashMap};
 
-/// What has to be done.
+/// The required changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Elements that are missing or have another value.
     pub(crate) writes: Vec<Element>,
-    /// Keys that should not be there.
+    /// Keys that should not exist.
     pub(crate) removals: Vec<Vec<u8>>,
 }
 
 impl Plan {
-    /// From what is there to what is wanted.
+    /// The changes from the actual to the desired elements.
     pub(crate) fn between(there: Vec<Element>, wanted: impl Iterator<Item = Element>) -> Self {
         let mut left: HashMap<Vec<u8>, Vec<u8>> = there.into_iter().collect();
         let writes = wanted.filter(|(key, value)| left.remove(key).as_ref() != Some(value)).collect();
@@ -22,7 +22,7 @@ impl Plan {
         Self { writes, removals }
     }
 
-    /// The same between two values that somebody keeps.
+    /// The changes between two kept values.
     pub(crate) fn from_kept(there: &BTreeMap<Vec<u8>, Vec<u8>>, wanted: &BTreeMap<Vec<u8>, Vec<u8>>) -> Self {
         let element = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
         let writes = wanted.iter().filter(|(key, value)| there.get(*key) != Some(value)).map(element);
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_leads_to_what_is_wanted_and_touches_nothing_else(there in contents(), wanted in contents()) {
+        fn a_plan_leads_to_the_desired_contents_and_touches_nothing_else(there in contents(), wanted in contents()) {
             let plan = Plan::between(there.clone().into_iter().collect(), wanted.clone().into_iter());
             prop_assert_eq!(&plan, &Plan::from_kept(&there, &wanted));
             let mut result = there.clone();

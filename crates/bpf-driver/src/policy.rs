@@ -1,10 +1,10 @@
-//! Tables of policy into their maps, in the order of `docs/ebpf.md` (section "Order of writes").
+//! Writes tables of policy to their maps, in the order of `docs/ebpf.md` (section "Order of writes").
 //!
-//! While this process knows what is in the maps, only changed keys are written: lists that are new beside those that interfaces
-//! still have, classes, the lists of interfaces, and then what is left without the old lists. When it does not know (it has
-//! just started, or something failed) everything is read, and where interfaces have lists that are not wanted any more, the
-//! way to the new ones goes over a [`bridge`]. What nobody asks for any more is removed when no packet can be on its way
-//! through it.
+//! While this process knows the contents of the maps, only changed keys are written: new lists beside those that
+//! interfaces still use, classes, the lists of interfaces, and then the rest without the old lists. When it does not
+//! know them (after a start or a failure) everything is read, and if interfaces have lists that are no longer wanted,
+//! the transition to the new ones uses a [`bridge`]. Unused elements are removed once no packet can still be using
+//! them.
 //!
 //! A policy that does not fit is not written at all.
 
@@ -25,44 +25,44 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A packet is judged in microseconds.
+/// Longer than judging a packet takes, which is microseconds.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What came of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// How many elements were written or removed.
+    /// The number of elements that were written or removed.
     pub changes: usize,
-    /// Whether the maps hold all of it; false while room has to be made first.
+    /// Whether the maps are complete; false while room has to be made first.
     pub is_complete: bool,
-    /// When to come again.
+    /// When to apply again.
     pub again_in: Option<Duration>,
 }
 
-/// The maps of policy, as far as they are known.
+/// The maps of policy, and what is known of their contents.
 #[derive(Debug, Default)]
 pub struct PolicyMaps {
-    /// Whether the maps hold the tables as they were when changed keys were taken from them last.
+    /// Whether the maps hold the tables as of the last time changed keys were taken from them.
     is_known: bool,
     lists: InterfaceLists,
-    /// What nobody asks for, by map, and since when.
+    /// Unused elements by map, and since when they are unused.
     garbage: BTreeMap<&'static str, BTreeSet<Vec<u8>>>,
     garbage_since: Option<Instant>,
     changes: usize,
 }
 
 impl PolicyMaps {
-    /// Others may have changed the maps: everything is read again.
+    /// Makes the next attempt read everything, as others may have changed the maps.
     pub fn invalidate(&mut self) {
         self.is_known = false;
     }
 
-    /// Interfaces belong to these endpoints from now on, and have their lists with the next [`Self::apply`].
+    /// Sets the endpoints of interfaces; their lists are written by the next [`Self::apply`].
     pub fn set_holders(&mut self, holders: Holders) {
         self.lists.set_holders(holders);
     }
 
-    /// Brings the maps to what policy says, at the price of what changed.
+    /// Updates the maps to the policy, at a cost proportional to what changed.
     ///
     /// # Errors
     /// When the policy does not fit, or the kernel refuses; then everything is read again with the next attempt.
@@ -94,7 +94,7 @@ impl PolicyMaps {
         }
         policies.grow();
         if let Err(error) = check_room(store, policies.tables()) {
-            // What was before stays in the maps; the way from there is found when there is one.
+            // The maps keep their contents; the way from there to a policy that fits is worked out later.
             policies.shrink();
             return Err(error);
         }
@@ -103,7 +103,7 @@ impl PolicyMaps {
         }
         self.write(store, policies.tables_mut(), now)?;
         let changed = policies.tables_mut().endpoints.take_changed();
-        // One write gives an interface all its lists.
+        // A single write sets all lists of an interface.
         let plan = self.lists.follow(policies.tables(), &changed);
         self.write_plan(store, LISTS, &plan)?;
         policies.shrink();
@@ -111,7 +111,7 @@ impl PolicyMaps {
         Ok(true)
     }
 
-    /// The same when nothing is known of the maps.
+    /// Updates the maps when their contents are not known.
     fn settle(
         &mut self,
         store: &mut impl Store,
@@ -156,7 +156,7 @@ impl PolicyMaps {
         Ok(true)
     }
 
-    /// Writes what is missing of a table and of what is needed on the way, and remembers what is not wanted.
+    /// Writes the missing elements of a table and of the bridge, and marks the others as unused.
     fn settle_table<K: Bytes + Ord + Clone, V: Bytes + PartialEq>(
         &mut self,
         store: &mut impl Store,
@@ -180,7 +180,7 @@ impl PolicyMaps {
         self.write_plan(store, map, &Plan { writes, removals: Vec::new() })
     }
 
-    /// Writes what changed of the tables.
+    /// Writes the changes of the tables.
     fn write(&mut self, store: &mut impl Store, tables: &mut Tables, now: Instant) -> Result<(), Error> {
         let fixed = [
             (RULES, changed(&mut tables.rules)),
@@ -229,7 +229,7 @@ impl PolicyMaps {
         let garbage = self.garbage.entry(map).or_default();
         garbage.extend(keys);
         if !garbage.is_empty() {
-            // What came last decides: it must have been out of use for as long.
+            // The newest element determines the time: all must have been unused for that long.
             self.garbage_since = Some(now);
         }
     }
@@ -242,7 +242,7 @@ impl PolicyMaps {
         Ok(())
     }
 
-    /// Whether what is not wanted any more has to go before the rest has room.
+    /// Whether unused elements must be removed to make room for the rest.
     fn has_no_room_for_both(&self, store: &impl Store, tables: &Tables) -> bool {
         let sizes = [
             (SEGMENTS, tables.segments.len()),

@@ -1,8 +1,8 @@
-//! What Calico's own eBPF dataplane left on a node, once our programs are in the place of its programs: arrays by which its
-//! programs found each other, maps of its policy, links on netkit devices.
+//! Removes what Calico's own eBPF dataplane left on a node, once our programs have replaced its programs: arrays of
+//! programs for its tail calls, maps of its policy, links on netkit devices.
 //!
-//! Maps that both use stay: connections, services and affinities go on. It refuses to remove anything while an interface may
-//! still have a program of Calico, or a packet be in one.
+//! Maps that both use remain: connections, services and affinities continue. Does not remove anything while an
+//! interface may still have a program of Calico, or a packet may be in one.
 
 use crate::error::Error;
 use crate::files;
@@ -10,25 +10,25 @@ use crate::maps::folder;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What names of Calico's maps begin with.
+/// Prefixes of the names of Calico's maps.
 const MAPS: [&str; 2] = ["cali_", "xdp_cali_"];
-/// What names of the arrays begin with by which its programs find those of policy.
+/// The prefix of the names of its arrays of policy programs.
 const ARRAYS: &str = "cali_jump_";
-/// Where it keeps arrays of the process before.
+/// Where it keeps arrays of its previous process.
 const OLD_ARRAYS: &str = "old_jumps";
 /// Where it pins links of programs on netkit devices.
 const NETKIT: &str = "netkit";
-/// A packet is judged in microseconds.
+/// Longer than judging a packet takes, which is microseconds.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Pins of Calico that nobody needs any more.
+/// Pins of Calico that are no longer needed.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     root: PathBuf,
-    /// When it was found that no interface has Calico's programs; none once nothing is left.
+    /// When no interface had Calico's programs any more; `None` once nothing is left.
     replaced_at: Option<Instant>,
     is_done: bool,
-    /// Whether Calico's own arrays were there at the start.
+    /// Whether Calico's own arrays existed at the start.
     was_there: bool,
 }
 
@@ -43,12 +43,12 @@ impl Predecessor {
         self.was_there
     }
 
-    /// When it wants to be asked again.
+    /// When to call [`Self::forget`] again.
     pub(crate) fn forgets_at(&self) -> Option<Instant> {
         self.replaced_at.filter(|_| !self.is_done).map(|at| at + GRACE)
     }
 
-    /// Every interface has our programs. `kept` says which maps we use ourselves.
+    /// Removes Calico's pins a while after every interface got our programs. `kept` tells which maps we use ourselves.
     pub(crate) fn forget(&mut self, kept: impl Fn(&str) -> bool, now: Instant) -> Result<(), Error> {
         if self.is_done {
             return Ok(());
@@ -75,7 +75,7 @@ impl Predecessor {
     }
 }
 
-/// Removes a folder of pins with what is below it.
+/// Removes a folder of pins recursively.
 fn remove(folder: &Path) -> Result<(), Error> {
     if !folder.exists() {
         return Ok(());
@@ -94,7 +94,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_calico_alone_used_goes_after_a_while_and_the_rest_stays() {
+    fn pins_that_only_calico_used_are_removed_after_a_while() {
         let root = std::env::temp_dir().join(format!("bpf-predecessor-{}", std::process::id()));
         for pin in [
             "tc/globals/cali_v4_ct4",

@@ -1,8 +1,8 @@
-//! The programs of interfaces, loaded once for each kind of interface and direction.
+//! The programs for interfaces, loaded once per kind of interface and direction.
 //!
-//! The array by which a program finds the next one is emptied by the kernel when no process and no pin holds it any more, so it
-//! is pinned beside the maps, in a folder for each generation of programs; the folder of the generation before goes when
-//! every interface has a new program.
+//! The kernel empties an array of programs when no process and no pin holds it any more, so it is pinned beside the
+//! maps, in a folder per generation of programs; the folder of the previous generation is removed when every interface
+//! has a new program.
 
 use crate::error::Error;
 use crate::files;
@@ -15,37 +15,37 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the names of the generations' folders begin with.
+/// The prefix of the names of the generations' folders.
 const GENERATION: &str = "generation_";
 
-/// A packet is judged in microseconds.
+/// Longer than judging a packet takes, which is microseconds.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What kind of interface it is.
+/// The kinds of interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A workload's.
+    /// A workload's interface.
     Workload,
-    /// A workload's that has limits of packets or connections.
+    /// A workload's interface with packet or connection limits.
     Limited,
-    /// The host's.
+    /// A host interface.
     Host,
-    /// The host's, with policy that is asked before connections are looked at.
+    /// A host interface with untracked policy.
     Untracked,
-    /// The same with such policy for what comes in, which is asked at the driver where that can be.
+    /// A host interface with untracked policy for ingress, which is enforced by XDP if possible.
     Guarded,
-    /// A tunnel's between nodes, with Ethernet headers.
+    /// A tunnel between nodes, with Ethernet headers.
     Tunnel,
-    /// A tunnel's without.
+    /// A tunnel between nodes, without Ethernet headers.
     Layer3,
-    /// `lo`, where the host meets its own ports.
+    /// `lo`, where the host connects to its own ports.
     Loopback,
-    /// `bpfout.cali`, where the host's own packets to services come in.
+    /// `bpfout.cali`, where the host's own packets to services arrive.
     Services,
 }
 
 impl Kind {
-    /// Whether it is a workload's.
+    /// Whether it is a workload's interface.
     #[must_use]
     pub fn is_workload(self) -> bool {
         matches!(self, Self::Workload | Self::Limited)
@@ -66,12 +66,12 @@ impl Kind {
     }
 }
 
-/// Which packets of an interface.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hook {
-    /// Those that come into the host's namespace.
+    /// Into the host's namespace.
     Ingress,
-    /// Those that leave it.
+    /// Out of the host's namespace.
     Egress,
 }
 
@@ -94,20 +94,20 @@ fn number(version: Version) -> u8 {
     }
 }
 
-/// All programs, as far as they were needed.
+/// All programs that have been needed so far.
 #[derive(Debug)]
 pub(crate) struct Programs {
-    /// The IP versions that there are programs for.
+    /// The programmed IP versions.
     versions: Vec<Version>,
-    /// What programs are loaded from, by version; nothing while nobody needs it, and read again then.
+    /// The parsed objects by version; empty while not needed, and parsed again on demand.
     objects: Vec<(Version, Object)>,
     at_driver: Option<AtDriver>,
-    /// What the node is configured to do.
+    /// The node's configuration.
     options: Options,
-    /// The node's addresses in its tunnels, IPv4 and IPv6.
+    /// The addresses of the node's tunnel devices, IPv4 and IPv6.
     tunnel_addresses: [Option<IpAddr>; 2],
     loaded: BTreeMap<(Kind, Hook, u8), Loaded>,
-    /// Maps that the programs of an IP version share and that are not kept.
+    /// Maps that the programs of an IP version share and that are not persistent.
     scratch: BTreeMap<(u8, String), Map>,
     generation: PathBuf,
     has_old: bool,
@@ -117,7 +117,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// None yet.
+    /// Starts without any programs.
     pub(crate) fn new(
         root: &Path,
         objects: Vec<(Version, Object)>,
@@ -147,12 +147,12 @@ impl Programs {
         })
     }
 
-    /// What programs are loaded from is not needed for now.
+    /// Frees the parsed objects, which are not needed for now.
     pub(crate) fn let_go(&mut self) {
         self.objects = Vec::new();
     }
 
-    /// Loads what interfaces of a kind need.
+    /// Loads the programs for a kind of interface.
     pub(crate) fn load(&mut self, kind: Kind, maps: &Maps) -> Result<(), Error> {
         let is_loaded = |hook, version: &Version| self.loaded.contains_key(&(kind, hook, number(*version)));
         if Hook::BOTH.into_iter().all(|hook| self.versions.iter().all(|version| is_loaded(hook, version))) {
@@ -190,7 +190,7 @@ impl Programs {
                 loaded.map("cali_programs")?.pin(&self.generation.join(name))?;
                 for (name, map) in std::mem::take(&mut loaded.maps) {
                     match name.as_str() {
-                        // Those are a program's own.
+                        // Each program has its own array.
                         "cali_programs" => _ = loaded.maps.insert(name, map),
                         data if data.contains("rodata") => {}
                         _ => _ = self.scratch.insert((number(version), name), map),
@@ -208,7 +208,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Loads the programs at drivers, once.
+    /// Loads the XDP programs, once.
     pub(crate) fn load_at_driver(&mut self, maps: &Maps) -> Result<(), Error> {
         if self.at_driver.is_none() {
             let options = self.options_of(Kind::Guarded, Version::V4);
@@ -225,12 +225,12 @@ impl Programs {
         Ok(())
     }
 
-    /// The program that is attached to drivers.
+    /// The XDP program to attach.
     pub(crate) fn driver_entry(&self) -> Result<&Program, Error> {
         Ok(self.at_driver.as_ref().ok_or(Error::Missing("program for drivers"))?.entry()?)
     }
 
-    /// What is configured, as far as it is about a kind of interface.
+    /// The options for a kind of interface.
     fn options_of(&self, kind: Kind, version: Version) -> Options {
         Options {
             kind: match kind {
@@ -241,10 +241,11 @@ impl Programs {
                 Kind::Loopback => interface::Kind::Loopback,
                 Kind::Services => interface::Kind::Services,
             },
-            // Connections of TCP never come to services' addresses where sockets have backends; on `lo` most packets are none.
+            // If sockets are connected to backends, TCP connections never use services' addresses; on `lo` most packets
+            // are not UDP.
             is_udp_only: self.options.is_udp_only && kind == Kind::Loopback,
             tunnel_address: self.tunnel_addresses[usize::from(number(version) == 6)],
-            // Those of workloads are always checked, and what comes out of a tunnel was checked where it went in.
+            // Sources of workloads are always checked, and packets out of a tunnel were checked where they entered it.
             reverse_path: match kind {
                 Kind::Host | Kind::Untracked | Kind::Guarded => self.options.reverse_path,
                 Kind::Workload
@@ -260,24 +261,24 @@ impl Programs {
         }
     }
 
-    /// The program that is attached; packets of the other IP version go on from it.
+    /// The program to attach, which passes on packets of the other IP version.
     pub(crate) fn entry(&self, kind: Kind, hook: Hook) -> Result<&Program, Error> {
         let loaded = self.versions.first().and_then(|first| self.loaded.get(&(kind, hook, number(*first))));
         Ok(loaded.ok_or(Error::Missing("program for this kind of interface"))?.program(ENTRY)?)
     }
 
-    /// Whether an earlier process had loaded programs.
+    /// Whether programs of an earlier process were found.
     pub(crate) fn found_old(&self) -> bool {
         self.found_old
     }
 
-    /// When what old programs found each other by can go.
+    /// When the arrays of old programs can be removed.
     pub(crate) fn forgets_at(&self) -> Option<Instant> {
         self.replaced_at.filter(|_| self.has_old).map(|at| at + GRACE)
     }
 
-    /// No interface has a program of an earlier process any more: what those found each other by goes, when no packet can be in
-    /// one any more.
+    /// Removes the arrays of an earlier process's programs once no packet can be in one. To be called when no interface
+    /// has such a program any more.
     pub(crate) fn forget_old(&mut self, now: Instant) -> Result<(), Error> {
         self.replaced_at.get_or_insert(now);
         if self.forgets_at().is_none_or(|at| now < at) {

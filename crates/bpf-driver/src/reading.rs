@@ -1,4 +1,4 @@
-//! Maps of policy read back into tables: what an earlier process left. Elements that are not what we write are told apart, so
+//! Reads maps of policy left by an earlier process back into tables. Elements that we would not write are reported, so
 //! that they are removed.
 
 use crate::error::Error;
@@ -17,12 +17,12 @@ pub(crate) const ROWS: &str = "bpfp_row";
 pub(crate) const RULES: &str = "bpfp_rule";
 pub(crate) const LISTS: &str = "bpfp_lists";
 
-/// What was read.
+/// The contents of the maps.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) tables: Tables,
     pub(crate) lists: BTreeMap<ListsKey, Lists>,
-    /// By map, keys of elements that are not ours.
+    /// Keys of elements that are not ours, by map.
     pub(crate) foreign: BTreeMap<&'static str, Vec<Vec<u8>>>,
 }
 

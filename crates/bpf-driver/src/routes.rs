@@ -1,5 +1,5 @@
-//! What `cali_v4_routes`, `cali_v4_fsafes2` and those of IPv6 should hold: where addresses are, and ports that work whatever
-//! policy says. Values in, bytes out; [`Routes`] follows changes, each at the price of the ranges that it is about.
+//! The desired contents of `cali_v4_routes`, `cali_v4_fsafes2` and those of IPv6: routes to addresses, and failsafe
+//! ports. Values in, bytes out; [`Routes`] follows changes, each at a cost proportional to the ranges it affects.
 
 mod changes;
 
@@ -14,46 +14,46 @@ use messages::{IpPoolType, Route, RouteTypes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// The elements of a map of IPv4 and of its like for IPv6.
+/// The elements of a map for IPv4 and of its counterpart for IPv6.
 pub type Elements = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 
 /// Reached through VXLAN.
 const VXLAN: u32 = 0x400;
-/// Packets must not be handed into the workload's namespace directly.
+/// Packets must not be forwarded directly into the workload's namespace.
 const SKIP_REDIRECT: u32 = 0x800;
 
-/// What routes follow from.
+/// The input for routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What the calculation says about ranges.
+    /// The calculation's routes by range.
     pub routes: BTreeMap<IpNet, Route>,
     /// The addresses of this host's workloads.
     pub workloads: BTreeMap<IpNet, Place>,
     /// The addresses of this host.
     pub host: BTreeSet<IpAddr>,
-    /// Clients whose answers take the way of their questions.
+    /// Clients whose answers must return by the path of their requests.
     pub answers_back: BTreeSet<IpNet>,
     /// Whether packets to other nodes' workloads are encrypted.
     pub is_encrypted: bool,
 }
 
-/// Where a workload of this host is.
+/// The location of a workload of this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The number of its interface; 0 while there is none.
+    /// The index of its interface; 0 if it has none.
     pub index: u32,
     /// Its packets must pass its interface, which limits them.
     pub is_limited: bool,
 }
 
-/// A port that host endpoints never block.
+/// A failsafe port, which host endpoints never block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failsafe {
     /// The protocol's number.
     pub protocol: u8,
     /// The port.
     pub port: u16,
-    /// Only for these addresses of the other side.
+    /// Only for these addresses of the other side, if set.
     pub net: Option<IpNet>,
     /// Whether this host opens the connection.
     pub is_out: bool,
@@ -66,11 +66,11 @@ enum Way {
     Interface(u32),
 }
 
-/// What is known of a range.
+/// The flags and next hop of a range.
 type Known = (u32, Way);
 
 impl Facts {
-    /// Every range that something is known of.
+    /// Every range with information.
     fn nets(&self) -> BTreeSet<IpNet> {
         let mut nets: BTreeSet<IpNet> = self.routes.keys().copied().collect();
         nets.extend(self.workloads.keys());
@@ -80,7 +80,7 @@ impl Facts {
     }
 }
 
-/// The elements of the maps of routes, worked out as a whole: what [`Routes`] must come to step by step.
+/// The elements of the maps of routes, computed as a whole: the result that [`Routes`] must reach step by step.
 #[must_use]
 pub fn routes(facts: &Facts) -> Elements {
     let mut elements = Elements::default();
@@ -92,7 +92,7 @@ pub fn routes(facts: &Facts) -> Elements {
     elements
 }
 
-/// The map of a range: of IPv4 or of IPv6.
+/// The index of the map for a range: IPv4 or IPv6.
 fn version(net: &IpNet) -> usize {
     usize::from(net.addr().is_ipv6())
 }
@@ -121,13 +121,13 @@ fn entry<F: Family>(flags: u32, way: Way) -> Entry<F> {
         Way::By(IpAddr::V6(address)) if F::WIDTH == 16 => {
             next_hop.as_mut().copy_from_slice(&address.octets());
         }
-        // A node of the other IP version leads nowhere.
+        // A node of the other IP version cannot be a next hop.
         Way::By(_) => {}
     }
     Entry { flags, next_hop }
 }
 
-/// What is known of a range; none where nobody asks.
+/// The flags and next hop of a range; `None` if it needs no route.
 fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
     let known = facts.routes.get(net);
     let mut bits = 0;
@@ -147,7 +147,7 @@ fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
     let node = known.and_then(|route| route.dst_node_ip);
     let pool = known.map_or(IpPoolType::None, |route| route.ip_pool_type);
     let vxlan = if pool == IpPoolType::Vxlan { VXLAN } else { 0 };
-    // Addresses of tunnel devices may be borrowed from a block, and are a workload's by their type then.
+    // Addresses of tunnel devices may be borrowed from a block; then they also have a workload's type.
     if is(RouteTypes::REMOTE_TUNNEL) {
         return Some((bits | flags::HOST | flags::TUNNELED | vxlan, node.map_or(Way::None, Way::By)));
     }
@@ -166,12 +166,13 @@ fn route(facts: &Facts, net: &IpNet) -> Option<Known> {
         let tunneled = if tunneled { flags::TUNNELED } else { 0 };
         return Some((bits | flags::WORKLOAD | tunneled | vxlan, Way::By(node?)));
     }
-    // A block of this host says nothing that its workloads do not.
+    // A block of this host adds nothing to the routes of its workloads.
     let is_own_block = is(RouteTypes::LOCAL_WORKLOAD) && bits & (flags::LOCAL | flags::NO_DIRECT_RETURN) == 0;
     (bits != 0 && !is_own_block).then_some((bits, Way::None))
 }
 
-/// The elements of the maps of networks that workloads may also send from; each with the number of the workload's interface.
+/// The elements of the maps of additional networks that workloads may send from, each with the index of the workload's
+/// interface.
 #[must_use]
 pub fn sources<'a>(lent: impl IntoIterator<Item = (u32, &'a IpNet)>) -> Elements {
     let mut elements = Elements::default();
@@ -186,7 +187,7 @@ pub fn sources<'a>(lent: impl IntoIterator<Item = (u32, &'a IpNet)>) -> Elements
     elements
 }
 
-/// The elements of the maps of ports.
+/// The elements of the maps of failsafe ports.
 #[must_use]
 pub fn failsafes(ports: &[Failsafe]) -> Elements {
     let mut elements = Elements::default();
@@ -235,7 +236,7 @@ mod tests {
         (dst, route)
     }
 
-    /// The flags and last four bytes of the entry of a network.
+    /// The flags and last four bytes of a network's entry.
     fn found(facts: &Facts, net: &str) -> Option<(u32, [u8; 4])> {
         let net: IpNet = net.parse().expect("a network");
         let IpNet::V4(v4) = net else { panic!("IPv4 only") };
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_networks_belong_to_one_interface() {
+    fn additional_networks_belong_to_one_interface() {
         let nets: Vec<IpNet> =
             ["10.1.2.3/8", "fd00::/64"].map(|text| text.parse().expect("a network")).into();
         let [v4, v6] = sources(nets.iter().map(|net| (7, net)));
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_for_everybody_are_in_both_maps() {
+    fn ports_open_to_all_addresses_are_in_both_maps() {
         let any = Failsafe { protocol: 6, port: 22, net: None, is_out: false };
         let one = Failsafe { net: "10.0.0.0/8".parse().ok(), is_out: true, ..any };
         let [v4, v6] = failsafes(&[any, one]);

@@ -1,7 +1,7 @@
-//! Services into the NAT maps of one IP version: what maps have is read once, and afterwards only what a change touches is
-//! written, in the order that the change says.
+//! Writes services to the NAT maps of one IP version: the maps' contents are read once, and afterwards only what a
+//! change affects is written, in the order that the change prescribes.
 //!
-//! It refuses to believe that a write that failed was not made: the maps are read again.
+//! Does not assume that a failed write had no effect: the maps are read again.
 
 use crate::error::Error;
 use crate::store::Store;
@@ -14,7 +14,7 @@ use messages::ToDataplane;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The services of an IP version, for the thread of the dataplane and for the one that takes out connections.
+/// The services of an IP version, shared by the dataplane's thread and the one that sweeps connections.
 #[derive(Debug)]
 pub(crate) struct Shared<F: Family>(Arc<Mutex<Services<F>>>);
 
@@ -25,12 +25,12 @@ impl<F: Family> Clone for Shared<F> {
 }
 
 impl<F: Family> Shared<F> {
-    /// For one question, or one change.
+    /// Locks the services for one query or one change.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Services<F>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The keys of affinities that lead nowhere any more.
+    /// The keys of affinities whose backend no longer exists.
     pub(crate) fn stale_affinities(&self, entries: &[(Vec<u8>, Vec<u8>)], now: u64) -> Vec<Vec<u8>> {
         let services = self.lock();
         let is_stale = |(key, value): &&(Vec<u8>, Vec<u8>)| {
@@ -41,7 +41,7 @@ impl<F: Family> Shared<F> {
     }
 }
 
-/// A pass over connections asks now and then: services change meanwhile, and are not kept waiting for it.
+/// A pass over connections locks briefly for each query, so that changes of services do not have to wait for it.
 impl<F: Family> Destinations<F> for Shared<F> {
     fn has_backend(&self, service: (F::Address, u16), backend: (F::Address, u16), protocol: u8) -> bool {
         self.lock().has_backend(service, backend, protocol)
@@ -60,9 +60,9 @@ impl<F: Family> Destinations<F> for Shared<F> {
 #[derive(Debug)]
 pub(crate) struct ServiceMaps<F: Family> {
     shared: Shared<F>,
-    /// What was heard since the last write.
+    /// Updates since the last write.
     waiting: Vec<Update>,
-    /// Whether the maps have what services say, as far as we know.
+    /// Whether the maps are known to match the services.
     is_known: bool,
     has_begun: bool,
 }
@@ -85,17 +85,17 @@ impl<F: Family> ServiceMaps<F> {
         self.waiting.push(update);
     }
 
-    /// Whether the next write has something to do.
+    /// Whether the next write has anything to do.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.is_known || !self.waiting.is_empty()
     }
 
-    /// Others may have changed the maps.
+    /// Makes the next write read the maps, as others may have changed them.
     pub(crate) fn invalidate(&mut self) {
         self.is_known = false;
     }
 
-    /// Brings the maps to what services say; how many elements were written or removed.
+    /// Updates the maps; returns how many elements were written or removed.
     pub(crate) fn write(&mut self, store: &mut impl Store) -> Result<usize, Error> {
         let changes = {
             let mut services = self.shared.lock();
@@ -110,7 +110,7 @@ impl<F: Family> ServiceMaps<F> {
                         tracing::warn!(
                             ?numbers,
                             version = F::NUMBER,
-                            "services shared numbers, and got new ones"
+                            "services with duplicate ids got new ones"
                         );
                     }
                     changes
@@ -148,7 +148,7 @@ fn name<F: Family>(map: NatMap) -> &'static str {
     }
 }
 
-/// What the maps have.
+/// Reads the contents of the maps.
 fn read<F: Family>(store: &impl Store) -> Result<Contents<F>, Error> {
     fn table<K: Layout + Ord, V: Layout>(store: &impl Store, map: &str) -> Result<BTreeMap<K, V>, Error> {
         if store.room(map).is_none() {

@@ -1,4 +1,4 @@
-//! The driver's part in services: both IP versions together, and what others ask about them.
+//! The driver's part in services: both IP versions, and answers to other components.
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use bpf_services::{HealthCheck, Here, Settings, Update};
 use messages::ToDataplane;
 use std::net::IpAddr;
 
-/// Services of all IP versions that there are programs for.
+/// The services of all programmed IP versions.
 #[derive(Debug)]
 pub(crate) struct Serving {
     v4: ServiceMaps<V4>,
@@ -26,7 +26,7 @@ impl Serving {
         }
     }
 
-    /// For the thread that takes out connections.
+    /// Shares the services with the thread that sweeps connections.
     pub(crate) fn shared(&self) -> (Shared<V4>, Option<Shared<V6>>) {
         (self.v4.shared().clone(), self.v6.as_ref().map(|one| one.shared().clone()))
     }
@@ -38,15 +38,15 @@ impl Serving {
 }
 
 impl Driver {
-    /// Takes a message about services, or about nodes, whose addresses they need.
+    /// Takes in a message about services, or about nodes, whose addresses services need.
     pub fn hear_services(&mut self, message: &ToDataplane) {
         let Some(serving) = &mut self.serving else { return };
         serving.v4.hear(message);
         serving.v6.iter_mut().for_each(|one| one.hear(message));
     }
 
-    /// The addresses by which other nodes know this one, IPv4 and IPv6, and how long a packet in an envelope may be. Without an
-    /// address there are no envelopes, and backends elsewhere see this node in the place of clients.
+    /// Sets the addresses by which other nodes know this one, IPv4 and IPv6, and the maximum sizes of encapsulated
+    /// packets. Without an address nothing is encapsulated, and remote backends see this node instead of clients.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -66,22 +66,22 @@ impl Driver {
         Ok(())
     }
 
-    /// What is known of this node.
+    /// Sets the facts about this node.
     pub fn node_is(&mut self, here: &Here) {
         let Some(serving) = &mut self.serving else { return };
         serving.v4.push(Update::Here(here.clone()));
         serving.v6.iter_mut().for_each(|one| one.push(Update::Here(here.clone())));
     }
 
-    /// Whether services have something to be written.
+    /// Whether services have changes to write.
     #[must_use]
     pub fn has_service_changes(&self) -> bool {
         let Some(serving) = &self.serving else { return false };
         serving.v4.is_waiting() || serving.v6.as_ref().is_some_and(ServiceMaps::is_waiting)
     }
 
-    /// Brings the NAT maps to what services say; how many elements were written or removed. All objects must be known with the first
-    /// call: what the maps have beside them is removed.
+    /// Updates the NAT maps; returns how many elements were written or removed. All objects must be known at the first
+    /// call: anything else in the maps is removed.
     ///
     /// # Errors
     /// When they do not fit, or the kernel refuses; then the maps are read again with the next attempt.
@@ -94,7 +94,8 @@ impl Driver {
         Ok(count)
     }
 
-    /// What load balancers are told; the endpoints of a service with both IP versions are those of the one that has more.
+    /// The answers for load balancers; for a service with both IP versions, the endpoints are those of the version with
+    /// more.
     #[must_use]
     pub fn health_checks(&self) -> Vec<HealthCheck> {
         let Some(serving) = &self.serving else { return Vec::new() };

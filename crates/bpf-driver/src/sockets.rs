@@ -1,8 +1,8 @@
-//! The programs of sockets on a control group: connections of the host's processes get a service's backend before their first
-//! packet. Their links are pinned under Calico's names, so they outlive this process.
+//! The programs for sockets on a control group: connections of the host's processes get a service's backend before
+//! their first packet. Their links are pinned under Calico's names, so they outlive this process.
 //!
-//! It refuses the machine's whole control group in a network that is not the machine's: the programs of a group meet the
-//! sockets of every network.
+//! Does not use the machine's root control group in another network namespace: the programs of a group apply to sockets
+//! of every network.
 
 use crate::error::Error;
 use crate::files;
@@ -19,23 +19,24 @@ use std::path::{Path, PathBuf};
 
 /// Where `node init` mounts the machine's control groups.
 const USUAL: &str = "/run/calico/cgroup";
-/// The number by which the kernel knows the kind of file system.
+/// The kernel's magic number for this type of file system.
 const MAGIC: u64 = 0x6367_7270;
 const PINS: &str = "ctlb";
 
-/// Which sockets get backends.
+/// The sockets that get backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sockets {
     /// The control group.
     pub group: PathBuf,
-    /// UDP is left to packets.
+    /// UDP is left to the programs on interfaces.
     pub excludes_udp: bool,
-    /// Seconds that a UDP socket without a connection stays with its backend.
+    /// For how many seconds an unconnected UDP socket stays with its backend.
     pub udp_seconds: u32,
 }
 
-/// The folder of the control group whose sockets are served; none in a network that is not the machine's, unless one is named.
-/// `given` is where control groups are mounted, `below` a group in there; both empty for the machine's.
+/// The folder of the control group whose sockets are served; `None` in a network other than the machine's, unless a
+/// group is named. `given` is the mount point of control groups, `below` a group in it; both are empty for the
+/// machine's.
 ///
 /// # Errors
 /// When there are no control groups of version 2, and none can be mounted.
@@ -56,8 +57,8 @@ pub fn group(given: &str, below: &str) -> Result<Option<PathBuf>, Error> {
     Ok(Some(path))
 }
 
-/// Attaches the programs before there is an agent, with what is in the maps; for TCP alone, which is what its API is spoken with.
-/// `root` is the folder of pins.
+/// Attaches the programs before there is an agent, using the maps' current contents; for TCP only, which the Kubernetes
+/// API uses. `root` is the folder of pins.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -72,7 +73,7 @@ fn is_group(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| kind & 0xffff_ffff == MAGIC))
 }
 
-/// The programs, before and after they are attached.
+/// The programs for sockets, attached or not.
 #[derive(Debug)]
 pub(crate) struct SocketPrograms {
     sockets: Option<Sockets>,
@@ -84,7 +85,7 @@ pub(crate) struct SocketPrograms {
 }
 
 impl SocketPrograms {
-    /// Opens what the programs share with others. Nothing is attached.
+    /// Opens the maps that the programs share with others. Nothing is attached.
     pub(crate) fn new(
         root: &Path,
         sockets: Option<Sockets>,
@@ -102,7 +103,7 @@ impl SocketPrograms {
         Ok(Self { sockets, can_answer, objects, pins: root.join(PINS), is_done: false })
     }
 
-    /// Attaches the programs, in the place of those of an earlier process; or takes these off where none are wanted.
+    /// Attaches the programs, replacing those of an earlier process; or detaches those if none are wanted.
     pub(crate) fn attach(&mut self, maps: &Maps) -> Result<(), Error> {
         if self.is_done {
             return Ok(());

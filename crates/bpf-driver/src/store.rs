@@ -1,16 +1,16 @@
-//! Maps by their names, as bytes.
+//! Maps by name, as bytes.
 
 use crate::error::Error;
 
-/// One element.
+/// A key and its value.
 pub(crate) type Element = (Vec<u8>, Vec<u8>);
 
-/// Where elements are read from and written to.
+/// The place that elements are read from and written to.
 pub trait Store {
-    /// How many elements a map takes; none for one that is not there, because its IP version is not programmed.
+    /// The capacity of a map; `None` if the map does not exist because its IP version is not programmed.
     fn room(&self, map: &str) -> Option<usize>;
 
-    /// Everything in a map.
+    /// Returns all elements of a map.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -19,10 +19,10 @@ pub trait Store {
     /// Sets elements.
     ///
     /// # Errors
-    /// When the kernel refuses one; those before it may be set.
+    /// When the kernel refuses an element; those before it may be set.
     fn write(&mut self, map: &str, elements: &[Element]) -> Result<(), Error>;
 
-    /// Removes elements; those that are gone already do not matter.
+    /// Removes elements; missing ones are ignored.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,7 +1,7 @@
-//! Takes out connections that have ended, every ten seconds, in a thread of its own: a pass over a large map must not hold up
-//! policy. Flows to backends that services do not have any more are among them, and so are affinities that lead to them.
+//! Removes ended connections every ten seconds, in its own thread: a pass over a large map must not delay policy. This
+//! includes flows to backends that services no longer have, and affinities with such backends.
 //!
-//! It refuses to hold services for longer than a question takes.
+//! Does not lock services for longer than a query takes.
 
 use crate::error::Error;
 use crate::limits::LIMITS;
@@ -18,15 +18,15 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-/// How long a pass waits after the one before, as Calico's.
+/// The pause between passes, as in Calico.
 const PAUSE: Duration = Duration::from_secs(10);
-/// After a batch of entries the thread sleeps for as long as the batch took, so that a pass has at most half a core.
+/// After each batch of entries the thread sleeps as long as the batch took, so that a pass uses at most half a core.
 const SHARE: u32 = 1;
-/// What is kept of connections that Linux does not track is looked through in one of so many passes: it goes by itself where they
-/// end, and seldom else.
+/// Every how many passes the map of untracked connections is swept: its entries are removed when connections end, with
+/// few exceptions.
 const DIRECT_PASSES: u32 = 6;
 
-/// The thread. It ends when this value is dropped.
+/// The thread, which ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     removed: Sender<Vec<IpAddr>>,
@@ -34,7 +34,7 @@ pub(crate) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Opens the maps of connections by their pins, and begins. `services` are those that programs serve.
+    /// Opens the maps of connections by their pins, and starts the thread. `services` are those that programs serve.
     pub(crate) fn start(
         root: &Path,
         with_v6: bool,
@@ -73,19 +73,19 @@ impl Sweeper {
         Ok(Self { removed, usages })
     }
 
-    /// What passes over the maps of both IP versions found.
+    /// The findings of passes over the maps of both IP versions.
     pub(crate) fn usages(&self) -> Usages {
         self.usages.clone()
     }
 
-    /// TCP connections of these addresses are reset with their next packet.
+    /// Resets TCP connections of these addresses at their next packet.
     pub(crate) fn workloads_removed(&self, addresses: Vec<IpAddr>) {
-        // A thread that is gone has said why.
+        // Fails only if the thread is gone, which has logged why.
         let _ = self.removed.send(addresses);
     }
 }
 
-/// Waits for the next pass; what was removed meanwhile, or nothing if it is time to end.
+/// Waits for the next pass; returns the addresses removed in the meantime, or `None` if the thread is to end.
 fn wait(news: &Receiver<Vec<IpAddr>>) -> Option<Vec<IpAddr>> {
     let until = Instant::now() + PAUSE;
     let mut all = Vec::new();
@@ -105,7 +105,7 @@ fn wait(news: &Receiver<Vec<IpAddr>>) -> Option<Vec<IpAddr>> {
     }
 }
 
-/// What passes over the maps of one IP version know of earlier ones.
+/// What passes over the maps of one IP version remember.
 struct Sweeps<F: Family> {
     timeouts: Timeouts,
     connections: Sweep<F>,
@@ -121,7 +121,7 @@ impl<F: Family> Sweeps<F> {
     }
 }
 
-/// What one IP version has.
+/// The maps of one IP version.
 struct Flows<F: Family> {
     connections: Map,
     affinities: Map,
@@ -154,7 +154,7 @@ impl<F: Family> Flows<F> {
         if !removed.is_empty() || sweeps.passes.is_multiple_of(DIRECT_PASSES) {
             let kept = (&mut sweeps.alone, &sweeps.timeouts);
             if let Err(error) = sweep_direct(&self.direct, &self.connections, kept, &removed, &mut breath) {
-                tracing::warn!(%error, "what is kept of connections cannot be looked through; trying again");
+                tracing::warn!(%error, "cannot sweep untracked connections; trying again");
             }
         }
         let of_connections = &mut sweeps.connections;
@@ -172,21 +172,22 @@ impl<F: Family> Flows<F> {
         if let Ok(report) = &report
             && let Err(error) = self.recount(report)
         {
-            tracing::warn!(%error, "connections of workloads that have a limit cannot be counted again");
+            tracing::warn!(%error, "cannot recount connections of workloads with limits");
         }
         match report {
             Ok(report) if !report.deleted.is_empty() || report.resets > 0 => {
                 tracing::debug!(?report, version = F::NUMBER, "connections that have ended");
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "connections cannot be looked through; trying again"),
+            Err(error) => tracing::warn!(%error, "cannot sweep connections; trying again"),
         }
         if let Err(error) = self.pass_affinities(breath.now()) {
-            tracing::warn!(%error, "clients that stay with a backend cannot be looked through; trying again");
+            tracing::warn!(%error, "cannot sweep session affinities; trying again");
         }
     }
 
-    /// Writes how many connections there are where programs lost count: by a reset that no workload's program saw, say.
+    /// Corrects the numbers of connections where programs lost count, for example because no workload's program saw a
+    /// reset.
     fn recount(&self, report: &Report) -> Result<(), Error> {
         let table = Table::<LimitKey, Limit>::new(&self.limits)?;
         for (key, limit) in self.limits.entries()? {
@@ -209,11 +210,11 @@ impl<F: Family> Flows<F> {
     }
 }
 
-/// The clock of programs, and a breath after each batch.
+/// Reads the programs' clock, and pauses after each batch.
 pub(crate) struct Breath(Instant);
 
 impl Breath {
-    /// Nanoseconds of the clock that programs have.
+    /// Nanoseconds of the clock that programs use.
     pub(crate) fn clock() -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let nanoseconds = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
@@ -233,7 +234,7 @@ impl Paced for Breath {
     }
 }
 
-/// Nothing is a service's.
+/// No address belongs to a service.
 struct NoServices;
 
 impl<F: Family> Destinations<F> for NoServices {

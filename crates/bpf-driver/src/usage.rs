@@ -1,38 +1,38 @@
-//! How full the maps of connections are, as passes over them find it, and when they should be larger.
+//! How full the maps of connections are, as found by sweeps, and when they should grow.
 //!
-//! The rule is Calico's: above nine tenths, or above 85 in 100 while it fills up pass by pass. It refuses to grow for ever: a map
-//! is memory of the kernel, taken in advance.
+//! The rule is Calico's: above nine tenths, or above 85 percent while usage rises pass by pass. Growth is bounded: a
+//! map is kernel memory, allocated in advance.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The most entries that a map of connections is made for unasked: some 3 GB.
+/// The maximum size that a map of connections grows to: some 3 GB.
 const MOST: u32 = 1 << 24;
-/// From here on it is said, in percent.
+/// The usage in percent from which a warning is logged.
 const NEARLY_FULL: u64 = 80;
 const FULL: u64 = 90;
 const FILLING: u64 = 85;
-/// After so many passes with more connections each, a map fills up.
+/// After this many passes with rising numbers of connections, a map counts as filling up.
 const RISES: u32 = 3;
 
-/// What passes over a map found.
+/// The findings of passes over a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Entries that the last pass looked at.
+    /// Entries found by the last pass.
     pub used: u64,
-    /// Those that it took out.
+    /// Entries removed by the last pass.
     pub cleaned: u64,
-    /// Those that there is room for.
+    /// The map's capacity.
     pub room: u32,
-    /// Passes so far.
+    /// The number of passes so far.
     pub sweeps: u64,
-    /// What the last one took, in nanoseconds.
+    /// The duration of the last pass in nanoseconds.
     pub nanoseconds: u64,
-    /// The size that it should have instead.
+    /// The size that the map should have instead, if any.
     pub wants: Option<u32>,
 }
 
 impl Usage {
-    /// How full it is, 1 at most.
+    /// The share of the capacity in use, at most 1.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a share")]
     pub fn fullness(&self) -> f64 {
@@ -40,7 +40,7 @@ impl Usage {
     }
 }
 
-/// One map's from pass to pass.
+/// Tracks one map's usage from pass to pass.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     usage: Usage,
@@ -50,7 +50,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// A pass is over.
+    /// Records a pass.
     pub(crate) fn after(&mut self, used: u64, cleaned: u64, room: u32, nanoseconds: u64) -> Usage {
         let live = used.saturating_sub(cleaned);
         self.rises = if live > self.live { self.rises + 1 } else { 0 };
@@ -64,7 +64,7 @@ impl Growth {
             tracing::warn!(
                 live,
                 room,
-                "the map of connections is nearly full; it forgets the most silent first"
+                "the map of connections is nearly full; the least recently used are evicted first"
             );
         }
         self.usage = Usage { used, cleaned, room, sweeps: self.usage.sweeps + 1, nanoseconds, wants };
@@ -72,18 +72,18 @@ impl Growth {
     }
 }
 
-/// What is known of both IP versions, for whoever asks.
+/// The usage for both IP versions, shared with readers.
 #[derive(Clone, Debug, Default)]
 pub struct Usages(Arc<Mutex<[Usage; 2]>>);
 
 impl Usages {
-    /// A pass over the map of a version is over.
+    /// Records a pass over the map of a version.
     pub fn set(&self, version: u8, usage: Usage) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all[usize::from(version == 6)] = usage;
     }
 
-    /// What was found last, IPv4 and IPv6.
+    /// The latest findings, for IPv4 and IPv6.
     #[must_use]
     pub fn get(&self) -> [Usage; 2] {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,7 +94,7 @@ impl Usages {
 mod tests {
     use super::{Growth, MOST, Usages};
 
-    /// The size that is wanted after passes that found so many live entries.
+    /// The desired size after passes that found these numbers of live entries.
     fn wanted(room: u32, passes: &[u64]) -> Option<u32> {
         let mut growth = Growth::default();
         passes.iter().map(|live| growth.after(live + 5, 5, room, 1).wants).last().flatten()
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_kept_for_each_version() {
+    fn findings_are_kept_for_each_version() {
         let (usages, mut growth) = (Usages::default(), Growth::default());
         usages.set(6, growth.after(100, 50, 200, 7));
         usages.set(6, growth.after(100, 50, 200, 7));

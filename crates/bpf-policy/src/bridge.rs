@@ -1,8 +1,8 @@
-//! From one state to another when only the tables of both are known, as after a restart: an address has one class, and lists
-//! of the old state have no rows for classes of the new one, nor the other way round. So in between addresses get classes
-//! that stand for a pair of an old and a new one, with the rows of both.
+//! Bridges two states when only the tables of both are known, as after a restart: an address has only one class, and
+//! lists of the old state have no rows for classes of the new one, nor vice versa. So in between, addresses get classes
+//! that stand for a pair of an old and a new class, with the rows of both.
 //!
-//! It refuses to be small: its cost is that of everything that differs.
+//! Not incremental: its cost is proportional to everything that differs.
 
 use crate::evaluate::{class, class_around};
 use crate::layout::{ClassId, ListId, RowKey, SegmentKey};
@@ -11,11 +11,11 @@ use crate::tables::{Table, Tables};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By pair of classes, the class that stands for both.
+/// For each pair of classes, the class that stands for both.
 type Pairs = BTreeMap<(ClassId, ClassId), ClassId>;
 
-/// The classes and rows with which lists of both states say what they say in their own. Only what must be written in addition
-/// to the new tables is in it: classes of what differs, and their rows.
+/// The classes and rows with which the lists of both states decide as in their own state. Contains only what must be
+/// written in addition to the new tables: classes of differing members, and their rows.
 #[must_use]
 pub fn bridge(old: &Tables, new: &Tables) -> Tables {
     let mut made = Tables::default();
@@ -47,7 +47,7 @@ pub fn bridge(old: &Tables, new: &Tables) -> Tables {
     made
 }
 
-/// The keys that do not have the same value in both.
+/// The keys whose values differ.
 fn differing<K: Ord + Clone>(old: &Table<K, ClassId>, new: &Table<K, ClassId>) -> BTreeSet<K> {
     let keys = old.iter().chain(new.iter()).map(|(key, _)| key);
     keys.filter(|key| old.get(key) != new.get(key)).cloned().collect()

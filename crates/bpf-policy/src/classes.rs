@@ -1,5 +1,5 @@
-//! Classes: which atoms addresses are in, each combination once, with a name that follows from it; and what lists ask of
-//! them.
+//! Classes: the atoms that addresses are in, each combination once, with an id derived from it; and the conditions of
+//! lists on them.
 
 use crate::conditions::{Atom, EndConditions};
 use crate::layout::{ClassId, Dimension, ListId, Row, RowKey, SEGMENT_RULES, Segment, SegmentKey};
@@ -11,15 +11,15 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Something that rules name.
+/// Something that rules refer to.
 #[derive(Debug)]
 struct AtomState {
     atom: Atom,
-    /// Its part of the names of classes.
+    /// Its contribution to the ids of classes.
     hash: u64,
-    /// Where lists name it: dimension and rule.
+    /// The conditions of lists that refer to it: dimension and rule.
     uses: BTreeMap<ListId, Vec<(Dimension, u32)>>,
-    /// The classes that have it.
+    /// The classes that contain it.
     classes: HashSet<u32>,
 }
 
@@ -27,19 +27,19 @@ struct AtomState {
 struct ClassState {
     id: ClassId,
     atoms: Arc<[u32]>,
-    /// How many addresses have it.
+    /// The number of addresses that have it.
     users: usize,
 }
 
-/// A list as far as classes matter to it: by dimension and rule, in order, what an address must be in.
+/// The conditions of a list on classes, in the order of dimension and rule.
 type Asks = Box<[((Dimension, u32), Asked)]>;
 
-/// The numbers of atoms: all of those that an address must be in, then those of which one suffices, then those that it must not
-/// be in.
+/// The numbers of atoms: those that an address must all be in, then those of which one suffices, then those that it
+/// must not be in.
 #[derive(Debug)]
 struct Asked {
     atoms: Box<[u32]>,
-    /// Where the second and the third kind begin.
+    /// The indexes at which the second and the third group begin.
     starts: [u32; 2],
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Classes {
     by_atoms: HashMap<Arc<[u32]>, u32>,
     by_id: HashMap<ClassId, u32>,
     lists: HashMap<ListId, Asks>,
-    /// Lists that came, and classes that came or perhaps went, since rows were last written.
+    /// Lists that were added, and classes that were added or possibly removed, since rows were last written.
     new_lists: Vec<ListId>,
     new_classes: HashSet<u32>,
     left: HashSet<u32>,
@@ -59,17 +59,17 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// The number of an atom that some list names.
+    /// The number of an atom that a list refers to.
     pub(crate) fn number(&self, atom: &Atom) -> Option<u32> {
         self.numbers.get(atom).copied()
     }
 
-    /// How many classes there are.
+    /// The number of classes.
     pub(crate) fn len(&self) -> usize {
         self.classes.len()
     }
 
-    /// Takes a list in. Returns the atoms that nothing named before.
+    /// Adds a list. Returns the atoms that no list referred to before.
     pub(crate) fn add_list(&mut self, list: &List) -> Vec<(Atom, u32)> {
         let mut new = Vec::new();
         let mut asks = Vec::new();
@@ -106,7 +106,7 @@ impl Classes {
         number
     }
 
-    /// Lets a list go. Returns the atoms that nothing names any more.
+    /// Removes a list. Returns the atoms that no list refers to any more.
     pub(crate) fn remove_list(&mut self, id: ListId) -> Vec<(Atom, u32)> {
         let mut gone = Vec::new();
         self.new_lists.retain(|one| *one != id);
@@ -114,7 +114,7 @@ impl Classes {
         for number in asks.iter().flat_map(|(_, asked)| asked.atoms.iter().copied()) {
             let Some(state) = self.atoms.get_mut(number) else { continue };
             state.uses.remove(&id);
-            // A list may name it more than once.
+            // A list may refer to an atom more than once.
             if state.uses.is_empty() && self.numbers.remove(&state.atom).is_some() {
                 self.unused.push(number);
                 gone.push((state.atom.clone(), number));
@@ -123,7 +123,7 @@ impl Classes {
         gone
     }
 
-    /// An address has the class of these atoms, which are sorted and not none. Returns its name.
+    /// Assigns the class of these atoms, sorted and at least one, to an address. Returns the class's id.
     pub(crate) fn enter(&mut self, atoms: Vec<u32>) -> ClassId {
         if let Some(number) = self.by_atoms.get(atoms.as_slice()).copied()
             && let Some(class) = self.classes.get_mut(number)
@@ -133,7 +133,7 @@ impl Classes {
         }
         let hashes = atoms.iter().filter_map(|atom| self.atoms.get(*atom));
         let mut id = ClassId(hashes.fold(0_u64, |sum, atom| sum.wrapping_add(atom.hash)));
-        // Two classes never have one name, whoever chose the hashes.
+        // Two classes never have the same id, whatever the hashes.
         while id == ClassId::NONE || self.by_id.contains_key(&id) {
             id = ClassId(id.0.wrapping_add(1));
         }
@@ -150,7 +150,7 @@ impl Classes {
         id
     }
 
-    /// An address no longer has the class.
+    /// Takes the class away from an address.
     pub(crate) fn leave(&mut self, id: ClassId) {
         let Some(number) = self.by_id.get(&id).copied() else { return };
         if let Some(class) = self.classes.get_mut(number) {
@@ -161,7 +161,7 @@ impl Classes {
         }
     }
 
-    /// Writes the rows of what came since the last call, and removes those of classes that no address has.
+    /// Writes the rows of lists and classes added since the last call, and removes those of unused classes.
     pub(crate) fn write_rows(&mut self, tables: &mut Tables) {
         for number in std::mem::take(&mut self.left) {
             let Some(class) = self.classes.get(number).filter(|class| class.users == 0) else { continue };
@@ -183,7 +183,7 @@ impl Classes {
                 self.each_row(class, None, segments, |key, row| set_row(rows, key, row));
             }
         }
-        // Nothing is in them any more, so no class has them.
+        // They have no members any more, so no class contains them.
         for number in std::mem::take(&mut self.unused) {
             self.atoms.remove(number);
         }
@@ -201,7 +201,7 @@ impl Classes {
         }
     }
 
-    /// The classes that a list can tell from [`ClassId::NONE`].
+    /// The classes that a list can distinguish from [`ClassId::NONE`].
     fn classes_of(&self, list: ListId) -> HashSet<u32> {
         let asks = self.lists.get(&list).map_or(&[][..], |asks| asks);
         let atoms: HashSet<u32> = asks.iter().flat_map(|(_, asked)| asked.atoms.iter().copied()).collect();
@@ -209,7 +209,7 @@ impl Classes {
         classes.copied().filter(|class| !self.new_classes.contains(class)).collect()
     }
 
-    /// Works out the rows of a class in one list or in all; none where the row is the default.
+    /// Computes the rows of a class in one list or in all; `None` where the row is the default.
     fn each_row(
         &self,
         class: &ClassState,

@@ -1,10 +1,10 @@
-//! The conditions of one rule for one IP version, taken apart by dimension so that a packet meets the rule if it meets each
-//! dimension's part.
+//! The conditions of one rule for one IP version, split by dimension so that a packet matches the rule if it matches
+//! each dimension's part.
 //!
-//! What a rule means is what `rules` renders it to (`rules::policy::conditions` has the cases that never were valid): there a
-//! rule that denies does so without a condition that cannot be read, and any other rule matches nothing. "One of these ports or
-//! one of these named ports" is an "or" across dimensions; it becomes two rules that exclude each other. It refuses to
-//! know members of sets.
+//! A rule means what `rules` renders it to (`rules::policy::conditions` has the cases that were never valid): a deny
+//! rule ignores conditions that cannot be read, and any other rule with such a condition matches nothing. "One of these
+//! ports or one of these named ports" is an "or" across dimensions; it becomes two mutually exclusive rules. Does not
+//! know the members of sets.
 
 mod end;
 mod ports;
@@ -23,7 +23,7 @@ pub(crate) const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 132)
 }
 
-/// What a packet must meet, by dimension.
+/// The conditions by dimension.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Conditions {
     pub(crate) source: EndConditions,
@@ -35,7 +35,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// The rule as rules of which at most one matches a packet; none where no packet of the version can meet it.
+    /// Splits a rule into mutually exclusive rules; none if no packet of this IP version can match it.
     pub(crate) fn of(rule: &Rule, version: IpVersion) -> Vec<Self> {
         Self::read(rule, version).unwrap_or_default()
     }
@@ -44,7 +44,7 @@ impl Conditions {
         if rule.ip_version.is_some_and(|only| only != version) {
             return None;
         }
-        // A condition that cannot be read: `Some` to go on without it, none to give the rule up.
+        // For a condition that cannot be read: `Some` to continue without it, `None` to drop the rule.
         let unreadable = || (rule.action == RuleAction::Deny).then_some(());
         let (protocol, icmp) = protocol_and_icmp(rule, version, unreadable)?;
         let not_protocol = match &rule.not_protocol {
@@ -86,12 +86,12 @@ impl Conditions {
         Some(all)
     }
 
-    /// Whether every packet meets them.
+    /// Whether every packet matches.
     pub(crate) fn is_always(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The part about addresses, or addresses with ports, in a dimension.
+    /// The conditions on addresses, or addresses with ports, in a dimension.
     pub(crate) fn end(&self, dimension: Dimension) -> Option<&EndConditions> {
         match dimension {
             Dimension::Source => Some(&self.source),
@@ -102,7 +102,7 @@ impl Conditions {
         }
     }
 
-    /// The part about protocol and ports in a dimension.
+    /// The conditions on protocol and ports in a dimension.
     pub(crate) fn ports(&self, dimension: Dimension) -> Option<&PortConditions> {
         match dimension {
             Dimension::Service => Some(&self.service),
@@ -117,13 +117,13 @@ impl Conditions {
         end || self.ports(dimension).is_some_and(|ports| !ports.is_always())
     }
 
-    /// Whether a value that no set, protocol or port of the list names meets the part in a dimension.
+    /// Whether a value that the list does not mention matches in a dimension.
     pub(crate) fn by_default(&self, dimension: Dimension) -> bool {
         let end = self.end(dimension).is_none_or(|end| end.meets(&|_| false));
         end && self.ports(dimension).is_none_or(|ports| ports.protocol.is_none())
     }
 
-    /// Appends all that they are; different conditions give different bytes.
+    /// Appends an encoding; different conditions have different encodings.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         for end in [&self.source, &self.destination, &self.destination_pair, &self.source_pair] {
             end.encode(out);
@@ -133,8 +133,8 @@ impl Conditions {
     }
 }
 
-/// The protocol's number, and the ICMP types and codes as ranges of sixteen bits. None where no packet of the version can
-/// meet them.
+/// The protocol's number, and the ICMP types and codes as 16-bit ranges. `None` if no packet of this IP version can
+/// match.
 fn protocol_and_icmp(
     rule: &Rule,
     version: IpVersion,
@@ -150,7 +150,7 @@ fn protocol_and_icmp(
             Some(number) => protocol = Some(number),
             None => unreadable()?,
         }
-        // The names stand for one version each; a number may be meant as it is.
+        // The names stand for one IP version each; a number may be meant literally.
         if matches!(wanted, Protocol::Icmp | Protocol::Icmpv6) && protocol != Some(icmp_number) {
             return None;
         }
@@ -171,7 +171,7 @@ fn protocol_and_icmp(
     Some((protocol, ranges))
 }
 
-/// The protocol's number, if it is one. 0 is none: iptables takes it for all protocols.
+/// The protocol's number, if it is valid. 0 is not: iptables treats it as all protocols.
 fn readable(protocol: &Protocol) -> Option<u8> {
     protocol.number().filter(|number| *number != 0)
 }
@@ -180,14 +180,14 @@ fn readable(protocol: &Protocol) -> Option<u8> {
 struct EndParts {
     addresses: EndConditions,
     ports: Ranges,
-    /// Whether `ports` are asked for at all.
+    /// Whether `ports` has to be checked at all.
     by_number: bool,
     not_ports: Ranges,
     named: Vec<Atom>,
     pairs: EndConditions,
 }
 
-/// One of the ways to meet the ports of an end.
+/// One of the alternatives by which an end's ports can match.
 struct Way {
     ranges: Ranges,
     pairs: EndConditions,

@@ -1,6 +1,6 @@
-//! What tables say about a packet: the algorithm of `docs/ebpf.md`, step by step as the program in the kernel does it.
+//! Evaluates tables for a packet: the algorithm of `docs/ebpf.md`, step by step as in the kernel's program.
 //!
-//! It is the oracle of that program, so it stays as plain as the page. Whatever is missing denies.
+//! It is the reference for that program, so it stays as simple as the page. Missing entries deny.
 
 use crate::conditions::has_ports;
 use crate::layout::{
@@ -11,43 +11,43 @@ use crate::tables::Tables;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// So many rules that were hit are kept.
+/// The maximum number of recorded rule hits.
 pub const MAX_HITS: usize = 32;
 
 /// A packet as policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes to.
+    /// The destination address.
     pub destination: IpAddr,
     /// The protocol's number.
     pub protocol: u8,
-    /// Source and destination port; only looked at for protocols that have them.
+    /// Source and destination port; ignored for protocols without ports.
     pub ports: (u16, u16),
-    /// ICMP type and code; only looked at for ICMP.
+    /// ICMP type and code; ignored for other protocols.
     pub icmp: (u8, u8),
 }
 
-/// What was decided.
+/// A list's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet may pass.
+    /// The packet is allowed.
     Allow,
-    /// It may not.
+    /// The packet is denied.
     Deny,
     /// The list has no opinion.
     None,
 }
 
-/// What a list says about a packet.
+/// The outcome of a list for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was decided.
+    /// The decision.
     pub verdict: Verdict,
-    /// The names of the rules that passed it on, and of the one that decided, in order.
+    /// The ids of the rules that passed the packet on, and of the deciding one, in order.
     pub hits: Vec<u64>,
-    /// Whether a rule wants it logged.
+    /// Whether a rule logs the packet.
     pub log: bool,
 }
 
@@ -63,7 +63,7 @@ impl Packet {
     }
 }
 
-/// Asks a list about a packet.
+/// Evaluates a list for a packet.
 #[must_use]
 pub fn evaluate(tables: &Tables, list: ListId, packet: &Packet) -> Outcome {
     let mut outcome = Outcome { verdict: Verdict::Deny, hits: Vec::new(), log: false };
@@ -127,7 +127,7 @@ pub fn evaluate(tables: &Tables, list: ListId, packet: &Packet) -> Outcome {
     outcome
 }
 
-/// A list has no more rules and segments than this can count.
+/// Cannot overflow: the numbers of rules and segments of a list are limited.
 fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -155,7 +155,7 @@ pub(crate) fn class(tables: &Tables, address: IpAddr) -> ClassId {
     }
 }
 
-/// The class of the longest network that is or is around this one.
+/// The class of the longest network that contains this one.
 pub(crate) fn class_around(tables: &Tables, net: IpNet) -> ClassId {
     let longest = net.prefix_len().min(net.max_prefix_len() - 1);
     let around = (0..=longest).rev().filter_map(|length| IpNet::new(net.addr(), length).ok());

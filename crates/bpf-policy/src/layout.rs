@@ -1,7 +1,8 @@
-//! The bytes of the maps, as `docs/ebpf.md` (section "Tables") has them: one type per key and value, encoded and decoded.
+//! The bytes of the maps according to `docs/ebpf.md` (section "Tables"): one type per key and value, encoded and
+//! decoded.
 //!
-//! Integers are little-endian, addresses and ports in network order. Decoding takes what encoding writes and nothing else:
-//! a wrong length, or a byte other than zero where zero must be, is not ours. It refuses to know what an entry means.
+//! Integers are little-endian, addresses and ports in network order. Decoding accepts exactly what encoding writes: a
+//! wrong length, or non-zero padding, is not ours. Does not know the meaning of entries.
 
 mod keys;
 mod values;
@@ -9,20 +10,20 @@ mod values;
 pub use keys::{ListsKey, PairKey, PortKey, RowKey, RuleKey, SegmentKey};
 pub use values::{Action, Lists, Row, RuleEntry, Segment};
 
-/// The rules of a segment.
+/// The maximum number of rules in a segment.
 pub const SEGMENT_RULES: usize = 1024;
-/// The words of a row.
+/// The number of words in a row.
 pub const ROW_WORDS: usize = SEGMENT_RULES / 64;
-/// The dimensions.
+/// The number of dimensions.
 pub const DIMENSIONS: usize = 6;
-/// The most segments of a list.
+/// The maximum number of segments in a list.
 pub const MAX_SEGMENTS: usize = 64;
-/// The most tiers and profiles of a list.
+/// The maximum number of tiers and profiles in a list.
 pub const MAX_PARTS: usize = 64;
-/// So many segments may be looked at for a packet.
+/// The maximum number of segments evaluated for a packet.
 pub const MAX_STEPS: usize = MAX_SEGMENTS + MAX_PARTS;
 
-/// The name of a list: a hash of its content.
+/// The id of a list: a hash of its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListId(pub u64);
 
@@ -31,7 +32,7 @@ impl ListId {
     pub const NONE: Self = Self(0);
 }
 
-/// The name of a class: a hash of its content.
+/// The id of a class: a hash of its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u64);
 
@@ -40,7 +41,7 @@ impl ClassId {
     pub const NONE: Self = Self(0);
 }
 
-/// What a row is about.
+/// The property of a packet that a row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Dimension {
@@ -59,7 +60,7 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// All of them, in the order of their numbers.
+    /// All dimensions, in the order of their numbers.
     pub const ALL: [Self; DIMENSIONS] = [
         Self::Source,
         Self::Destination,
@@ -69,13 +70,13 @@ impl Dimension {
         Self::SourcePair,
     ];
 
-    /// Its number as an index.
+    /// The dimension's number as an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its bit in a mask of dimensions.
+    /// The dimension's bit in a mask.
     #[must_use]
     pub const fn bit(self) -> u8 {
         1 << self as u8
@@ -84,13 +85,13 @@ impl Dimension {
 
 /// A key or a value of a map.
 pub trait Bytes: Sized {
-    /// Appends the bytes.
+    /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Reads them back; none if they are not what [`Self::encode`] writes.
+    /// Decodes bytes; `None` if [`Self::encode`] does not write them.
     fn decode(bytes: &[u8]) -> Option<Self>;
 
-    /// The bytes.
+    /// The encoding.
     fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.encode(&mut out);
@@ -138,7 +139,7 @@ impl Bytes for u32 {
     }
 }
 
-/// Takes fields off the front of bytes.
+/// Reads consecutive fields.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

@@ -1,14 +1,14 @@
-//! Policy as tables for the eBPF dataplane: messages in, comparable tables out; their bytes; and the evaluator that says what
+//! Policy as tables for the eBPF dataplane: turns messages into comparable tables, encodes them, and evaluates what
 //! they mean.
 //!
 //! - [`Policies`]: from the messages of the calculation graph to [`Tables`], step by step.
 //! - [`layout`]: the bytes of keys and values.
-//! - [`bridge`]: tables in which two states hold at once, for the way from one to the other.
-//! - [`evaluate`]: what tables say about a packet, as the program in the kernel works it out.
-//! - [`RuleTexts`]: names of rules by the numbers that programs tell.
+//! - [`bridge`]: tables in which two states hold at once, for the transition between them.
+//! - [`evaluate`]: evaluates tables for a packet, as the kernel's program does.
+//! - [`RuleTexts`]: names of rules by the ids that programs report.
 //!
-//! The design and the numbers behind it are in `docs/ebpf.md`. Pure: no IO, no clock, no async. It refuses to know the kernel,
-//! and what the path of a packet decides before policy is asked (connections, failsafes, tunnels).
+//! The design and the numbers behind it are in `docs/ebpf.md`. Pure: no IO, no clock, no async. Does not know the
+//! kernel, nor anything that is decided before policy is evaluated (connections, failsafes, tunnels).
 
 mod bridge;
 mod classes;

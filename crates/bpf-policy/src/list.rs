@@ -1,9 +1,9 @@
-//! A list: the rules that packets of one direction meet at one endpoint, in order, and what of its tables does not depend on
-//! who is in which set.
+//! A list: the rules that apply to packets of one direction at one endpoint, in order, and the part of its tables that
+//! does not depend on the members of sets.
 //!
-//! Tiers follow each other, then come the profiles, then the end. The end of a tier is a rule without conditions, and so is the
-//! end of the list, so that a packet always meets a decision. A rule that an earlier one of its tier or profile hides is
-//! left out.
+//! Tiers are followed by profiles and the end. The end of a tier is a rule without conditions, and so is the end of the
+//! list, so that every packet gets a decision. A rule that is hidden by an earlier one of its tier or profile is left
+//! out.
 
 mod ports;
 mod segments;
@@ -20,7 +20,7 @@ use rules::nflog::{self, Verdict};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The tables' form. A change of it changes the names of all lists.
+/// The version of the tables' format. Changing it changes the ids of all lists.
 const FORM: u8 = 2;
 
 /// A rule of a list.
@@ -30,7 +30,7 @@ pub(crate) struct ListRule {
     pub(crate) entry: RuleEntry,
 }
 
-/// A list with what follows from it alone.
+/// A list and everything derived from it alone.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     pub(crate) id: ListId,
@@ -40,12 +40,12 @@ pub(crate) struct List {
     pub(crate) port_rows: Vec<(RowKey, Row)>,
 }
 
-/// Why a list could not be made as it should be; its endpoints' packets are denied.
+/// Why a list could not be built; its endpoints' packets are denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TooLarge {
-    /// So many rules.
+    /// The number of rules, which is too large.
     Rules(usize),
-    /// So many tiers and profiles.
+    /// The number of tiers and profiles, which is too large.
     Parts(usize),
 }
 
@@ -53,24 +53,31 @@ impl std::fmt::Display for TooLarge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Rules(rules) => {
-                write!(f, "{rules} rules apply, the eBPF dataplane takes {}", MAX_SEGMENTS * SEGMENT_RULES)
+                write!(
+                    f,
+                    "{rules} rules apply, but the eBPF dataplane supports at most {}",
+                    MAX_SEGMENTS * SEGMENT_RULES
+                )
             }
             Self::Parts(parts) => {
-                write!(f, "{parts} tiers and profiles apply, the eBPF dataplane takes {MAX_PARTS}")
+                write!(
+                    f,
+                    "{parts} tiers and profiles apply, but the eBPF dataplane supports at most {MAX_PARTS}"
+                )
             }
         }
     }
 }
 
-/// Where policies and profiles are looked up.
+/// Looks up policies and profiles.
 pub(crate) trait Owners {
     fn policy(&self, id: &PolicyId) -> Option<&Parts>;
     fn profile(&self, name: &ProfileName) -> Option<&Parts>;
-    /// The conditions that every packet meets.
+    /// The conditions that every packet matches.
     fn always(&self) -> &Arc<Shared>;
 }
 
-/// The name of a rule in counters: FNV-1a, 64 bit, of its NFLOG prefix.
+/// The id of a rule in counters: 64-bit FNV-1a of its NFLOG prefix.
 #[must_use]
 pub fn rule_id(prefix: &str) -> u64 {
     prefix.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -79,7 +86,7 @@ pub fn rule_id(prefix: &str) -> u64 {
 }
 
 impl List {
-    /// The list that a spec asks for.
+    /// Builds the list for a spec.
     pub(crate) fn of(spec: &Spec, owners: &impl Owners) -> (Self, Option<TooLarge>) {
         let mut builder =
             Builder { spec, owners, rules: Vec::new(), seen: HashSet::new(), closed: false, start: 0 };
@@ -100,7 +107,7 @@ impl List {
         Self::of_rules(vec![always(owners, Action::Deny, 0)])
     }
 
-    /// Whether some rule logs.
+    /// Whether any rule logs.
     pub(crate) fn has_logs(&self) -> bool {
         self.rules.iter().any(|rule| rule.entry.action == Action::Log)
     }
@@ -140,11 +147,11 @@ struct Builder<'a, O> {
     spec: &'a Spec,
     owners: &'a O,
     rules: Vec<ListRule>,
-    /// Conditions of rules of this tier or profile that decide.
+    /// Conditions of earlier deciding rules of this tier or profile.
     seen: HashSet<ConditionsId>,
-    /// Whether one of them has none.
+    /// Whether one of those rules has no conditions.
     closed: bool,
-    /// Where this tier or profile starts.
+    /// The index at which this tier or profile starts.
     start: usize,
 }
 
@@ -157,7 +164,7 @@ impl<O: Owners> Builder<'_, O> {
                 let Some(policy) = owners.policy(id) else { continue };
                 self.add_parts(policy.of(direction, version));
             }
-            // Before NAT and connection tracking ordinary policy is still to come, so nothing is refused there.
+            // Before NAT and connection tracking, ordinary policy is still to come, so nothing is denied at the end.
             if matches!(kind, Kind::Normal | Kind::Forward) {
                 let (verdict, action) = match tier.end {
                     RuleAction::Pass => (Verdict::Pass, Action::Pass),
@@ -187,7 +194,7 @@ impl<O: Owners> Builder<'_, O> {
         }
     }
 
-    /// Adds a rule unless no packet can get to it and meet it.
+    /// Adds a rule unless no packet can reach and match it.
     fn add(&mut self, rule: ListRule) {
         if self.closed || self.seen.contains(rule.conditions.id()) {
             return;
@@ -199,7 +206,7 @@ impl<O: Owners> Builder<'_, O> {
         self.rules.push(rule);
     }
 
-    /// The tier or profile is complete: its rules that pass go on behind it.
+    /// Ends the tier or profile: its pass rules continue behind it.
     fn end_part(&mut self) {
         let next = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         for rule in &mut self.rules[self.start..] {

@@ -1,8 +1,8 @@
-//! Who is in what: addresses, networks, and addresses with ports, each with what it is in itself and, through the networks around
-//! it, as a whole.
+//! Members: addresses, networks, and addresses with ports, each with the atoms that contain it directly and, through
+//! enclosing networks, in total.
 //!
-//! A change marks what it touches; what a mark means is asked for once, however many changes there were. An address that comes
-//! or goes touches itself, a network also everything inside of it.
+//! A change marks the affected members; a marked member is evaluated once, however many changes there were. A change of
+//! an address affects only itself, a change of a network everything inside it.
 
 use crate::layout::PairKey;
 use ipnet::IpNet;
@@ -10,7 +10,7 @@ use messages::IpSetMember;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// A member of a set, in one form.
+/// A member of a set in normal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Member {
     Net(IpNet),
@@ -29,19 +29,19 @@ impl From<&IpSetMember> for Member {
     }
 }
 
-/// Everything that is in something.
+/// All members of atoms.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    /// What each is in by itself, sorted; never nothing.
+    /// The atoms that contain each network directly, sorted; never empty.
     nets: BTreeMap<IpNet, Vec<u32>>,
     pairs: BTreeMap<PairKey, Vec<u32>>,
-    /// How many networks there are of each length, IPv4 and IPv6.
+    /// The number of networks by prefix length, for IPv4 and IPv6.
     lengths: [BTreeMap<u8, usize>; 2],
     touched: BTreeSet<Member>,
 }
 
 impl Members {
-    /// The member is in the atom of this number.
+    /// Adds a member to an atom.
     pub(crate) fn add(&mut self, member: Member, atom: u32) {
         match member {
             Member::Net(net) => {
@@ -56,7 +56,7 @@ impl Members {
         self.touched.insert(member);
     }
 
-    /// It no longer is.
+    /// Removes a member from an atom.
     pub(crate) fn remove(&mut self, member: Member, atom: u32) {
         match member {
             Member::Net(net) => {
@@ -84,7 +84,7 @@ impl Members {
         self.touched.insert(member);
     }
 
-    /// What may be in something else than before.
+    /// Returns the members whose atoms may have changed.
     pub(crate) fn take_touched(&mut self) -> BTreeSet<Member> {
         let mut touched = std::mem::take(&mut self.touched);
         let nets: Vec<IpNet> = touched
@@ -96,7 +96,7 @@ impl Members {
             .collect();
         let mut covered: Option<IpNet> = None;
         for net in nets {
-            // Sorted, so that a network comes right before those inside of it.
+            // Sorted, so that a network directly precedes those inside it.
             if covered.is_some_and(|outer| outer.contains(&net)) {
                 continue;
             }
@@ -107,7 +107,7 @@ impl Members {
         touched
     }
 
-    /// All that the member is in, sorted; nothing if it has no entry of its own.
+    /// All atoms that contain the member, sorted; empty if it has no entry of its own.
     pub(crate) fn atoms(&self, member: &Member) -> Vec<u32> {
         let net = match member {
             Member::Pair(pair) => return self.pairs.get(pair).cloned().unwrap_or_default(),
@@ -131,7 +131,7 @@ impl Members {
     }
 }
 
-/// An address, if a network is one.
+/// The address of a network that consists of a single one.
 pub(crate) fn single(net: &IpNet) -> Option<IpAddr> {
     (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
 }

@@ -1,7 +1,8 @@
-//! Policies and profiles as far as lists need them: the conditions of their rules, by direction and IP version. Equal conditions
-//! are there once, however many rules have them.
+//! Policies and profiles in the form that lists need: the conditions of their rules, by direction and IP version. Equal
+//! conditions are stored once, however many rules have them.
 //!
-//! Messages are not kept: a rule has dozens of fields, and conditions are made once for all lists that the policy is in.
+//! Messages are not kept: a rule has dozens of fields, and its conditions are computed once for all lists that contain
+//! the policy.
 
 use crate::conditions::Conditions;
 use crate::layout::Action;
@@ -18,21 +19,21 @@ use std::sync::Arc;
 
 const DIRECTIONS: [Direction; 2] = [Direction::Inbound, Direction::Outbound];
 
-/// Names conditions by what they are.
+/// A hash that identifies conditions.
 pub(crate) type ConditionsId = [u8; 32];
 
-/// Conditions with their name.
+/// Conditions with their id.
 #[derive(Debug)]
 pub(crate) struct Shared {
     conditions: Conditions,
     id: ConditionsId,
 }
 
-/// What of a rule a list is made of.
+/// The part of a rule that lists consist of.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) conditions: Arc<Shared>,
-    /// The rule's name in counters; 0 for one that logs.
+    /// The rule's id in counters; 0 for a rule that logs.
     pub(crate) id: u64,
     pub(crate) action: Action,
 }
@@ -41,11 +42,11 @@ pub(crate) struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Parts([[Box<[Part]>; 2]; 2]);
 
-/// All conditions.
+/// All conditions in use.
 #[derive(Debug)]
 pub(crate) struct Pool {
     all: HashMap<ConditionsId, Arc<Shared>>,
-    /// Those that every packet meets.
+    /// The conditions that every packet matches.
     always: Arc<Shared>,
 }
 
@@ -82,12 +83,12 @@ impl Parts {
 }
 
 impl Pool {
-    /// The conditions that every packet meets.
+    /// The conditions that every packet matches.
     pub(crate) fn always(&self) -> &Arc<Shared> {
         &self.always
     }
 
-    /// Takes in the rules of an owner, those for what comes in and those for what goes out.
+    /// Adds the rules of a policy or profile, inbound and outbound.
     pub(crate) fn take(&mut self, rules: [&[Rule]; 2], owner: OwnerKind, name: &str) -> Parts {
         let mut parts = Parts::default();
         for ((direction, rules), by_version) in DIRECTIONS.into_iter().zip(rules).zip(&mut parts.0) {
@@ -119,7 +120,7 @@ impl Pool {
         self.all.entry(new.id).or_insert_with(|| Arc::new(new)).clone()
     }
 
-    /// Lets rules go, and conditions that no other rule has.
+    /// Removes rules, and conditions that no other rule uses.
     pub(crate) fn release(&mut self, parts: Parts) {
         for part in parts.0.into_iter().flatten().flatten() {
             let Part { conditions, .. } = part;
@@ -131,7 +132,7 @@ impl Pool {
         }
     }
 
-    /// How many different conditions there are.
+    /// The number of different conditions.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }

@@ -1,6 +1,6 @@
-//! From messages to tables, step by step: what a message changes is marked, and [`Policies::flush`] works out each marked thing
-//! once. The cost is that of what changed: an address that joins a set costs the lists that name the set, not the
-//! cluster.
+//! From messages to tables, step by step: a message marks what it changes, and [`Policies::flush`] recomputes each
+//! marked thing once, at a cost proportional to the changes: an address that joins a set costs as much as the lists
+//! that use the set, not the cluster.
 
 use crate::classes::Classes;
 use crate::conditions::Atom;
@@ -25,19 +25,19 @@ pub struct Policies {
     known: Known,
     sets: HashMap<IpSetId, HashSet<Member>>,
     endpoints: BTreeMap<EndpointId, Endpoint>,
-    /// A spec may name thousands of policies, so it is looked up once and goes by its number from then on.
+    /// A spec may name thousands of policies, so it is interned and referred to by number.
     specs: Slab<SpecState>,
     spec_numbers: HashMap<Arc<Spec>, u32>,
-    /// The specs that name a policy or profile.
+    /// The specs that refer to a policy or profile.
     named_by: HashMap<Owner, HashSet<u32>>,
     lists: HashMap<ListId, ListState>,
-    /// How many lists have rules that log.
+    /// The number of lists with rules that log.
     logging: usize,
     classes: Classes,
     members: Members,
     marked_specs: BTreeSet<u32>,
     marked_endpoints: BTreeSet<EndpointId>,
-    /// Lists that a spec had before it got another one.
+    /// Former lists of specs that got another one.
     left: Vec<ListId>,
     tables: Tables,
 }
@@ -64,7 +64,7 @@ struct Endpoint {
 #[derive(Debug)]
 struct SpecState {
     spec: Arc<Spec>,
-    /// 0 until it is made.
+    /// 0 until the list is built.
     list: ListId,
     problem: Option<TooLarge>,
     endpoints: BTreeSet<EndpointId>,
@@ -72,7 +72,7 @@ struct SpecState {
 
 #[derive(Debug)]
 struct ListState {
-    /// How many specs have it.
+    /// The number of specs that use it.
     users: usize,
     has_logs: bool,
 }
@@ -92,7 +92,7 @@ impl Owners for Known {
 }
 
 impl Known {
-    /// An owner's rules are these from now on, those for what comes in and those for what goes out; none when it is gone.
+    /// Sets the rules of a policy or profile, inbound and outbound; `None` removes it.
     fn set(&mut self, owner: &Owner, rules: Option<[&[Rule]; 2]>) {
         let old = match owner {
             Owner::Policy(id) => {
@@ -131,43 +131,43 @@ impl Policies {
         &self.tables
     }
 
-    /// The same, for a driver that takes the changed keys.
+    /// The tables as of the last [`Self::flush`], for a driver that takes the changed keys.
     pub fn tables_mut(&mut self) -> &mut Tables {
         &mut self.tables
     }
 
-    /// How many classes there are.
+    /// The number of classes.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes.len()
     }
 
-    /// How many lists there are.
+    /// The number of lists.
     #[must_use]
     pub fn lists(&self) -> usize {
         self.lists.len()
     }
 
-    /// How many different conditions rules have.
+    /// The number of different conditions of rules.
     #[must_use]
     pub fn conditions(&self) -> usize {
         self.known.conditions.len()
     }
 
-    /// Whether some list has rules that log.
+    /// Whether any list has rules that log.
     #[must_use]
     pub fn has_logs(&self) -> bool {
         self.logging > 0
     }
 
-    /// The endpoints whose packets are denied because their policy does not fit, and why.
+    /// The endpoints whose packets are denied because their policy does not fit, with the reason.
     pub fn problems(&self) -> impl Iterator<Item = (&EndpointId, TooLarge)> {
         self.specs.iter().flat_map(|spec| {
             spec.problem.into_iter().flat_map(|why| spec.endpoints.iter().map(move |id| (id, why)))
         })
     }
 
-    /// Takes a message. Those that are not about policy change nothing.
+    /// Takes in a message. Messages that do not concern policy are ignored.
     pub fn update(&mut self, message: &ToDataplane) {
         match message {
             ToDataplane::IpSetUpdate { id, members, .. } => self.replace_set(id, members),
@@ -249,7 +249,7 @@ impl Policies {
         self.marked_endpoints.insert(id);
     }
 
-    /// The number of a spec that the endpoint has.
+    /// Returns the number of a spec, and records that the endpoint uses it.
     fn use_spec(&mut self, id: &EndpointId, spec: Spec) -> u32 {
         let number = match self.spec_numbers.get(&spec) {
             Some(number) => *number,
@@ -285,14 +285,14 @@ impl Policies {
         }
     }
 
-    /// Brings the tables to the state of all messages so far.
+    /// Updates the tables to the state after all messages so far.
     pub fn flush(&mut self) {
         self.grow();
         self.shrink();
     }
 
-    /// The first half of [`Self::flush`]: the tables of all messages so far, and beside them the lists that endpoints had
-    /// before. Until an interface has its new lists, the old ones still find a row for every class that an address gets.
+    /// The first half of [`Self::flush`]: updates the tables, but keeps the lists that endpoints had before. Until an
+    /// interface has its new lists, the old ones still find a row for every class that an address gets.
     pub fn grow(&mut self) {
         for number in std::mem::take(&mut self.marked_specs) {
             self.make_spec(number);
@@ -304,7 +304,7 @@ impl Policies {
         }
     }
 
-    /// The second half: lists that no endpoint has any more go, and addresses get the classes that are left.
+    /// The second half of [`Self::flush`]: removes unused lists, and gives addresses the remaining classes.
     pub fn shrink(&mut self) {
         if self.left.is_empty() {
             return;
@@ -316,7 +316,7 @@ impl Policies {
         self.classes.write_rows(&mut self.tables);
     }
 
-    /// Makes a spec's list, or forgets the spec if no endpoint has it.
+    /// Builds the list of a spec, or forgets the spec if no endpoint uses it.
     fn make_spec(&mut self, number: u32) {
         let Some(state) = self.specs.get_mut(number) else { return };
         let old = state.list;
@@ -382,7 +382,7 @@ impl Policies {
         }
     }
 
-    /// Gives the class it has now to everything that is in something else than before.
+    /// Updates the class of every member whose atoms may have changed.
     fn classify(&mut self) {
         for member in self.members.take_touched() {
             let atoms = self.members.atoms(&member);
@@ -414,7 +414,7 @@ impl Policies {
     }
 }
 
-/// Sets or removes an entry. Returns what was there.
+/// Sets or removes an entry. Returns the previous value.
 fn exchange<K: Ord + Clone>(
     table: &mut crate::tables::Table<K, ClassId>,
     key: K,

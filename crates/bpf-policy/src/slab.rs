@@ -1,4 +1,4 @@
-//! Things by small numbers; a number that is free again is given again.
+//! Values by small numbers; freed numbers are reused.
 
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

@@ -1,12 +1,12 @@
-//! What an endpoint asks of a list: which tiers with which policies, which profiles. Endpoints with equal specs share a list
-//! without its being made again.
+//! The input for an endpoint's lists: tiers with their policies, and profiles. Endpoints with equal specs share a list
+//! without building it again.
 
 use messages::{HostEndpoint, PolicyId, ProfileName, TierInfo, TierName, WorkloadEndpoint};
 use model::IpVersion;
 use model::feed::RuleAction;
 use rules::{Direction, names};
 
-/// What a list is for.
+/// The purpose of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// Ordinary policy, then profiles.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     BeforeNat,
     /// Before connection tracking.
     Untracked,
-    /// An endpoint that is switched off.
+    /// An endpoint that is disabled.
     Disabled,
 }
 
@@ -26,11 +26,11 @@ pub(crate) enum Kind {
 pub(crate) struct TierSpec {
     pub(crate) name: TierName,
     pub(crate) policies: Vec<PolicyId>,
-    /// What happens at its end: [`RuleAction::Pass`], or anything else to deny.
+    /// The default action: [`RuleAction::Pass`], or anything else to deny.
     pub(crate) end: RuleAction,
 }
 
-/// A list that is asked for.
+/// The input for a list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
@@ -40,17 +40,17 @@ pub(crate) struct Spec {
     pub(crate) profiles: Vec<ProfileName>,
 }
 
-/// The lists that an endpoint asks for, in the order of [`crate::layout::Lists`].
+/// The specs of an endpoint's lists, in the order of [`crate::layout::Lists`].
 pub(crate) type Specs = [Option<Spec>; 9];
 
-/// Whether staged policies count.
+/// Whether staged policies are included.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Staged {
     Left,
     Enforced,
 }
 
-/// What a workload asks for.
+/// The specs of a workload.
 pub(crate) fn workload(endpoint: &WorkloadEndpoint, version: IpVersion) -> Specs {
     if endpoint.state != "active" {
         let disabled = |direction| Spec {
@@ -68,7 +68,7 @@ pub(crate) fn workload(endpoint: &WorkloadEndpoint, version: IpVersion) -> Specs
     normal(&endpoint.tiers, &endpoint.profile_ids, version)
 }
 
-/// What a host endpoint asks for.
+/// The specs of a host endpoint.
 pub(crate) fn host(endpoint: &HostEndpoint, version: IpVersion) -> Specs {
     let mut specs = normal(&endpoint.tiers, &endpoint.profile_ids, version);
     let special = |kind, direction, tiers: &[TierInfo]| {
@@ -111,7 +111,7 @@ fn policies(tier: &TierInfo, direction: Direction) -> &[PolicyId] {
     }
 }
 
-/// The tiers that have policies in a direction. One that has only staged ones passes everything on.
+/// The tiers that have policies in a direction. A tier with only staged policies passes everything on.
 fn tier_specs(tiers: &[TierInfo], direction: Direction, staged: Staged) -> Vec<TierSpec> {
     let tier = |tier: &TierInfo| {
         let all = policies(tier, direction);

@@ -1,6 +1,6 @@
-//! The tables as values: what should be in the maps, and which keys changed since somebody asked.
+//! The tables as values: the desired contents of the maps, and the keys that changed since they were last taken.
 //!
-//! Equal state gives equal tables, whatever came before it. It refuses to know maps: a driver writes the changed keys in the
+//! Equal state gives equal tables, whatever the history. Does not know maps: a driver writes the changed keys in the
 //! order of `docs/ebpf.md`.
 
 use crate::layout::{
@@ -31,7 +31,7 @@ pub enum EndpointId {
 /// The lists of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointLists {
-    /// The interface as the endpoint has it; a host endpoint's may be empty or `*`.
+    /// The interface's name in the endpoint; a host endpoint's may be empty or `*`.
     pub interface: String,
     /// For IPv4.
     pub v4: Lists,
@@ -66,7 +66,7 @@ impl<K, V> Default for Table<K, V> {
     }
 }
 
-/// What changed since when is no part of the value.
+/// Pending changes are not part of the value.
 impl<K: PartialEq, V: PartialEq> PartialEq for Table<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
@@ -74,30 +74,30 @@ impl<K: PartialEq, V: PartialEq> PartialEq for Table<K, V> {
 }
 
 impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key)
     }
 
-    /// All entries, in the order of keys.
+    /// All entries, ordered by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&K, &V)> {
         self.entries.iter()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The keys that changed since the last call, those that are gone among them.
+    /// Returns the keys that changed since the last call, including removed ones.
     pub fn take_changed(&mut self) -> BTreeSet<K> {
         std::mem::take(&mut self.changed)
     }
@@ -116,7 +116,7 @@ impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
         }
     }
 
-    /// The entries whose keys are between these two.
+    /// The entries with keys from `first` to `last`, included.
     pub(crate) fn range(&self, first: K, last: K) -> impl Iterator<Item = (&K, &V)> {
         self.entries.range(first..=last)
     }
@@ -128,7 +128,7 @@ impl<K: Ord + Clone, V: PartialEq> Table<K, V> {
 }
 
 impl Tables {
-    /// Adds what of a list does not depend on members of sets.
+    /// Adds the part of a list that does not depend on members of sets.
     pub(crate) fn add_list(&mut self, list: &List) {
         for (number, segment) in (0..).zip(&list.segments) {
             self.segments.set(SegmentKey { list: list.id, segment: number }, segment.clone());

@@ -1,6 +1,6 @@
-//! Names of rules: programs tell a rule by a number, the hash of its NFLOG prefix, and here is the way back.
+//! Names of rules by id: programs report a rule by the hash of its NFLOG prefix, and this is the reverse mapping.
 //!
-//! A rule that is gone is still known for a while: what programs tell of it comes later than the news.
+//! A removed rule stays known for a while, because programs' reports arrive later than the removal.
 
 use crate::list::rule_id;
 use messages::{ProfileName, Rule, Text, TierInfo, ToDataplane};
@@ -9,26 +9,26 @@ use rules::nflog::{OwnerKind, Verdict, no_profile_prefix, rule_prefix, tier_pref
 use rules::{Direction, names};
 use std::collections::{BTreeSet, HashMap};
 
-/// How long a rule is known after it went, in seconds.
+/// How long a removed rule stays known, in seconds.
 const MEMORY: i64 = 10;
 const DIRECTIONS: [Direction; 2] = [Direction::Inbound, Direction::Outbound];
 
-/// Whose rules.
+/// The owner of rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Policy(String),
     Profile(ProfileName),
 }
 
-/// NFLOG prefixes by the numbers of their rules.
+/// NFLOG prefixes by rule id.
 #[derive(Debug)]
 pub struct RuleTexts {
-    /// With how many owners have it, those among them that are gone.
+    /// With the number of owners that have the rule, including removed ones.
     texts: HashMap<u64, (Text, usize)>,
     owners: HashMap<Owner, Vec<u64>>,
-    /// Rules that are gone, and since when; the time is filled in by the next tick.
+    /// Removed rules, and since when; the next tick fills in the time.
     gone: Vec<(Option<i64>, Vec<u64>)>,
-    /// What came and went since somebody asked.
+    /// Ids added or removed since changes were last taken.
     changed: BTreeSet<u64>,
 }
 
@@ -48,24 +48,24 @@ impl Default for RuleTexts {
 }
 
 impl RuleTexts {
-    /// The prefix of a rule, or of the end of a tier.
+    /// The NFLOG prefix of a rule, or of the end of a tier.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&Text> {
         self.texts.get(&id).map(|(text, _)| text)
     }
 
-    /// What changed since the last call; no text for a rule that is forgotten.
+    /// Returns the changes since the last call; `None` for a rule that is forgotten.
     pub fn take_changed(&mut self) -> Vec<(u64, Option<Text>)> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|id| (id, self.get(id).cloned())).collect()
     }
 
-    /// Everything is new again.
+    /// Marks everything as changed.
     pub fn change_all(&mut self) {
         self.changed.extend(self.texts.keys());
     }
 
-    /// Takes a message.
+    /// Takes in a message.
     pub fn hear(&mut self, message: &ToDataplane) {
         match message {
             ToDataplane::PolicyUpdate(id, policy) => {
@@ -88,7 +88,7 @@ impl RuleTexts {
         }
     }
 
-    /// Forgets what has been gone for long enough; the time is in seconds.
+    /// Forgets rules that were removed long enough ago; the time is in seconds.
     pub fn tick(&mut self, now: i64) {
         let mut old = Vec::new();
         self.gone.retain_mut(|(since, ids)| {
@@ -131,7 +131,7 @@ impl RuleTexts {
         self.gone.extend(old.map(|ids| (None, ids)));
     }
 
-    /// Tiers are few, and are never forgotten.
+    /// Adds tiers, which are few and never forgotten.
     fn add_tiers(&mut self, tiers: &[TierInfo]) {
         for tier in tiers {
             for direction in DIRECTIONS {
@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_known_by_their_numbers_and_for_a_while_after_they_went() {
+    fn rules_are_known_by_id_and_for_a_while_after_removal() {
         let mut texts = RuleTexts::default();
         texts.hear(&policy(&[RuleAction::Allow, RuleAction::Log, RuleAction::Pass]));
         assert_eq!(known(&texts), ["API0|gnp/p", "DRE", "DRI", "PPI2|gnp/p"]);
         assert_eq!(texts.get(rule_id("API0|gnp/p")).map(|text| &**text), Some("API0|gnp/p"));
         texts.hear(&policy(&[RuleAction::Allow]));
         texts.tick(100);
-        assert_eq!(known(&texts).len(), 4, "it may still be told of");
+        assert_eq!(known(&texts).len(), 4, "it may still be reported");
         texts.tick(110);
         assert_eq!(known(&texts), ["API0|gnp/p", "DRE", "DRI"]);
         texts.hear(&ToDataplane::PolicyRemove(id()));

@@ -1,4 +1,4 @@
-//! What 10,000 services with 10 endpoints each cost: the start, one changed slice, and a restart.
+//! The cost of 10,000 services with 10 endpoints each: the start, one changed slice, and a restart.
 
 use api::{KubernetesEndpointSlice, KubernetesService};
 use bpf::Layout as _;
@@ -60,7 +60,7 @@ fn write(contents: &mut Contents<V4>, changes: &MapChanges<V4>) -> usize {
     writes
 }
 
-/// Processor time of this thread: other work on the machine does not count.
+/// Processor time of this thread, so that other work on the machine does not count.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))

@@ -1,9 +1,9 @@
-//! Addresses as objects write them and as maps have them.
+//! Addresses in the form of objects and in the form of maps.
 
 use bpf::layout::Family;
 use std::net::IpAddr;
 
-/// The address as maps of this IP version have it; none if it is of the other version.
+/// The address in the form of maps; `None` if it is of the other IP version.
 pub(crate) fn bytes<F: Family>(address: IpAddr) -> Option<F::Address> {
     let mut bytes = F::Address::default();
     match (address, F::NUMBER) {
@@ -14,7 +14,7 @@ pub(crate) fn bytes<F: Family>(address: IpAddr) -> Option<F::Address> {
     Some(bytes)
 }
 
-/// The address for people.
+/// The address in the form of objects.
 pub(crate) fn ip<F: Family>(address: &F::Address) -> IpAddr {
     let bytes = address.as_ref();
     if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
@@ -23,12 +23,12 @@ pub(crate) fn ip<F: Family>(address: &F::Address) -> IpAddr {
     IpAddr::from(<[u8; 16]>::try_from(bytes).unwrap_or_default())
 }
 
-/// The first address of a text's that is of this IP version.
+/// Parses an address; `None` unless it is of this IP version.
 pub(crate) fn parse<F: Family>(text: &str) -> Option<F::Address> {
     bytes::<F>(text.trim().parse().ok()?)
 }
 
-/// All ones: stands for every node.
+/// All ones: the wildcard for every node.
 pub(crate) fn any_node<F: Family>() -> F::Address {
     let mut address = F::Address::default();
     address.as_mut().fill(0xff);

@@ -1,7 +1,7 @@
-//! The API's own service, written by `node init` before an agent could learn of it.
+//! The Kubernetes API's service, written by `node init` before an agent can learn of it.
 //!
-//! `KUBERNETES_SERVICE_IPS_PORTS` has its addresses, `KUBERNETES_APISERVER_ENDPOINTS` who is behind them. The number that
-//! its frontend has in the map is kept; else it gets the lowest one that nobody uses.
+//! `KUBERNETES_SERVICE_IPS_PORTS` has its addresses, `KUBERNETES_APISERVER_ENDPOINTS` its backends. If its frontend
+//! already has an id in the map, the id is kept; otherwise it gets the lowest unused one.
 
 use crate::address;
 use crate::changes::{self, Contents, MapChanges};
@@ -10,19 +10,19 @@ use bpf::layout::nat::{Backend, Frontend, FrontendKey};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-/// Reads a list of addresses with ports, such as `10.96.0.1:443,[fd00::1]:443`.
+/// Parses a list of addresses with ports, such as `10.96.0.1:443,[fd00::1]:443`.
 ///
 /// # Errors
-/// Names what cannot be read.
+/// Names the entry that cannot be parsed.
 pub fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     let entry = |entry: &str| {
         let entry = entry.trim();
-        entry.parse().map_err(|_| format!("{entry:?} is no address with a port, such as 10.96.0.1:443"))
+        entry.parse().map_err(|_| format!("{entry:?} is not an address with a port, such as 10.96.0.1:443"))
     };
     text.split(',').map(entry).collect()
 }
 
-/// What to write for one IP version; nothing if it has no address of the service or none behind it.
+/// The entries to write for one IP version; none if it has no service address or no backend.
 #[must_use]
 pub fn entries<F: Family>(
     services: &[SocketAddr],

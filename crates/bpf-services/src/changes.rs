@@ -1,11 +1,11 @@
-//! What to write, and in which order.
+//! The writes to maps, and their order.
 
 use bpf::Layout as _;
 use bpf::layout::Family;
 use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
 use std::collections::BTreeMap;
 
-/// What is in the maps.
+/// The contents of the maps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents<F: Family> {
     /// `…_nat_fe3`.
@@ -22,7 +22,7 @@ impl<F: Family> Default for Contents<F> {
     }
 }
 
-/// What differs.
+/// The differences of the maps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapChanges<F: Family> {
     pub(crate) frontends: BTreeMap<FrontendKey<F>, Option<Frontend>>,
@@ -47,14 +47,14 @@ pub enum NatMap {
     Maglev,
 }
 
-/// Elements of one map to be written at once: either some to set, or some to remove.
+/// Elements of one map to be written at once: either only elements to set, or only keys to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Which map.
     pub map: NatMap,
-    /// Keys and values.
+    /// The keys and values to set.
     pub set: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Keys.
+    /// The keys to remove.
     pub remove: Vec<Vec<u8>>,
 }
 
@@ -65,8 +65,8 @@ impl<F: Family> MapChanges<F> {
         self.frontends.is_empty() && self.backends.is_empty() && self.maglev.is_empty()
     }
 
-    /// The writes in order, empty ones left out. No frontend ever leads to a backend that is not there: frontends that go are
-    /// deleted first, then what the others need is written, then they, and backends that nothing leads to go last.
+    /// The writes in order, without empty ones. No frontend ever refers to a missing backend: removed frontends are
+    /// deleted first, then backends are written, then the other frontends, and unused backends are deleted last.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         let set_backends = |map, entries: &BTreeMap<BackendKey, Option<Backend<F>>>| {
@@ -92,7 +92,7 @@ impl<F: Family> MapChanges<F> {
     }
 }
 
-/// Notes how a list of values under one number changed.
+/// Records the change of a list of values under one id.
 pub(crate) fn list<F: Family>(
     changes: &mut BTreeMap<BackendKey, Option<Backend<F>>>,
     id: u32,

@@ -1,7 +1,8 @@
-//! Which endpoints of a port a node sends to, and in which order.
+//! Which endpoints of a port a node uses, and in which order.
 //!
-//! Hints are followed all or not at all: with topology mode Auto one endpoint without a hint, or no endpoint for this
-//! zone, means every endpoint. Otherwise those meant for this node, else for this zone, else all.
+//! Hints are followed completely or not at all: with topology mode Auto, one endpoint without a hint, or no endpoint
+//! for this zone, means all endpoints. Otherwise the endpoints hinted for this node are used, or else those for this
+//! zone, or else all.
 
 use crate::address;
 use crate::read::Endpoint;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 /// An endpoint with its port.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<'a, F: Family> {
-    /// Address and port as text: Calico's order, and the name in Maglev's hashes.
+    /// Address and port as text: Calico's sort key, and the name in Maglev's hashes.
     pub(crate) name: String,
     pub(crate) backend: Backend<F>,
     pub(crate) endpoint: &'a Endpoint<F>,
@@ -26,21 +27,21 @@ impl<'a, F: Family> Candidate<'a, F> {
         Self { name, backend: Backend { address: endpoint.address, port }, endpoint, is_local }
     }
 
-    /// Takes new connections, or is on its way out.
+    /// Whether it takes new connections, or is terminating.
     fn counts(&self) -> bool {
         self.endpoint.is_ready || self.endpoint.is_terminating
     }
 }
 
-/// Brings endpoints of all slices into order. One that is in two slices counts once, as a local one if it is in either.
+/// Sorts endpoints of all slices. One that is in two slices counts once, and is local if it is so in either.
 pub(crate) fn merge<'a, F: Family>(mut all: Vec<Candidate<'a, F>>) -> Vec<Candidate<'a, F>> {
-    // Stable: among equals the first slice's stays, unless a later one is local.
+    // Stable: of equal ones the first slice's is kept, unless a later one is local.
     all.sort_by(|one, other| one.name.cmp(&other.name).then(other.is_local.cmp(&one.is_local)));
     all.dedup_by(|one, other| one.name == other.name);
     all
 }
 
-/// Those that a node in this zone sends to, as hints have it.
+/// The endpoints that a node in this zone uses according to hints.
 pub(crate) fn near<'a, 'b, F: Family>(
     all: &'b [Candidate<'a, F>],
     is_topology_aware: bool,
@@ -64,8 +65,8 @@ pub(crate) fn near<'a, 'b, F: Family>(
     if near.is_empty() { every() } else { near }
 }
 
-/// Those that take new connections. Where no one is ready, those on their way out that still serve: kube-proxy does the
-/// same, and it beats refusing.
+/// The endpoints that take new connections. If none is ready, terminating ones that still serve: like kube-proxy, and
+/// better than refusing.
 pub(crate) fn serving<'a, 'b, F: Family>(chosen: &[&'b Candidate<'a, F>]) -> Vec<&'b Candidate<'a, F>> {
     let ready: Vec<_> = chosen.iter().copied().filter(|candidate| candidate.endpoint.is_ready).collect();
     if !ready.is_empty() {

@@ -1,4 +1,4 @@
-//! Who gets which frontend: services may name the same address and port, and a map has one value for it.
+//! Resolves conflicts between services that claim the same address and port, as a map has one value for it.
 
 use crate::render::Rank;
 use bpf::layout::Family;
@@ -15,7 +15,7 @@ pub(crate) struct PortName {
     pub(crate) protocol: u8,
 }
 
-/// Who comes first: what the address is to the service, then the older service, then its name.
+/// The precedence of a claim: the address's role in the service, then the older service, then its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Precedence {
     pub(crate) rank: Rank,
@@ -23,7 +23,7 @@ pub(crate) struct Precedence {
     pub(crate) port: Arc<PortName>,
 }
 
-/// Frontends with all who want them, best first.
+/// Frontends with all their claims, best first.
 #[derive(Debug)]
 pub(crate) struct Claims<F: Family>(BTreeMap<FrontendKey<F>, Vec<(Precedence, Frontend)>>);
 
@@ -34,7 +34,7 @@ impl<F: Family> Default for Claims<F> {
 }
 
 impl<F: Family> Claims<F> {
-    /// What the map should have.
+    /// The winning claim.
     pub(crate) fn get(&self, key: &FrontendKey<F>) -> Option<&(Precedence, Frontend)> {
         self.0.get(key)?.first()
     }
@@ -46,7 +46,7 @@ impl<F: Family> Claims<F> {
     pub(crate) fn insert(&mut self, key: FrontendKey<F>, precedence: Precedence, value: Frontend) {
         let claims = self.0.entry(key).or_default();
         match claims.binary_search_by(|(other, _)| other.cmp(&precedence)) {
-            // One service that names an address twice.
+            // The same service names an address twice.
             Ok(at) => claims[at].1 = value,
             Err(at) => claims.insert(at, (precedence, value)),
         }

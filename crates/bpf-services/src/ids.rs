@@ -1,12 +1,12 @@
-//! The numbers of services: whose backends are which in the map.
+//! The ids of services, which link frontends to backends in the maps.
 //!
-//! Two services with one number would overwrite each other's backends, so a number has one owner, always. A number that was
-//! given back is not used again until all others were: a packet that found a frontend a moment ago must not find another
+//! Two services with one id would overwrite each other's backends, so an id never has more than one owner. A released
+//! id is not reused until all others have been: a packet that found a frontend a moment ago must not find another
 //! service's backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers and their owners.
+/// Ids and their owners.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids<O> {
     owned: BTreeMap<O, u32>,
@@ -21,8 +21,8 @@ impl<O> Default for Ids<O> {
 }
 
 impl<O: Ord + Clone> Ids<O> {
-    /// Takes over what maps have. A number that two owners claim is left to neither, and an owner with two numbers keeps
-    /// the lowest; the numbers that were left are named.
+    /// Adopts the ids in the maps. An id claimed by two owners is given to neither, and an owner with two ids keeps the
+    /// lowest; returns the rejected ids.
     pub(crate) fn adopt(&mut self, claims: impl IntoIterator<Item = (u32, O)>) -> BTreeSet<u32> {
         let mut owners: BTreeMap<u32, BTreeSet<O>> = BTreeMap::new();
         for (id, owner) in claims {
@@ -44,17 +44,17 @@ impl<O: Ord + Clone> Ids<O> {
         left
     }
 
-    /// Numbers up to this one are in use by somebody, known or not.
+    /// Reserves all ids up to this one, which may be in use.
     pub(crate) fn avoid(&mut self, id: u32) {
         self.next = self.next.max(id.wrapping_add(1));
     }
 
-    /// The owner's number; a new one if it has none.
+    /// The owner's id; a new one if it has none.
     pub(crate) fn of(&mut self, owner: &O) -> u32 {
         if let Some(id) = self.owned.get(owner) {
             return *id;
         }
-        // There are 2^32 numbers and at most as many owners as maps have room for, so one is free.
+        // There are 2^32 ids and at most as many owners as the maps' capacity, so one is free.
         while !self.used.insert(self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -64,12 +64,12 @@ impl<O: Ord + Clone> Ids<O> {
         id
     }
 
-    /// The owner's number, if it has one.
+    /// The owner's id, if it has one.
     pub(crate) fn get(&self, owner: &O) -> Option<u32> {
         self.owned.get(owner).copied()
     }
 
-    /// The owner is gone.
+    /// Releases the id of an owner.
     pub(crate) fn release(&mut self, owner: &O) {
         if let Some(id) = self.owned.remove(owner) {
             self.used.remove(&id);
@@ -82,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_one_owner_and_is_kept() {
+    fn an_id_has_one_owner_and_is_kept() {
         let mut ids = Ids::default();
         assert_eq!((ids.of(&"a"), ids.of(&"b"), ids.of(&"a")), (0, 1, 0));
         assert_eq!((ids.get(&"b"), ids.get(&"c")), (Some(1), None));
     }
 
     #[test]
-    fn a_number_that_was_given_back_is_not_used_at_once() {
+    fn a_released_id_is_not_reused_at_once() {
         let mut ids = Ids::default();
         ids.of(&"a");
         ids.release(&"a");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_maps_have_is_taken_over_unless_two_claim_it() {
+    fn ids_in_maps_are_adopted_unless_claimed_twice() {
         let mut ids = Ids::default();
         let left = ids.adopt([(3, "a"), (3, "a"), (7, "b"), (7, "c"), (9, "d"), (11, "d")]);
         assert_eq!(left, BTreeSet::from([7, 11]));

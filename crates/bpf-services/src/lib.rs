@@ -1,20 +1,20 @@
-//! Services of the eBPF dataplane: from Kubernetes' Services and EndpointSlices and a few facts of the node to the exact
-//! contents of `cali_v4_nat_fe3`, `…_nat_be`, `…_mglv2` and those of IPv6, in the place of kube-proxy.
+//! Services of the eBPF dataplane, replacing kube-proxy: from Kubernetes' Services and EndpointSlices and a few facts
+//! of the node to the exact contents of `cali_v4_nat_fe3`, `…_nat_be`, `…_mglv2` and those of IPv6.
 //!
-//! [`Services`] is for one IP version. It takes objects as they change and says what to write, in an order in which every
-//! packet finds either the state before or the one after ([`MapChanges`]). One changed slice costs as much as its service
+//! [`Services`] handles one IP version. It takes changes of objects and returns the writes, in an order in which every
+//! packet sees either the state before or the one after ([`MapChanges`]). A changed slice costs as much as its service
 //! has endpoints, however many services there are.
 //!
-//! - `read`: what of an object matters, and nothing that this version does not serve.
-//! - `choice`: which endpoints a node sends to.
-//! - `render`: frontends and backends of one port of one service.
-//! - `told`: what messages to a dataplane mean here.
-//! - `ids`: the number that ties a frontend to its backends: unique, kept over a restart, never soon used again.
+//! - `read`: the relevant parts of objects that this IP version serves.
+//! - `choice`: the endpoints that a node uses.
+//! - `render`: the frontends and backends of one port of one service.
+//! - `told`: the meaning of messages to a dataplane.
+//! - `ids`: the id that links a frontend to its backends: unique, kept over a restart, not reused soon.
 //! - [`maglev`]: tables that are equal on every node, and on Calico's.
-//! - `claims`: who gets an address that two services want.
-//! - [`bootstrap`]: the API's own service, before anyone can ask for it.
+//! - `claims`: which service gets an address that two services claim.
+//! - [`bootstrap`]: the Kubernetes API's service, before any other source of it is available.
 //!
-//! It refuses IO, clock and waiting; to know the kernel; and to give one number to two services.
+//! No IO, no clock, no waiting. Does not know the kernel, and never gives one id to two services.
 
 mod address;
 pub mod bootstrap;

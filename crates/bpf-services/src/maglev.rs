@@ -1,14 +1,14 @@
-//! Maglev: a table from hashes of flows to backends that is the same on every node, Calico's among them, and changes little
-//! when a backend comes or goes.
+//! Maglev: a table from hashes of flows to backends that is the same on every node, including Calico's, and changes
+//! little when a backend is added or removed.
 //!
-//! Each backend has an order of places that it would like, from two hashes of its name; in turns, by name, each takes the
-//! first free one. The hashes are FNV-1 of 32 bits; Calico reads their big-endian bytes as a number of the processor, and so
-//! does this.
+//! Each backend has its own order of preferred positions, from two hashes of its name; in turns, ordered by name, each
+//! takes its first free one. The hashes are 32-bit FNV-1; Calico reads their big-endian bytes as a native integer, and
+//! so does this.
 
 use bpf::layout::Family;
 use bpf::layout::nat::Backend;
 
-/// The number of places for a number of endpoints: the first prime from five times as many on.
+/// The table's size for a number of endpoints: the first prime from five times that number on.
 #[must_use]
 pub fn table_size(endpoints: u32) -> u32 {
     let is_prime =
@@ -26,7 +26,7 @@ fn hash(seed: u8, name: &str) -> u32 {
     name.bytes().fold(step(start, seed), step).swap_bytes()
 }
 
-/// The table of these backends, each with its name (address and port); none without backends.
+/// The table for these backends, each with its name (address and port); empty without backends.
 pub(crate) fn table<F: Family>(size: u32, backends: &[(String, Backend<F>)]) -> Vec<Backend<F>> {
     let mut sorted: Vec<&(String, Backend<F>)> = backends.iter().collect();
     sorted.sort_by(|one, other| one.0.cmp(&other.0));

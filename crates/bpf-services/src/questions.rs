@@ -1,4 +1,4 @@
-//! What others ask about services: the sweep of connections, the sweep of affinities, and load balancers.
+//! Answers about services for the sweep of connections, the sweep of affinities, and load balancers.
 
 use crate::address;
 use crate::services::{Served, Services};
@@ -7,22 +7,22 @@ use bpf::layout::nat::{Affinity, AffinityKey, FrontendKey};
 use bpf_conntrack::Destinations;
 use std::collections::BTreeSet;
 
-/// What a load balancer learns at a service's health port.
+/// The answer for load balancers at a service's health port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The service's namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The port to serve at, on all addresses of the node.
+    /// The port to listen on, on all addresses of the node.
     pub port: u16,
-    /// How many ready endpoints this node has.
+    /// The number of ready endpoints on this node.
     pub endpoints: usize,
 }
 
 impl HealthCheck {
-    /// Status and body of the answer, as kube-proxy gives it; the header `X-Load-Balancing-Endpoint-Weight` has the number
-    /// of endpoints.
+    /// The status and body of the answer, as in kube-proxy; the header `X-Load-Balancing-Endpoint-Weight` has the
+    /// number of endpoints.
     #[must_use]
     pub fn answer(&self, is_proxy_healthy: bool) -> (u16, String) {
         let status = if self.endpoints > 0 && is_proxy_healthy { 200 } else { 503 };
@@ -36,7 +36,7 @@ impl HealthCheck {
 }
 
 impl<F: Family> Services<F> {
-    /// What to serve to load balancers; the work is that of the services that have a health port.
+    /// The health checks to serve; the cost is proportional to the services with a health port.
     #[must_use]
     pub fn health_checks(&self) -> Vec<HealthCheck> {
         let checks = self.checked.iter().filter_map(|name| {
@@ -57,7 +57,7 @@ impl<F: Family> Services<F> {
         checks.collect()
     }
 
-    /// Whether an entry of `…_nat_aff` can go: its service or backend is gone, or its time is over.
+    /// Whether an entry of `…_nat_aff` can be removed: its service or backend is gone, or it has expired.
     #[must_use]
     pub fn is_affinity_stale(&self, key: &AffinityKey<F>, value: &Affinity<F>, now: u64) -> bool {
         if !self.has_begun {
@@ -77,8 +77,8 @@ impl<F: Family> Services<F> {
         seconds == 0 || is_late || !pool.is_some_and(|pool| pool.backends.contains(&value.backend))
     }
 
-    /// The service that serves at an address, if it has backends. A node port that another node forwarded here has that
-    /// node's address.
+    /// The service at an address, if it has backends. A node port that another node forwarded here has that node's
+    /// address.
     fn serving(&self, address: F::Address, port: u16, protocol: u8) -> Option<&Served<F>> {
         let any = plain::<F>(address::any_node::<F>(), port, protocol);
         let found = self.claims.get(&plain::<F>(address, port, protocol)).or_else(|| self.claims.get(&any));

@@ -1,8 +1,8 @@
-//! What of a Service or an EndpointSlice matters here, for one IP version.
+//! The relevant parts of a Service or an EndpointSlice, for one IP version.
 //!
 //! Headless services, external names, services without an address of this version and those of another proxy
-//! (`service.kubernetes.io/service-proxy-name`) are nobody's here. An entry that cannot be read is left out, except where
-//! it restricts: a source range that is none admits nobody.
+//! (`service.kubernetes.io/service-proxy-name`) are ignored. Invalid entries are left out, except where they restrict:
+//! an invalid source range admits no client.
 
 use crate::address;
 use api::kubernetes::service::{Endpoint as RawEndpoint, EndpointSliceContent};
@@ -12,11 +12,11 @@ use bpf::layout::Family;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// A service with this label is another proxy's.
+/// A service with this label belongs to another proxy.
 const OTHER_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// What Kubernetes fills in.
+/// Kubernetes' default.
 const AFFINITY_SECONDS: u32 = 10_800;
 
 /// The number of a protocol that services have.
@@ -29,30 +29,30 @@ pub(crate) fn protocol(name: &str) -> Option<u8> {
     }
 }
 
-/// A service as it is served in one IP version.
+/// A service in one IP version.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Service<F: Family> {
-    /// When it was made, as text that sorts: the older one keeps an address.
+    /// The creation time, as text that sorts: the older service keeps an address.
     pub(crate) created: Box<str>,
-    /// Its address in the cluster.
+    /// Its cluster address.
     pub(crate) cluster: F::Address,
-    /// Addresses outside.
+    /// External addresses.
     pub(crate) external: Vec<F::Address>,
     /// Addresses of its load balancer.
     pub(crate) balancer: Vec<F::Address>,
-    /// Networks whose packets load balancer and external addresses take; everyone's if there is no such list.
+    /// Source networks admitted at load balancer and external addresses; all if there is no such list.
     pub(crate) ranges: Option<Vec<(u32, F::Address)>>,
-    /// Seconds that a client stays with its backend.
+    /// The seconds for which a client stays with its backend.
     pub(crate) affinity: u32,
     pub(crate) is_external_local: bool,
     pub(crate) is_internal_local: bool,
     /// Left to the host.
     pub(crate) is_excluded: bool,
     pub(crate) has_maglev: bool,
-    /// Flows of UDP end as soon as their backend begins to.
+    /// UDP flows end as soon as their backend begins to terminate.
     pub(crate) ends_udp_early: bool,
     pub(crate) is_topology_aware: bool,
-    /// Where load balancers ask whether this node has endpoints.
+    /// The port at which load balancers check whether this node has endpoints.
     pub(crate) health_port: Option<u16>,
     pub(crate) ports: Vec<Port>,
 }
@@ -63,12 +63,12 @@ pub(crate) struct Port {
     pub(crate) name: Box<str>,
     pub(crate) protocol: u8,
     pub(crate) port: u16,
-    /// The port of every node, or 0.
+    /// The node port, or 0.
     pub(crate) node_port: u16,
 }
 
 impl<F: Family> Service<F> {
-    /// What is served of a service, if anything.
+    /// The service, if it is served.
     pub(crate) fn read(object: &KubernetesService) -> Option<Self> {
         let (metadata, spec) = (&object.metadata, &object.spec.0);
         if spec.kind == "ExternalName"
@@ -76,7 +76,7 @@ impl<F: Family> Service<F> {
         {
             return None;
         }
-        // An older API names one address only.
+        // Older APIs have a single address.
         let cluster =
             spec.cluster_ips.iter().chain([&spec.cluster_ip]).find_map(|ip| address::parse::<F>(ip))?;
         let is_outside =
@@ -123,13 +123,13 @@ impl<F: Family> Service<F> {
     }
 }
 
-/// Seconds of `sessionAffinityConfig`.
+/// The timeout in `sessionAffinityConfig`.
 fn affinity(config: Option<&Value>) -> u32 {
     let seconds = config.and_then(|config| config.get("clientIP")?.get("timeoutSeconds")?.as_u64());
     seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(AFFINITY_SECONDS)
 }
 
-/// The source ranges of this IP version. A list for the other version only is none here, as with kube-proxy.
+/// The source ranges of this IP version. A list for the other version only counts as no list here, as in kube-proxy.
 fn ranges<F: Family>(texts: &[String]) -> Option<Vec<(u32, F::Address)>> {
     let mut ranges = Vec::new();
     let mut restricts = false;
@@ -158,23 +158,23 @@ pub(crate) struct Slice<F: Family> {
     pub(crate) endpoints: Box<[Endpoint<F>]>,
 }
 
-/// One endpoint.
+/// An endpoint of a slice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Endpoint<F: Family> {
     pub(crate) address: F::Address,
-    /// Its node's name, if it is known.
+    /// Its node's name, if known.
     pub(crate) node: Box<str>,
     pub(crate) is_ready: bool,
     pub(crate) is_serving: bool,
     pub(crate) is_terminating: bool,
-    /// Zones that it is meant for.
+    /// Zones that it is hinted for.
     pub(crate) zones: Box<[Box<str>]>,
-    /// Nodes that it is meant for.
+    /// Nodes that it is hinted for.
     pub(crate) nodes: Box<[Box<str>]>,
 }
 
 impl<F: Family> Slice<F> {
-    /// What is in a slice, if it is of this IP version and of a service.
+    /// The slice, if it is of this IP version and belongs to a service.
     pub(crate) fn read(object: &KubernetesEndpointSlice) -> Option<Self> {
         let (labels, content): (_, &EndpointSliceContent) = (&object.metadata.labels, &object.spec.0);
         let service = labels.get(SERVICE_NAME).filter(|name| !name.is_empty())?;
@@ -199,7 +199,7 @@ impl<F: Family> Slice<F> {
 }
 
 impl<F: Family> Endpoint<F> {
-    /// All addresses of an endpoint are for the same thing: the first one counts.
+    /// All addresses of an endpoint are equivalent: the first one counts.
     fn read(raw: &RawEndpoint) -> Option<Self> {
         let conditions = &raw.conditions;
         let is_ready = conditions.ready.unwrap_or(true);

@@ -1,4 +1,4 @@
-//! Frontends and backends of one port of one service.
+//! Renders the frontends and backends of one port of one service.
 
 use crate::address;
 use crate::choice::{self, Candidate};
@@ -17,8 +17,8 @@ pub(crate) mod flags {
     pub(crate) const MAGLEV: u32 = 8;
 }
 
-/// What an address is to its service; the lowest one keeps an address that several want: nobody takes over another
-/// service's cluster address by naming it as an external one.
+/// The role of an address in its service; the lowest keeps an address that several services claim, so that none can
+/// take over another service's cluster address by naming it as an external one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Cluster,
@@ -27,52 +27,52 @@ pub(crate) enum Rank {
     External,
 }
 
-/// Backends under one number, those of this node first.
+/// Backends under one id, those of this node first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pool<F: Family> {
     pub(crate) backends: Vec<Backend<F>>,
-    /// How many are on this node.
+    /// The number of backends on this node.
     pub(crate) local: usize,
-    /// Maglev's table, or nothing.
+    /// The Maglev table, or empty.
     pub(crate) maglev: Vec<Backend<F>>,
 }
 
-/// A frontend whose number is not known yet.
+/// A frontend whose id is not known yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wanted<F: Family> {
     pub(crate) key: FrontendKey<F>,
     pub(crate) rank: Rank,
-    /// The node whose backends it has; the port's own if none.
+    /// The node whose backends it has; `None` for the port's own.
     pub(crate) node: Option<F::Address>,
     pub(crate) value: Frontend,
 }
 
-/// Everything of one port.
+/// All entries of one port.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rendered<F: Family> {
     /// The port's own backends.
     pub(crate) main: Pool<F>,
-    /// Backends of other nodes, for their node ports.
+    /// Backends of other nodes, for those nodes' node ports.
     pub(crate) nodes: BTreeMap<F::Address, Pool<F>>,
     pub(crate) frontends: Vec<Wanted<F>>,
-    /// Flows to these are kept, whether they get new ones or not.
+    /// Flows to these backends are kept, even if they get no new ones.
     pub(crate) live: BTreeSet<(F::Address, u16)>,
-    /// Seconds that a client stays with its backend.
+    /// The seconds for which a client stays with its backend.
     pub(crate) affinity: u32,
 }
 
-/// What is the same for every port.
+/// The inputs common to all ports.
 pub(crate) struct Around<'a, F: Family> {
     pub(crate) node: &'a str,
     pub(crate) zone: &'a str,
-    /// Where node ports are served: this node's addresses.
+    /// This node's addresses, at which node ports are served.
     pub(crate) addresses: &'a [F::Address],
     /// The addresses of nodes.
     pub(crate) hosts: &'a BTreeMap<Box<str>, F::Address>,
     pub(crate) excluded: &'a [IpNet],
-    /// Places of a Maglev table; none if this service gets no table.
+    /// The size of a Maglev table; `None` if this service gets no table.
     pub(crate) maglev: Option<u32>,
-    /// Backends for a port that would have none.
+    /// Backends for a port that would otherwise have none.
     pub(crate) fallback: Option<&'a Pool<F>>,
 }
 
@@ -83,7 +83,7 @@ impl<F: Family> Around<'_, F> {
     }
 }
 
-/// What a port of a service comes to.
+/// Renders a port of a service.
 pub(crate) fn render<F: Family>(
     service: &Service<F>,
     port: &Port,
@@ -199,7 +199,7 @@ fn frontends<F: Family>(
         return all;
     }
     let any = address::any_node::<F>();
-    // With internal traffic policy Local "any node" would mean backends that are not on it.
+    // With internal traffic policy Local, the wildcard would include backends on other nodes.
     let here = around.addresses.iter().chain((!service.is_internal_local).then_some(&any));
     for address in here {
         all.push(Wanted {
@@ -210,7 +210,7 @@ fn frontends<F: Family>(
         });
     }
     for (address, pool) in nodes {
-        // No flag for local ones: all of these are on that node, and none on this one.
+        // Not flagged as local: all of these are on that node, and none on this one.
         all.push(Wanted {
             key: key(*address, port.node_port),
             rank: Rank::NodePort,

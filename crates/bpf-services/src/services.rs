@@ -1,4 +1,4 @@
-//! The state of all services, and what a change of an object comes to.
+//! The state of all services, and the effect of changes of objects.
 
 mod batch;
 mod start;
@@ -21,18 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What stays the same as long as the agent runs.
+/// Settings that stay the same as long as the agent runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// This node's name, as endpoints have it.
+    /// This node's name, as in endpoints.
     pub node: String,
     /// `BPFExcludeCIDRsFromNAT`: frontends in them are left to the host.
     pub excluded: Vec<IpNet>,
-    /// `BPFMaglevMaxServices`: how many ports get a table.
+    /// `BPFMaglevMaxServices`: the maximum number of ports with a table.
     pub maglev_services: usize,
     /// `BPFMaglevMaxEndpointsPerService`.
     pub maglev_endpoints: u32,
-    /// Seconds that the connect-time balancer keeps clients of UDP services at a backend; 0 if it leaves UDP alone.
+    /// The seconds for which the connect-time balancer keeps clients of UDP services at a backend; 0 if it leaves UDP
+    /// alone.
     pub udp_affinity: u32,
 }
 
@@ -41,11 +42,11 @@ pub struct Settings {
 pub struct Here {
     /// Its zone, from the label `topology.kubernetes.io/zone`; empty if it has none.
     pub zone: String,
-    /// Where node ports are served.
+    /// The addresses at which node ports are served.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Something that came, changed or went.
+/// A change of an object; `None` if it was removed.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// A service.
@@ -58,7 +59,7 @@ pub enum Update {
     Here(Here),
 }
 
-/// Whose a number is: a port's own backends, or those on one other node.
+/// The owner of an id: a port's own backends, or those on one other node.
 pub(crate) type Owner<F> = (Arc<PortName>, Option<<F as Family>::Address>);
 
 /// A port that is served.
@@ -90,20 +91,20 @@ pub struct Services<F: Family> {
     pub(crate) ids: Ids<Owner<F>>,
     /// Services with a frontend for each node.
     by_node: BTreeSet<NamespacedName>,
-    /// Services that load balancers ask about.
+    /// Services with a health port.
     pub(crate) checked: BTreeSet<NamespacedName>,
-    /// Ports that want a Maglev table; the first ones get it.
+    /// Ports that request a Maglev table; the first ones get it.
     maglev: BTreeSet<Arc<PortName>>,
-    /// What maps had of the API's service at the start.
+    /// The backends of the API's service that the maps contained at the start.
     adopted: BTreeMap<Arc<PortName>, Pool<F>>,
     refused_ids: BTreeSet<u32>,
     pub(crate) has_begun: bool,
-    /// How often services were worked out.
+    /// How often services were recomputed.
     pub(crate) generation: u64,
 }
 
 impl<F: Family> Services<F> {
-    /// No services. Nothing is worked out before [`Self::begin`].
+    /// Creates an empty state. Nothing is computed before [`Self::begin`].
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -125,13 +126,13 @@ impl<F: Family> Services<F> {
         }
     }
 
-    /// Numbers that two services shared in the maps at the start: both got new ones.
+    /// Ids that two services shared in the maps at the start: both got new ones.
     #[must_use]
     pub fn refused_ids(&self) -> &BTreeSet<u32> {
         &self.refused_ids
     }
 
-    /// Takes changes of objects in, and says what to write.
+    /// Takes in changes of objects, and returns the writes.
     pub fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> MapChanges<F> {
         let mut dirty = BTreeSet::new();
         for update in updates {
@@ -199,7 +200,7 @@ impl<F: Family> Services<F> {
         self.entries.entry_ref(name).or_insert_with(empty)
     }
 
-    /// Works services out anew. Whoever gains or loses a Maglev table by that, too.
+    /// Recomputes services, and those that gain or lose a Maglev table by it.
     fn refresh_all(&mut self, mut dirty: BTreeSet<NamespacedName>) -> MapChanges<F> {
         let mut batch = Batch { frontends: BTreeMap::new(), pools: BTreeMap::new() };
         let with_table = |services: &Self| -> BTreeSet<Arc<PortName>> {
@@ -218,7 +219,7 @@ impl<F: Family> Services<F> {
         self.finish(batch)
     }
 
-    /// What a service is among others.
+    /// Updates the sets that a service belongs to.
     fn note(&mut self, name: &NamespacedName) {
         let Some(entry) = self.entries.get(name) else { return };
         for port in entry.served.keys() {
@@ -260,10 +261,10 @@ impl<F: Family> Services<F> {
         }
     }
 
-    /// What all ports of a service come to.
+    /// Computes all ports of a service.
     fn serve(&self, name: &NamespacedName, entry: &Entry<F>) -> BTreeMap<Arc<PortName>, Served<F>> {
         let Some(service) = &entry.service else { return BTreeMap::new() };
-        // Without its API a node would never learn of the backends that come back.
+        // If it lost the API, a node would never learn of returning backends.
         let is_api = name.namespace == "default" && name.name == "kubernetes";
         let ports = service.ports.iter().map(|port| {
             let port_name = Arc::new(port_name(name, port));

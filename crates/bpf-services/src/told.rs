@@ -1,11 +1,11 @@
-//! What of the messages to a dataplane is about services.
+//! The messages to a dataplane that concern services.
 
 use crate::services::Update;
 use bpf::layout::Family;
 use messages::ToDataplane;
 
 impl Update {
-    /// The change that a message means for the services of an IP version, if any.
+    /// The change of services of an IP version that a message describes, if any.
     #[must_use]
     pub fn told<F: Family>(message: &ToDataplane) -> Option<Self> {
         match message {

@@ -1,5 +1,6 @@
-//! A process of a control group that asks a service one question: `ask GROUP HOW ADDRESS`. Prints who answered, or the error's
-//! kind. Tests run it, because programs are attached to groups, and a group has whole processes.
+//! A process in a control group that sends one request to a service: `ask GROUP HOW ADDRESS`. Prints who answered, or
+//! the kind of error. Tests run it as a process, because programs are attached to groups, which contain whole
+//! processes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -1,7 +1,7 @@
 //! Attachments at traffic control for kernels without tcx: a filter of kind `bpf` in the discipline `clsact`.
 //!
-//! Unlike a [`Link`](crate::Link) they stay when the process ends. It refuses to remove the discipline: others may have
-//! filters there.
+//! Unlike a [`Link`](crate::Link) these attachments outlive the process. Does not remove the discipline: others may
+//! have filters there.
 
 use crate::error::Result;
 use crate::program::Program;
@@ -22,18 +22,18 @@ const BPF_DESCRIPTOR: u16 = 6;
 const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const BPF_PROGRAM_ID: u16 = 11;
-/// What the program returns is the verdict.
+/// The program's return value is the verdict.
 const DIRECT: u32 = 1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
-/// Every protocol, in network order.
+/// All protocols, in network order.
 const ALL_PROTOCOLS: u16 = 3_u16.to_be();
-/// Which packets of a device.
+/// The direction of a device's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Those that come in.
+    /// Packets that come in.
     Ingress,
-    /// Those that leave.
+    /// Packets that leave.
     Egress,
 }
 
@@ -49,13 +49,13 @@ impl Direction {
 /// A filter that runs a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Its place among the device's filters; the lowest comes first.
+    /// Its position among the device's filters; the lowest runs first.
     pub priority: u16,
-    /// Its number within the priority.
+    /// Its handle within the priority.
     pub handle: u32,
-    /// The name that it was given.
+    /// The name given when it was attached.
     pub name: String,
-    /// The number of its program.
+    /// The id of its program.
     pub program: u32,
 }
 
@@ -66,21 +66,21 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Our filter among those of its priority.
+    /// The handle of our filter within its priority.
     pub const HANDLE: u32 = 1;
 
-    /// Those of the network namespace of this thread.
+    /// Opens the attachments of this thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// When the kernel refuses a socket.
     pub fn open() -> Result<Self> {
         Ok(Self { connection: Connection::open(ROUTE_PROTOCOL)? })
     }
 
-    /// Attaches a program at a priority, in the place of the one that we had there. No packet passes between the two.
+    /// Attaches a program at a priority, atomically replacing the one we had there.
     ///
     /// # Errors
-    /// When the kernel refuses: `ingress` is on the device in the place of `clsact`, say.
+    /// When the kernel refuses, for example because the device has `ingress` instead of `clsact`.
     pub fn attach(
         &mut self,
         device: u32,
@@ -91,7 +91,7 @@ impl Filters {
         self.attach_as(device, direction, priority, program.name(), program)
     }
 
-    /// The same under another name than the program's.
+    /// Attaches a program like [`Filters::attach`], under a name of its own.
     ///
     /// # Errors
     /// As [`Filters::attach`].
@@ -119,7 +119,7 @@ impl Filters {
         if let Some(answer) = answers.next()
             && !matches!(answer.refusal, Some((Errno::EXIST, _)))
         {
-            answer.into_result(|| format!("make the place for programs on device {device}"))?;
+            answer.into_result(|| format!("create the clsact discipline on device {device}"))?;
         }
         for answer in answers {
             answer.into_result(|| format!("attach program {} to device {device}", program.name()))?;
@@ -127,7 +127,7 @@ impl Filters {
         Ok(())
     }
 
-    /// Removes our filter of a priority; whether it was there.
+    /// Removes our filter of a priority; returns whether it existed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -145,7 +145,7 @@ impl Filters {
         Ok(true)
     }
 
-    /// The programs on a device, ours and others'.
+    /// Lists the programs on a device, ours and others'.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -157,7 +157,7 @@ impl Filters {
             (kind == NEW_FILTER).then(|| read_filter(payload)).flatten()
         });
         match list {
-            // A device without the discipline.
+            // The device does not have the discipline.
             Err(error) if error.errno() == Some(Errno::INVAL) => Ok(Vec::new()),
             list => Ok(list?),
         }
@@ -177,7 +177,7 @@ fn filter_info(priority: u16) -> u32 {
     u32::from(priority) << 16 | u32::from(ALL_PROTOCOLS)
 }
 
-/// A filter of kind `bpf` that has a program; the kernel also tells of the place that it made for it.
+/// Parses a filter of kind `bpf` that has a program; `None` for the kernel's entry without one.
 fn read_filter(payload: &[u8]) -> Option<Filter> {
     let (header, rest) = split_header::<20>(payload)?;
     let mut options = None;

@@ -1,9 +1,9 @@
-//! The programs of sockets: `connect`, and `sendmsg` and `recvmsg` of UDP, by which a socket of the host gets a service's backend
-//! before its first packet.
+//! The programs for sockets: `connect`, and `sendmsg` and `recvmsg` of UDP, by which a socket of the host is connected
+//! to a service's backend before its first packet.
 //!
-//! Attachments are pinned under Calico's names, so that either can take over or remove what the other left. The program for IPv6
-//! and the one for addresses of IPv4 in sockets of IPv6 are attached beside each other. It refuses to decide where the group and
-//! the pins are.
+//! Attachments are pinned under Calico's names, so that either implementation can take over or remove what the other
+//! left. The programs for IPv6 and for IPv4 addresses in IPv6 sockets are attached side by side. Does not decide where
+//! the group and the pins are.
 
 use crate::error::{Error, Result};
 use crate::interface::Version;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// Programs, where they are attached, and whether that is for UDP only.
+/// Programs, their hooks, and whether they are for UDP only.
 const PROGRAMS: [(&str, CgroupHook, bool); 9] = [
     ("calico_connect_v4", CgroupHook::Connect4, false),
     ("calico_sendmsg_v4", CgroupHook::Send4, true),
@@ -32,20 +32,20 @@ const PROGRAMS: [(&str, CgroupHook, bool); 9] = [
 /// The constants of the programs; `struct connecting` of `bpf/connect.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// UDP is left alone; its programs are not attached.
+    /// UDP is left alone: its programs are not attached.
     pub excludes_udp: bool,
-    /// Seconds that a UDP socket without a connection stays with its backend after it last sent.
+    /// For how many seconds after its last packet an unconnected UDP socket stays with its backend.
     pub udp_seconds: u32,
-    /// The kernel lets a program choose the error: [`probe::Features::answers`](crate::probe::Features). Without it a service
-    /// that has no backend is "not permitted" in the place of "connection refused".
+    /// The kernel lets a program choose the error: [`probe::Features::answers`](crate::probe::Features). Otherwise a
+    /// service without backends is "not permitted" instead of "connection refused".
     pub can_answer: bool,
 }
 
 impl Connect {
-    /// The object file for an IP version, as it is part of this program.
+    /// The object for an IP version, embedded in this program.
     ///
     /// # Errors
-    /// When this program was built from a broken one.
+    /// When this program was built from a broken object.
     pub fn object(version: Version) -> Result<Object> {
         packed::object(match version {
             Version::V4 => packed!("connect_v4.o"),
@@ -56,7 +56,7 @@ impl Connect {
     /// Loads the programs of an object.
     ///
     /// # Errors
-    /// When the kernel refuses something. Then nothing stays.
+    /// When the kernel refuses something. Then nothing remains loaded.
     pub fn load(&self, mut object: Object, shared: &BTreeMap<&str, &Map>) -> Result<Loaded> {
         let constants = [u32::from(self.excludes_udp), self.udp_seconds, u32::from(self.can_answer)];
         let constants: Vec<u8> = constants.iter().flat_map(crate::table::Layout::bytes).collect();
@@ -64,11 +64,11 @@ impl Connect {
         object.load(shared)
     }
 
-    /// Attaches the programs to a control group and pins the attachments in a folder, each in the place of the one that was
-    /// pinned there before: no call passes between the two.
+    /// Attaches the programs to a control group and pins the attachments in a folder; a pinned attachment is atomically
+    /// replaced.
     ///
     /// # Errors
-    /// When the kernel refuses. What was attached until then stays.
+    /// When the kernel refuses. Attachments made until then remain.
     pub fn attach(&self, loaded: &Loaded, group: BorrowedFd<'_>, pins: &Path) -> Result<()> {
         for (name, hook, is_udp) in PROGRAMS {
             let Some(program) = loaded.programs.get(name) else { continue };
@@ -77,7 +77,7 @@ impl Connect {
                 remove(&pin)?;
                 continue;
             }
-            // One that cannot be opened or changed, such as another program's, makes room for a new one.
+            // A link that cannot be opened or changed, such as another program's, is replaced by a new one.
             if Link::open(&pin).is_ok_and(|link| link.replace(program).is_ok()) {
                 continue;
             }
@@ -89,7 +89,7 @@ impl Connect {
     }
 }
 
-/// Ends all attachments whose pins are in a folder; those that are not there are no error.
+/// Removes all our attachments pinned in a folder; missing pins are not an error.
 ///
 /// # Errors
 /// When a pin cannot be removed.

@@ -1,26 +1,26 @@
-//! What was attempted, what the kernel answered, and the verifier's last words.
+//! Errors: what was attempted, the kernel's answer, and the end of the verifier's log.
 
 use rustix::io::Errno;
 
-/// Lines of the verifier's log that a message has: its verdict is at the end.
+/// The number of lines of the verifier's log in a message: the verdict is at the end.
 const LAST_LINES: usize = 12;
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused.
     #[error("cannot {what}: {source}")]
     Refused {
-        /// What was attempted, on which object.
+        /// The attempted operation and its object.
         what: String,
         /// The kernel's answer.
         #[source]
         source: Errno,
     },
     /// The verifier refused a program.
-    #[error("cannot load program {name}: {source}; the verifier said:\n{log}")]
+    #[error("cannot load program {name}: {source}; the verifier's log:\n{log}")]
     Verifier {
-        /// Which program.
+        /// The program's name.
         name: String,
         /// The kernel's answer.
         #[source]
@@ -28,34 +28,34 @@ pub enum Error {
         /// The last lines of the log.
         log: String,
     },
-    /// A map is not what its reader expects.
+    /// A map does not have the layout that its reader expects.
     #[error("map {name} has {found}, not {expected}")]
     Unfit {
-        /// Which map.
+        /// The map's name.
         name: String,
-        /// What it has.
+        /// The map's actual layout.
         found: String,
-        /// What was expected.
+        /// The expected layout.
         expected: String,
     },
-    /// An object is not what the loader understands.
+    /// An object file has content that the loader does not support.
     #[error("object {name}: {what}")]
     Object {
-        /// Which object.
+        /// The object's name.
         name: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
-    /// The kernel's network side refused.
+    /// A netlink request was refused.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
 }
 
-/// The outcome of everything here.
+/// The result of every operation in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// The kernel's answer, if there was one.
+    /// The kernel's error number, if the kernel refused.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -70,7 +70,7 @@ impl Error {
     }
 }
 
-/// The end of a log that the kernel wrote into a buffer.
+/// The last lines of a log that the kernel wrote into a buffer.
 pub(crate) fn last_lines(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let text = String::from_utf8_lossy(&log[..end]);
@@ -83,7 +83,7 @@ mod tests {
     use super::last_lines;
 
     #[test]
-    fn a_log_is_shown_from_its_end_and_up_to_the_first_zero() {
+    fn a_log_is_cut_at_the_first_zero_and_shortened_to_its_end() {
         let long: String = (0..40).map(|line| format!("{line}\n")).collect();
         let mut bytes = long.into_bytes();
         bytes.extend([0, b'x', b'\n']);

@@ -1,5 +1,5 @@
-//! The programs of interfaces: their object files, the constants that make one program fit one kind of interface, and the
-//! array that leads from one to the next.
+//! The programs for interfaces: their object files, the constants that adapt a program to a kind of interface, and the
+//! array of programs for tail calls.
 
 mod options;
 
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 pub use options::{Kind, Options, ReversePath};
 
-/// The program that is attached.
+/// The name of the program to attach.
 pub const ENTRY: &str = "cali_tc_main";
 
-/// Programs that others call by number, in order; `enum program` of `bpf/tc.c`.
+/// Programs that others tail-call by number, in order; `enum program` of `bpf/tc.c`.
 const CALLED: [&str; 7] = [
     "cali_tc_policy",
     "cali_tc_translate",
@@ -36,10 +36,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// The object, as it is part of this program.
+    /// The object, embedded in this program.
     ///
     /// # Errors
-    /// When this program was built from a broken one.
+    /// When this program was built from a broken object.
     pub fn object(self) -> Result<Object> {
         packed::object(match self {
             Self::V4 => packed!("tc_v4.o"),
@@ -48,18 +48,18 @@ impl Version {
     }
 }
 
-/// What kind of interface a program is for; `struct settings` of `bpf/packet.h`.
+/// The kind of interface that a program is for; `struct settings` of `bpf/packet.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// A workload's; else the host's, or a tunnel.
+    /// A workload's interface; otherwise the host's or a tunnel.
     pub is_workload: bool,
-    /// Packets leave the host's namespace here; else they come in.
+    /// The program handles packets that leave the host's namespace; otherwise packets that come in.
     pub is_leaving: bool,
     /// Frames have no Ethernet header.
     pub is_layer_3: bool,
-    /// A program for the other IP version is attached beside this one, and judges its packets.
+    /// The program for the other IP version is also attached, and judges that version's packets.
     pub has_both: bool,
-    /// Packets need a source that `cali_v4_routes` has as a workload's of this interface.
+    /// A packet's source must be listed in `cali_v4_routes` as a workload of this interface.
     pub checks_source: bool,
 }
 
@@ -92,18 +92,18 @@ impl Layout for Interface {
 }
 
 impl Interface {
-    /// Loads an object for this kind of interface, with everything else as it is without configuration.
+    /// Loads an object for this kind of interface, with default options.
     ///
     /// # Errors
-    /// When the kernel refuses something. Then nothing stays.
+    /// When the kernel refuses something. Then nothing remains loaded.
     pub fn load(&self, object: Object, shared: &BTreeMap<&str, &Map>) -> Result<Loaded> {
         self.load_with(object, &Options::default(), shared)
     }
 
-    /// Loads an object for this kind of interface; its programs find each other.
+    /// Loads an object for this kind of interface and fills its array of programs.
     ///
     /// # Errors
-    /// When the kernel refuses something. Then nothing stays.
+    /// When the kernel refuses something. Then nothing remains loaded.
     pub fn load_with(
         &self,
         mut object: Object,
@@ -112,7 +112,7 @@ impl Interface {
     ) -> Result<Loaded> {
         object.set_constant("settings", &self.bytes())?;
         object.set_constant("options", &options.bytes())?;
-        // An array of one's own: those of another kind of interface have other programs.
+        // Each interface kind needs its own array, because the programs differ.
         let loaded = object.load(shared)?;
         let programs = ProgramArray::new(loaded.map("cali_programs")?)?;
         for (number, name) in (0..).zip(CALLED) {
@@ -122,7 +122,8 @@ impl Interface {
     }
 }
 
-/// Has the programs of one IP version give packets of the other one to its programs: one attachment is enough then.
+/// Makes the programs of one IP version pass packets of the other version to its programs, so that one attachment
+/// serves both.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_have_the_places_of_the_c_structure() {
+    fn constants_have_the_offsets_of_the_c_structure() {
         let interface = Interface {
             is_workload: true,
             is_leaving: false,

@@ -1,7 +1,7 @@
-//! Keys and values of maps that Calico's programs, tools and bootstrap container read and write: the same bytes.
+//! Keys and values of maps that Calico's programs, tools and bootstrap container read and write, byte for byte.
 //!
-//! Addresses are in network order, ports and numbers as the processor has them; every gap is zero and part of the key. Maps
-//! of IPv4 and IPv6 are of one shape with addresses of 4 or 16 bytes: [`Family`].
+//! Addresses are in network order, ports and numbers in the processor's order; padding is zero and part of the key. The
+//! maps for IPv4 and IPv6 have the same shape with addresses of 4 or 16 bytes: [`Family`].
 
 pub mod conntrack;
 pub mod devices;
@@ -14,9 +14,9 @@ pub mod sets;
 
 /// An IP version, as the width of its addresses.
 pub trait Family: Copy + std::fmt::Debug + Default + Ord + std::hash::Hash + 'static {
-    /// An address as packets have it.
+    /// An address as in packets.
     type Address: Copy + std::fmt::Debug + Default + Ord + std::hash::Hash + AsRef<[u8]> + AsMut<[u8]>;
-    /// Bytes of an address.
+    /// The size of an address in bytes.
     const WIDTH: usize;
     /// The number in names of maps: `v4`, `v6`.
     const NUMBER: u8;
@@ -42,7 +42,7 @@ impl Family for V6 {
     const NUMBER: u8 = 6;
 }
 
-/// Writes fields one after the other.
+/// Writes consecutive fields.
 struct To<'a>(&'a mut [u8], usize);
 
 impl To<'_> {
@@ -58,7 +58,7 @@ impl To<'_> {
     }
 }
 
-/// Reads fields one after the other.
+/// Reads consecutive fields.
 struct From<'a>(&'a [u8], usize);
 
 impl From<'_> {

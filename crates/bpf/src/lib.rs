@@ -1,22 +1,24 @@
 //! eBPF: the kernel's maps, programs and attachments as owned values.
 //!
-//! - [`Object`]: a compiled object of the folder `bpf/`: its constants are set, its maps made or taken over, its programs
-//!   loaded.
-//! - [`Map`], and the typed [`Table`], [`PerCpu`], [`Queue`] and [`ProgramArray`] over it: a wrapper fits its map in kind and sizes,
-//!   or it is not made.
-//! - [`Program`]: loading with the verifier's last lines on refusal, test runs with packets, what the verifier counted.
-//! - [`Link`]: attachments that end with the value, unless they are pinned; [`clsact`]: those of kernels without tcx.
+//! - [`Object`]: a compiled object of the folder `bpf/`: sets its constants, creates or reuses its maps, and loads its
+//!   programs.
+//! - [`Map`], and the typed wrappers [`Table`], [`PerCpu`], [`Queue`] and [`ProgramArray`]: a wrapper is only created
+//!   if kind and sizes match the map.
+//! - [`Program`]: loading, with the end of the verifier's log on refusal; test runs on packets; the verifier's
+//!   statistics.
+//! - [`Link`]: attachments that end with the value, unless they are pinned; [`clsact`]: attachments for kernels without
+//!   tcx.
 //! - [`layout`]: keys and values of the maps that Calico's programs and tools read and write, byte by byte.
-//! - [`interface`]: the programs of interfaces, and the constants that make them fit; [`xdp`]: those at drivers; [`connect`]:
-//!   those of sockets.
-//! - [`probe`]: what this kernel can do, found by doing it.
+//! - [`interface`]: the programs for interfaces, and their constants; [`xdp`]: the programs at drivers; [`connect`]:
+//!   the programs for sockets.
+//! - [`probe`]: the features of this kernel, found by trying them.
 //!
-//! Objects are read and relocated by `aya-obj`: ELF, BTF and its repairs for older kernels are its 5,000 lines; it has no
-//! unsafe interface and needs nothing to build but the crate `object`. The commands of bpf(2) are written here: `aya` itself has no
-//! operations on many elements, and reads maps only by types that it defines. Unsafe code is only in `system`, in one
-//! function.
+//! Objects are parsed and relocated by `aya-obj`, which handles ELF, BTF and its fixups for older kernels in 5,000
+//! lines; it has no unsafe interface and its only build dependency is the crate `object`. The commands of bpf(2) are
+//! implemented here: `aya` itself lacks batch operations, and reads maps only through types that it defines. Unsafe
+//! code is confined to one function in `system`.
 //!
-//! It refuses to decide what should be in the kernel, and to trust a kernel's version.
+//! Does not decide what should be in the kernel, and does not trust a kernel's version.
 
 pub mod clsact;
 pub mod connect;

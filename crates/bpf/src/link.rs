@@ -1,4 +1,4 @@
-//! Attachments that the kernel keeps for a descriptor: when the last owner goes, the attachment goes.
+//! Attachments that the kernel keeps as long as a descriptor or pin refers to them.
 
 use crate::error::{Error, Result};
 use crate::map::{path_text, pin};
@@ -11,7 +11,7 @@ const XDP: u32 = 37;
 const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
 
-/// The system calls of a control group's processes that a program can change, as the kernel numbers them.
+/// The system calls of a control group's processes that a program can hook, by the kernel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CgroupHook {
@@ -29,17 +29,17 @@ pub enum CgroupHook {
     Receive6 = 20,
 }
 
-/// Where a device's packets meet a program before the host's stack does, as the kernel numbers it.
+/// Where XDP programs run, by the kernel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum XdpMode {
-    /// In front of the stack, after the driver: any device can.
+    /// Behind the driver, before the network stack: works with any device.
     Generic = 1 << 1,
-    /// In the driver, before the kernel has made anything of a packet.
+    /// In the driver, before the kernel allocates anything for a packet.
     Native = 1 << 2,
 }
 
-/// One attachment. It ends with this value unless it is pinned.
+/// An attachment. It ends with this value unless it is pinned.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
@@ -61,49 +61,50 @@ impl Link {
         let mut attributes =
             Attributes::new().fd(0, program.as_fd()).u32(4, target).u32(8, kind).u32(12, flags);
         let what = format!("{what} of program {}", program.name());
-        let fd = attributes.open(Command::LinkCreate).map_err(Error::refused(format!("make the {what}")))?;
+        let fd =
+            attributes.open(Command::LinkCreate).map_err(Error::refused(format!("create the {what}")))?;
         Ok(Self { fd, what })
     }
 
-    /// For packets that come in by a device, beside other programs there.
+    /// Attaches a program to packets that arrive on a device, beside other programs there.
     ///
     /// # Errors
-    /// When the kernel refuses; `EINVAL` from one without tcx.
+    /// When the kernel refuses; `EINVAL` if it has no tcx.
     pub fn ingress(program: &Program, device: u32) -> Result<Self> {
-        Self::create(program, device, TCX_INGRESS, &format!("attachment to what comes in by device {device}"))
+        Self::create(program, device, TCX_INGRESS, &format!("attachment to ingress of device {device}"))
     }
 
-    /// For packets that leave by a device, beside other programs there.
+    /// Attaches a program to packets that leave through a device, beside other programs there.
     ///
     /// # Errors
-    /// When the kernel refuses; `EINVAL` from one without tcx.
+    /// When the kernel refuses; `EINVAL` if it has no tcx.
     pub fn egress(program: &Program, device: u32) -> Result<Self> {
-        Self::create(program, device, TCX_EGRESS, &format!("attachment to what leaves by device {device}"))
+        Self::create(program, device, TCX_EGRESS, &format!("attachment to egress of device {device}"))
     }
 
-    /// At the driver of a device, or right behind it.
+    /// Attaches an XDP program to a device.
     ///
     /// # Errors
-    /// When the kernel refuses: another program is there, or the driver cannot do it.
+    /// When the kernel refuses: another program is attached, or the driver does not support XDP.
     pub fn xdp(program: &Program, device: u32, mode: XdpMode) -> Result<Self> {
         let what = format!("attachment to the driver of device {device} ({mode:?})");
         Self::create_with(program, device, XDP, mode as u32, &what)
     }
 
-    /// At a system call of the processes of a control group and those below it.
+    /// Attaches a program to a system call of the processes in a control group and its subgroups.
     ///
     /// # Errors
-    /// When the kernel refuses: the folder is none of cgroup2, or the program was loaded for another call.
+    /// When the kernel refuses: the folder is not a cgroup2, or the program was loaded for another call.
     pub fn cgroup(program: &Program, group: BorrowedFd<'_>, hook: CgroupHook) -> Result<Self> {
         use std::os::fd::AsRawFd as _;
         let target = group.as_raw_fd().cast_unsigned();
         Self::create(program, target, hook as u32, &format!("attachment {hook:?} to a control group"))
     }
 
-    /// The attachment that is pinned at a path.
+    /// Opens the attachment pinned at a path.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not exist.
     pub fn open(path: &Path) -> Result<Self> {
         let file = path_text(path)?;
         let what = format!("attachment at {}", path.display());
@@ -114,7 +115,7 @@ impl Link {
         Ok(Self { fd, what })
     }
 
-    /// Runs another program in its place; no packet passes between the two.
+    /// Atomically replaces the attached program.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -124,7 +125,7 @@ impl Link {
         attributes.call(Command::LinkUpdate).map(drop).map_err(Error::refused(what))
     }
 
-    /// Pins it at a path of a BPF file system: it outlives this process.
+    /// Pins the attachment at a path of a BPF file system, so that it outlives this process.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -132,24 +133,24 @@ impl Link {
         pin(self.as_fd(), path, &self.what)
     }
 
-    /// The number of the device that packets are of; 0 once that is gone. Nothing else than that is asked of links to control
-    /// groups, where it is a part of another number.
+    /// The index of the device; 0 if the device is gone. Not meaningful for links to control groups, where it is part
+    /// of another number.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn device(&self) -> Result<u32> {
         let answer: [u8; 24] =
-            info(self.as_fd()).map_err(Error::refused(format!("ask about the {}", self.what)))?;
+            info(self.as_fd()).map_err(Error::refused(format!("query the {}", self.what)))?;
         Ok(field(&answer, 16))
     }
 
-    /// The number of its program.
+    /// The id of the attached program.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn program_id(&self) -> Result<u32> {
         let answer: [u8; 16] =
-            info(self.as_fd()).map_err(Error::refused(format!("ask about the {}", self.what)))?;
+            info(self.as_fd()).map_err(Error::refused(format!("query the {}", self.what)))?;
         Ok(field(&answer, 8))
     }
 }

@@ -1,4 +1,4 @@
-//! Maps as the kernel has them: bytes to bytes, with the sizes checked before every call.
+//! Untyped maps: bytes to bytes, with sizes checked before every call.
 
 mod batches;
 
@@ -14,27 +14,27 @@ use std::path::Path;
 /// More processors than any kernel is built for.
 const MOST_PROCESSORS: usize = 8192;
 
-/// The kinds of maps that programs here use, as the kernel numbers them.
+/// The kinds of maps used here, by the kernel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// Any key; memory as elements come if so flagged.
+    /// Arbitrary keys; with a flag, memory is allocated per element.
     Hash = 1,
-    /// Numbers from 0.
+    /// Indexes from 0.
     Array = 2,
     /// Programs for tail calls.
     ProgramArray = 3,
-    /// A hash with one value for each processor.
+    /// A hash with one value per processor.
     PerCpuHash = 5,
-    /// An array with one value for each processor.
+    /// An array with one value per processor.
     PerCpuArray = 6,
-    /// A hash that forgets what was not used for long.
+    /// A hash that evicts what has not been used for long.
     LruHash = 9,
-    /// The longest prefix wins.
+    /// Prefixes; the longest match wins.
     Lpm = 11,
-    /// Values in order, taken out one by one; no keys.
+    /// Values taken out in order; no keys.
     Queue = 22,
-    /// Events.
+    /// Events in a ring buffer.
     Ring = 27,
 }
 
@@ -59,34 +59,34 @@ impl Kind {
     }
 }
 
-/// What a map is made with.
+/// The parameters of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Its name: the kernel keeps 15 bytes of it.
+    /// Its name, of which the kernel keeps 15 bytes.
     pub name: String,
     /// Its kind.
     pub kind: Kind,
-    /// Bytes of a key.
+    /// The size of a key in bytes.
     pub key: usize,
-    /// Bytes of a value, for one processor.
+    /// The size of a value in bytes, for one processor.
     pub value: usize,
-    /// How many elements it has room for.
+    /// The maximum number of elements.
     pub entries: u32,
-    /// `BPF_F_*`.
+    /// A combination of `BPF_F_*`.
     pub flags: u32,
 }
 
 impl Definition {
-    /// Elements take memory as they come; needed for prefixes.
+    /// Memory is allocated per element; required for prefixes.
     pub const NO_PREALLOCATION: u32 = 1;
-    /// Programs cannot write it.
+    /// Programs cannot write to the map.
     pub const READ_ONLY_FOR_PROGRAMS: u32 = 1 << 7;
 
     fn shape(&self) -> String {
         format!("kind {:?}, key {}, value {}, {} entries", self.kind, self.key, self.value, self.entries)
     }
 
-    /// Whether a map with this definition can be used in the place of another.
+    /// Checks that a map with this definition can be used in place of another.
     pub(crate) fn fits(&self, other: &Self) -> Result<()> {
         let same = (self.kind, self.key, self.value, self.entries)
             == (other.kind, other.key, other.value, other.entries);
@@ -97,7 +97,7 @@ impl Definition {
     }
 }
 
-/// A map; it ends with its last owner: this value, a program, or a pin.
+/// A map; it exists until its last owner is gone: this value, a program, or a pin.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
@@ -111,7 +111,7 @@ impl AsFd for Map {
 }
 
 impl Map {
-    /// Makes a map.
+    /// Creates a map.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -119,7 +119,7 @@ impl Map {
         Self::create_with_types(definition, None)
     }
 
-    /// Makes a map whose key and value have types in the descriptor of type information.
+    /// Creates a map whose key and value have types in this BTF.
     pub(crate) fn create_with_types(
         definition: Definition,
         types: Option<(BorrowedFd<'_>, u32, u32)>,
@@ -135,17 +135,17 @@ impl Map {
             attributes = attributes.fd(48, fd).u32(52, key).u32(56, value);
         }
         let fd = attributes.open(Command::MapCreate).map_err(Error::refused(format!(
-            "make map {} ({})",
+            "create map {} ({})",
             definition.name,
             definition.shape()
         )))?;
         Ok(Self { fd, definition })
     }
 
-    /// The map that is pinned at a path.
+    /// Opens the map pinned at a path.
     ///
     /// # Errors
-    /// When there is none, or one of a kind that is not known here.
+    /// When it does not exist, or is of an unknown kind.
     pub fn open(path: &Path) -> Result<Self> {
         let file = path_text(path)?;
         let fd = Attributes::new()
@@ -155,10 +155,10 @@ impl Map {
         Self::from_fd(fd, &path.display().to_string())
     }
 
-    /// The map of a number.
+    /// Opens the map with an id.
     ///
     /// # Errors
-    /// When there is none, or one of a kind that is not known here.
+    /// When it does not exist, or is of an unknown kind.
     pub fn by_id(id: u32) -> Result<Self> {
         let what = format!("open map number {id}");
         let fd = Attributes::new().u32(0, id).open(Command::MapById).map_err(Error::refused(what))?;
@@ -166,11 +166,11 @@ impl Map {
     }
 
     fn from_fd(fd: OwnedFd, place: &str) -> Result<Self> {
-        let answer: [u8; 40] = info(fd.as_fd()).map_err(Error::refused(format!("ask about map {place}")))?;
+        let answer: [u8; 40] = info(fd.as_fd()).map_err(Error::refused(format!("query map {place}")))?;
         let unfit = |found: String| Error::Unfit {
             name: place.to_owned(),
             found,
-            expected: "one that is known".to_owned(),
+            expected: "a known kind".to_owned(),
         };
         let kind = Kind::from_number(field(&answer, 0))
             .ok_or_else(|| unfit(format!("kind {}", field(&answer, 0))))?;
@@ -185,31 +185,31 @@ impl Map {
         Ok(Self { fd, definition })
     }
 
-    /// The same map by a descriptor of its own.
+    /// Returns the same map with its own descriptor.
     ///
     /// # Errors
-    /// When there are no more descriptors.
+    /// When no descriptors are left.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(self.refused("hold"))?;
         Ok(Self { fd, definition: self.definition.clone() })
     }
 
-    /// What it was made with.
+    /// The parameters that the map was created with.
     #[must_use]
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Its number.
+    /// The map's id.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn id(&self) -> Result<u32> {
         let answer: [u8; 40] = info(self.as_fd()).map_err(self.refused("ask about"))?;
         Ok(field(&answer, 4))
     }
 
-    /// Bytes of a value as calls exchange it: that of every processor, each in a multiple of 8.
+    /// The size of a value in system calls: one per processor, each rounded up to a multiple of 8.
     pub(crate) fn value_length(&self) -> usize {
         if self.definition.kind.is_per_cpu() {
             self.definition.value.next_multiple_of(8) * processors()
@@ -235,10 +235,10 @@ impl Map {
         })
     }
 
-    /// The value of a key.
+    /// Reads the value of a key.
     ///
     /// # Errors
-    /// When the kernel refuses, or the key has another size.
+    /// When the kernel refuses, or the key has the wrong size.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.fit(key, None)?;
         let mut value = vec![0; self.value_length()];
@@ -254,14 +254,14 @@ impl Map {
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// When the kernel refuses (the map is full or frozen), or a size is another.
+    /// When the kernel refuses (the map is full or frozen), or a size is wrong.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.fit(key, Some(value))?;
         let mut attributes = Attributes::new().fd(0, self.as_fd()).input(8, key).input(16, value);
         attributes.call(Command::Update).map(drop).map_err(self.refused("write to"))
     }
 
-    /// Sets a program or map by its descriptor.
+    /// Sets an element to a program or map, by descriptor.
     pub(crate) fn set_fd(&self, key: &[u8], target: BorrowedFd<'_>) -> Result<()> {
         use std::os::fd::AsRawFd as _;
         self.fit(key, Some(&[0; 4]))?;
@@ -270,10 +270,10 @@ impl Map {
         attributes.call(Command::Update).map(drop).map_err(self.refused("write to"))
     }
 
-    /// Takes the oldest value out of a queue, if there is one.
+    /// Removes and returns the oldest value of a queue, if there is one.
     ///
     /// # Errors
-    /// When the kernel refuses: it is no queue.
+    /// When the kernel refuses, for example because the map is not a queue.
     pub fn pop(&self) -> Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.value_length()];
         match Attributes::new().fd(0, self.as_fd()).output(16, &mut value).call(Command::LookupAndDelete) {
@@ -283,10 +283,10 @@ impl Map {
         }
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns whether it existed.
     ///
     /// # Errors
-    /// When the kernel refuses, or the key has another size.
+    /// When the kernel refuses, or the key has the wrong size.
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.fit(key, None)?;
         match Attributes::new().fd(0, self.as_fd()).input(8, key).call(Command::Delete) {
@@ -296,10 +296,10 @@ impl Map {
         }
     }
 
-    /// The key after another one, or the first. When that one is gone, a hash begins again.
+    /// Returns the key after another key, or the first one. If the given key is gone, a hash starts over.
     ///
     /// # Errors
-    /// When the kernel refuses, or the key has another size.
+    /// When the kernel refuses, or the key has the wrong size.
     pub fn key_after(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let mut next = vec![0; self.definition.key];
         let mut attributes = Attributes::new().fd(0, self.as_fd());
@@ -314,7 +314,8 @@ impl Map {
         }
     }
 
-    /// All keys, one call each. Keys that come and go meanwhile may be missed, and none comes twice.
+    /// Returns all keys, one call each. Keys that are added or removed in the meantime may be missed; none is returned
+    /// twice.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -322,7 +323,7 @@ impl Map {
         let mut seen = HashSet::new();
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut current: Option<Vec<u8>> = None;
-        // A walk begins anew when its key was deleted: a map under constant change must not hold us for ever.
+        // A walk starts over when its current key is deleted; the bound prevents an endless walk of a busy map.
         for _ in 0..u64::from(self.definition.entries) * 2 + 1 {
             let Some(next) = self.key_after(current.as_deref())? else { return Ok(keys) };
             if seen.insert(next.clone()) {
@@ -333,7 +334,7 @@ impl Map {
         Ok(keys)
     }
 
-    /// No process changes it any more.
+    /// Makes the map read-only for system calls.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -342,7 +343,7 @@ impl Map {
         attributes.call(Command::Freeze).map(drop).map_err(self.refused("freeze"))
     }
 
-    /// Pins it at a path of a BPF file system: it outlives this process.
+    /// Pins the map at a path of a BPF file system, so that it outlives this process.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -363,12 +364,12 @@ pub(crate) fn path_text(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::refused(what())(Errno::INVAL))
 }
 
-/// How many values a map for each processor has: processors that could be there, not those that are.
+/// The number of values in a per-processor map: possible processors, not present ones.
 pub(crate) fn processors() -> usize {
     static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *COUNT.get_or_init(|| {
         let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-        // The kernel writes a value for each: a number too small is memory overwritten, one too large only zeros.
+        // The kernel writes a value for each: too small a number would corrupt memory, too large a one only adds zeros.
         last_processor(&text).map_or(MOST_PROCESSORS, |last| last + 1)
     })
 }

@@ -1,9 +1,9 @@
 //! Compiled objects: constants, maps and programs, loaded together.
 //!
 //! An object's `.rodata` is frozen before its programs are verified, so the verifier knows every constant and drops the
-//! code that they rule out: one object serves all kinds of interfaces. Maps are made by their definitions in the object, or
-//! taken from the caller, who then shares them between objects or has them pinned. Relocations against the types of the
-//! running kernel are refused: programs here use only what the kernel promises to keep.
+//! code that they rule out: one object serves all kinds of interfaces. Maps are created from their definitions in the
+//! object, or supplied by the caller, who can share them between objects or pin them. Relocations against the types of
+//! the running kernel are refused: our programs only use stable interfaces of the kernel.
 
 use crate::error::{Error, Result, last_lines};
 use crate::map::{Definition, Kind, Map};
@@ -16,45 +16,45 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
-/// An object file, read but not in the kernel.
+/// An object file, parsed but not loaded.
 #[derive(Clone, Debug)]
 pub struct Object {
     name: String,
     inner: aya_obj::Object,
 }
 
-/// What an object became in the kernel. The programs own the maps that they use: the values here are for us.
+/// A loaded object. The programs own the maps that they use; the values here give us access.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The maps that were made, by their names in the object. Those that the caller gave are not here.
+    /// The maps created for the object, by name. Maps supplied by the caller are not included.
     pub maps: BTreeMap<String, Map>,
-    /// The programs, by the names of their functions.
+    /// The programs, by function name.
     pub programs: BTreeMap<String, Program>,
 }
 
 impl Object {
-    /// Reads an object file.
+    /// Parses an object file.
     ///
     /// # Errors
-    /// When it is none, or has what the loader does not understand.
+    /// When it is not an object file, or has content that the loader does not support.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self> {
         let inner = aya_obj::Object::parse(bytes).map_err(|error| unreadable(name, error.to_string()))?;
         if inner.has_btf_relocations() {
-            return Err(unreadable(name, "it depends on the types of a running kernel"));
+            return Err(unreadable(name, "it depends on the types of the running kernel"));
         }
         Ok(Self { name: name.to_owned(), inner })
     }
 
-    /// Sets a constant of `.rodata`; the bytes are those of its C type.
+    /// Sets a constant of `.rodata` to the bytes of its C type.
     ///
     /// # Errors
-    /// When there is none of this name and size.
+    /// When there is no constant of this name and size.
     pub fn set_constant(&mut self, constant: &str, bytes: &[u8]) -> Result<()> {
         let set = self.inner.patch_map_data(HashMap::from([(constant, (bytes, true))]));
         set.map_err(|error| unreadable(&self.name, error.to_string()))
     }
 
-    /// Makes a map with another number of entries than the object says.
+    /// Overrides a map's number of entries.
     ///
     /// # Errors
     /// When there is no such map.
@@ -66,10 +66,10 @@ impl Object {
         Ok(())
     }
 
-    /// The maps that it defines.
+    /// The maps that the object defines.
     ///
     /// # Errors
-    /// When one is of a kind that is not used here.
+    /// When a map is of a kind that is not used here.
     pub fn definitions(&self) -> Result<Vec<Definition>> {
         let mut all = self
             .inner
@@ -82,7 +82,7 @@ impl Object {
         Ok(all)
     }
 
-    /// The instructions of every function, before relocation, by name. Two builds with equal ones behave alike.
+    /// The instructions of every function by name, before relocation. Builds with equal instructions behave alike.
     #[must_use]
     pub fn instructions(&self) -> BTreeMap<String, Vec<u8>> {
         let functions = self.inner.functions.values();
@@ -102,10 +102,11 @@ impl Object {
         })
     }
 
-    /// Loads everything. Maps of `shared` are used in the place of the object's own of the same name.
+    /// Loads everything. Maps in `shared` replace the object's own maps of the same name.
     ///
     /// # Errors
-    /// When the kernel refuses something, or a shared map is not as the object defines it. Then nothing stays.
+    /// When the kernel refuses something, or a shared map does not match the object's definition. Then nothing remains
+    /// loaded.
     pub fn load(mut self, shared: &BTreeMap<&str, &Map>) -> Result<Loaded> {
         let name = self.name.clone();
         let types = self.types()?;
@@ -161,9 +162,9 @@ impl Object {
         Ok(Loaded { maps, programs })
     }
 
-    /// The object's type information in the kernel, if both have it.
+    /// Loads the object's BTF, if the object has any and the kernel supports it.
     fn types(&mut self) -> Result<Option<OwnedFd>> {
-        // What kernels of 5.10 lack is replaced; newer ones lose nothing that is used here.
+        // Features missing in kernel 5.10 are replaced; newer kernels lose nothing that is used here.
         let features = BtfFeatures::new(true, true, true, true, false, false, false, false);
         let fixed = self
             .inner
@@ -174,24 +175,24 @@ impl Object {
 }
 
 impl Loaded {
-    /// A program of the object.
+    /// Returns a program of the object.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When there is no program of this name.
     pub fn program(&self, name: &str) -> Result<&Program> {
         self.programs.get(name).ok_or_else(|| unreadable(name, "the object has no such program"))
     }
 
-    /// A map that was made for the object.
+    /// Returns a map that was created for the object.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// When there is no map of this name.
     pub fn map(&self, name: &str) -> Result<&Map> {
-        self.maps.get(name).ok_or_else(|| unreadable(name, "no such map was made for the object"))
+        self.maps.get(name).ok_or_else(|| unreadable(name, "no such map was created for the object"))
     }
 }
 
-/// Gives the kernel type information.
+/// Loads BTF into the kernel.
 pub(crate) fn load_types(bytes: &[u8]) -> Result<OwnedFd> {
     let mut attributes = Attributes::new().input(0, bytes).length(16, bytes.len());
     attributes.open(Command::BtfLoad).map_err(|errno| {
@@ -203,13 +204,13 @@ pub(crate) fn load_types(bytes: &[u8]) -> Result<OwnedFd> {
             .length(16, bytes.len())
             .length(20, length)
             .u32(24, 1);
-        // Only for the log; the refusal is known.
+        // Repeated only for the log; the error is already known.
         drop(attributes.open(Command::BtfLoad));
         Error::Verifier { name: "(type information)".to_owned(), source: errno, log: last_lines(&log) }
     })
 }
 
-/// Constants: written once, then frozen.
+/// Creates a section of constants: written once, then frozen.
 fn constants(name: &str, data: &[u8]) -> Result<Map> {
     let short = name.trim_start_matches('.');
     if short != "rodata" && !short.starts_with("rodata.") {
@@ -252,7 +253,7 @@ fn described(function: &Function) -> Types {
     }
 }
 
-/// Instructions as the kernel reads them: `code, registers, offset, immediate`.
+/// Instructions in the kernel's encoding: `code, registers, offset, immediate`.
 fn bytes(instructions: &[bpf_insn]) -> Vec<u8> {
     let one = |instruction: &bpf_insn| {
         let mut bytes = [0; 8];

@@ -1,4 +1,4 @@
-//! The compiled objects that are part of this program, packed by the build script. They are unpacked when they are loaded and
+//! The compiled objects embedded in this program, compressed by the build script. They are decompressed when loaded and
 //! not kept: that happens once, when Felix starts with eBPF.
 
 use crate::error::Result;
@@ -6,10 +6,10 @@ use crate::object::{Object, unreadable};
 use flate2::bufread::DeflateDecoder;
 use std::io::Read as _;
 
-/// More than any object has, so that a broken one ends here.
+/// Larger than any object: bounds the decompression of a broken one.
 const LIMIT: u64 = 16 << 20;
 
-/// A packed object and the name of its file.
+/// A compressed object with its file name.
 macro_rules! packed {
     ($name:literal) => {
         ($name, include_bytes!(concat!(env!("OUT_DIR"), "/", $name)).as_slice())
@@ -17,10 +17,10 @@ macro_rules! packed {
 }
 pub(crate) use packed;
 
-/// Unpacks and reads an object.
+/// Decompresses and parses an object.
 ///
 /// # Errors
-/// When this program was built from a broken one.
+/// When this program was built from a broken object.
 pub(crate) fn object((name, packed): (&str, &[u8])) -> Result<Object> {
     let mut bytes = Vec::new();
     DeflateDecoder::new(packed)
@@ -35,7 +35,7 @@ mod tests {
     use super::object;
 
     #[test]
-    fn what_is_not_packed_is_refused_by_name() {
+    fn a_broken_object_is_refused_by_name() {
         let error = object(("tc_v4.o", b"\x07 not a packed object")).unwrap_err().to_string();
         assert!(error.contains("tc_v4.o"), "{error}");
     }

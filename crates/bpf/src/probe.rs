@@ -1,4 +1,5 @@
-//! What this kernel can do, found by doing it: versions lie (vendors port features back and switch others off).
+//! The features of this kernel, found by trying them: version numbers mislead (vendors backport features and disable
+//! others).
 
 use crate::error::Result;
 use crate::link::Link;
@@ -8,7 +9,7 @@ use crate::program::{Program, ProgramKind, Source};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// `r0 = NUMBER; exit`.
+/// Instructions for `r0 = NUMBER; exit`.
 #[must_use]
 pub fn returning(number: i32) -> Vec<u8> {
     let mut instructions = vec![0xb7, 0, 0, 0];
@@ -17,7 +18,7 @@ pub fn returning(number: i32) -> Vec<u8> {
     instructions
 }
 
-/// What was found.
+/// The features that were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Programs at traffic control.
@@ -26,33 +27,34 @@ pub struct Features {
     pub xdp: bool,
     /// Programs at `connect`.
     pub addresses: bool,
-    /// Hashes that forget what was not used for long.
+    /// LRU hashes.
     pub lru: bool,
-    /// Maps of prefixes.
+    /// Prefix maps.
     pub prefixes: bool,
     /// Ring buffers.
     pub ring: bool,
-    /// Reading and deleting many elements of a hash at once.
+    /// Reading and deleting elements of a hash in batches.
     pub batches: bool,
-    /// Type information.
+    /// Type information (BTF).
     pub types: bool,
-    /// Attachments to a device beside other programs, that end with their owner.
+    /// Attachments to a device that coexist with other programs and end with their owner.
     pub tcx: bool,
-    /// Programs at `connect` choose the error.
+    /// Programs at `connect` can choose the error.
     pub answers: bool,
 }
 
-/// Kernels before 5.11 count maps as locked memory: without more room there, they refuse all but small ones.
+/// Raises the limit of locked memory: kernels before 5.11 count maps against it, and otherwise refuse all but small
+/// ones.
 ///
 /// # Errors
-/// When the limit is not ours to raise.
+/// When this process may not raise the limit.
 pub fn raise_memory_limit() -> std::result::Result<(), Errno> {
     let unlimited = Rlimit { current: None, maximum: None };
     let now = getrlimit(Resource::Memlock);
     if now.current.is_none() { Ok(()) } else { setrlimit(Resource::Memlock, unlimited) }
 }
 
-/// Tries everything. `device` is one that nobody uses: a program that lets every packet on is attached to it for a moment.
+/// Tries everything. `device` should be unused: a program that lets every packet pass is attached to it briefly.
 #[must_use]
 pub fn features(device: u32) -> Features {
     let loads = |kind, verdict| program(kind, verdict).is_ok();
@@ -71,7 +73,7 @@ pub fn features(device: u32) -> Features {
     }
 }
 
-/// `r1 = -111; call bpf_set_retval; r0 = 0; exit`.
+/// Instructions for `r1 = -111; call bpf_set_retval; r0 = 0; exit`.
 fn has_answers() -> bool {
     let mut instructions = vec![0xb7, 1, 0, 0];
     instructions.extend((-111_i32).to_le_bytes());
@@ -81,7 +83,7 @@ fn has_answers() -> bool {
     Program::load(&Source { name: "probe", kind, instructions: &instructions, licence: c"GPL" }).is_ok()
 }
 
-/// Type information with nothing in it but the type `int`: a header of 24 bytes, a type of 16, names.
+/// BTF with nothing in it but the type `int`: a header of 24 bytes, a type of 16, names.
 fn number_type() -> Vec<u8> {
     let words: [u32; 10] = [0x0001_eb9f, 24, 0, 16, 16, 5, 1, 0x0100_0000, 4, 0x0100_0020];
     words.into_iter().flat_map(u32::to_ne_bytes).chain(*b"\0int\0").collect()

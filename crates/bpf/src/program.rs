@@ -1,4 +1,4 @@
-//! Programs: loading, with what the verifier says; test runs; facts.
+//! Programs: loading with the verifier's log, test runs, and facts.
 
 use crate::error::{Error, Result, last_lines};
 use crate::map::pin;
@@ -8,25 +8,25 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Room for the verifier's summary of a program that it takes.
+/// The buffer for the verifier's summary of an accepted program.
 const SUMMARY: usize = 64 * 1024;
-/// Room for its whole log of one that it refuses.
+/// The buffer for the verifier's whole log of a refused program.
 const WHOLE_LOG: usize = 16 * 1024 * 1024;
-/// The log has numbers at the end.
+/// The log ends with statistics.
 const STATISTICS: u32 = 4;
-/// The log has what was found on the way.
+/// The log contains the verifier's findings.
 const FINDINGS: u32 = 1;
-/// Room that a program may take in front of a packet or at its end.
+/// How much a program may grow a packet at its start or end.
 const GROWTH: usize = 512;
 
-/// The types of programs that are used here.
+/// The types of programs used here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
-    /// At traffic control: of a device, in or out.
+    /// At traffic control of a device, ingress or egress.
     Classifier,
     /// At a device's driver.
     Xdp,
-    /// At a control group's system calls that name an address, with the kernel's number of the call.
+    /// At system calls with an address of a control group, with the kernel's number of the call.
     Address(u32),
 }
 
@@ -39,7 +39,7 @@ impl ProgramKind {
         }
     }
 
-    /// The attach type that it is loaded with. Classifiers have none: then one array of programs serves both directions.
+    /// The attach type for loading. Classifiers have none, so that one array of programs serves both directions.
     fn expected(self) -> u32 {
         match self {
             Self::Classifier => 0,
@@ -49,7 +49,7 @@ impl ProgramKind {
     }
 }
 
-/// Type information for a program: where its functions and lines are.
+/// BTF of a program: the locations of its functions and lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Types {
     pub(crate) functions: Vec<u8>,
@@ -61,7 +61,7 @@ pub(crate) struct Types {
 /// What a program is loaded from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// Its name: the kernel keeps 15 bytes of it.
+    /// Its name, of which the kernel keeps 15 bytes.
     pub name: &'a str,
     /// Its type.
     pub kind: ProgramKind,
@@ -71,7 +71,7 @@ pub struct Source<'a> {
     pub licence: &'a CStr,
 }
 
-/// A loaded program; it ends with its last owner: this value, an attachment, an array, or a pin.
+/// A loaded program; it exists until its last owner is gone: this value, an attachment, an array, or a pin.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -89,7 +89,7 @@ impl Program {
     /// Loads a program.
     ///
     /// # Errors
-    /// When the kernel refuses; with the verifier's last lines, if it was asked.
+    /// When the kernel refuses, with the end of the verifier's log if there is one.
     pub fn load(source: &Source<'_>) -> Result<Self> {
         Self::load_with_types(source, None)
     }
@@ -102,7 +102,7 @@ impl Program {
         match attempt(source, types, STATISTICS, &mut log) {
             Ok(fd) => Ok(Self { fd, name: source.name.to_owned(), processed: processed(&last_lines(&log)) }),
             Err(errno) => {
-                // Asked again, this time for the reasons. The log may not fit: old kernels then keep its beginning only.
+                // Loaded again for the reasons. The log may not fit; old kernels then keep only its beginning.
                 let mut log = vec![0; WHOLE_LOG];
                 let again = attempt(source, types, FINDINGS | STATISTICS, &mut log);
                 let errno = again.err().filter(|errno| *errno != Errno::NOSPC).unwrap_or(errno);
@@ -111,41 +111,41 @@ impl Program {
         }
     }
 
-    /// The program of a number.
+    /// Opens the program with an id.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not exist.
     pub fn by_id(id: u32) -> Result<Self> {
         let what = format!("open program number {id}");
         let fd = Attributes::new().u32(0, id).open(Command::ProgramById).map_err(Error::refused(what))?;
         let answer: [u8; 232] =
-            info(fd.as_fd()).map_err(Error::refused(format!("ask about program number {id}")))?;
+            info(fd.as_fd()).map_err(Error::refused(format!("query program number {id}")))?;
         Ok(Self { fd, name: text(&answer, 64), processed: field(&answer, 216) })
     }
 
-    /// Its name.
+    /// The program's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many instructions the verifier looked at; it takes a million.
+    /// How many instructions the verifier processed; its limit is a million.
     #[must_use]
     pub fn processed(&self) -> u32 {
         self.processed
     }
 
-    /// Its number.
+    /// The program's id.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn id(&self) -> Result<u32> {
-        let what = format!("ask about program {}", self.name);
+        let what = format!("query program {}", self.name);
         let answer: [u8; 232] = info(self.as_fd()).map_err(Error::refused(what))?;
         Ok(field(&answer, 4))
     }
 
-    /// Pins it at a path of a BPF file system.
+    /// Pins the program at a path of a BPF file system.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -153,10 +153,10 @@ impl Program {
         pin(self.as_fd(), path, &format!("program {}", self.name))
     }
 
-    /// Runs it on a packet, attached to nothing.
+    /// Runs the program on a packet without attaching it.
     ///
     /// # Errors
-    /// When the kernel refuses: the packet is shorter than an Ethernet header, or the context has what cannot be set.
+    /// When the kernel refuses: the packet is shorter than an Ethernet header, or the context sets read-only fields.
     pub fn test_run(&self, run: &TestRun<'_>) -> Result<Outcome> {
         let mut packet = vec![0; run.packet.len() + GROWTH];
         let mut context = run.context.to_vec();
@@ -184,27 +184,27 @@ impl Program {
     }
 }
 
-/// What a test run gets.
+/// The input of a test run.
 #[derive(Clone, Copy, Debug)]
 pub struct TestRun<'a> {
     /// The packet, with its Ethernet header.
     pub packet: &'a [u8],
     /// The bytes of `struct __sk_buff` or `struct xdp_md`, or nothing.
     pub context: &'a [u8],
-    /// How often it runs.
+    /// How often the program runs.
     pub repeat: u32,
 }
 
-/// What came of it.
+/// The outcome of a test run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What the program returned.
+    /// The program's return value.
     pub verdict: i32,
     /// The packet afterwards.
     pub packet: Vec<u8>,
     /// The context afterwards.
     pub context: Vec<u8>,
-    /// How long a run took, on average.
+    /// The average duration of a run.
     pub nanoseconds: u32,
 }
 
@@ -214,7 +214,7 @@ fn attempt(
     level: u32,
     log: &mut [u8],
 ) -> std::result::Result<OwnedFd, Errno> {
-    // The verifier may ask to be called again while a signal waits.
+    // The verifier may ask for a retry while a signal is pending.
     for _ in 0..5 {
         let mut attributes = Attributes::new()
             .u32(0, source.kind.number())

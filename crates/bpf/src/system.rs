@@ -1,19 +1,19 @@
 //! The system call bpf(2): attributes by offset, and the one place with unsafe code.
 //!
-//! `union bpf_attr` has a meaning per command. It is a zeroed block here, filled by offset; memory that the kernel reads or
-//! writes is borrowed by the block until the call. A kernel takes a block that is longer than its own as long as what it
-//! does not know is zero, so one length serves all. What remains to the callers is that a length they give is that of the
-//! memory they lend: each writes both from the same slice.
+//! `union bpf_attr` has a different meaning per command. It is represented as a zeroed block, filled by offset; memory
+//! that the kernel reads or writes is borrowed by the block until the call. A kernel accepts a block longer than its
+//! own as long as the unknown part is zero, so one length serves all. The callers have to ensure that each length they
+//! write is that of the memory they lend: each writes both from the same slice.
 
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// Longer than any part that is used here.
+/// Longer than any variant used here.
 const LENGTH: usize = 128;
 
-/// Commands, as the kernel numbers them.
+/// Commands, by the kernel's numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(crate) enum Command {
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     LinkUpdate = 29,
 }
 
-/// The attributes of one call, and the memory that it borrows.
+/// The attributes of one call, and the memory that they borrow.
 #[repr(C, align(8))]
 pub(crate) struct Attributes<'a> {
     bytes: [u8; LENGTH],
@@ -63,7 +63,7 @@ impl<'a> Attributes<'a> {
 
     /// The length of lent memory.
     pub(crate) fn length(self, offset: usize, length: usize) -> Self {
-        // No buffer here comes near 4 GiB; a longer one is given as too long, never as shorter than it is.
+        // No buffer here comes near 4 GiB; a longer one gets too large a length, never one that is too small.
         self.u32(offset, u32::try_from(length).unwrap_or(u32::MAX))
     }
 
@@ -71,7 +71,7 @@ impl<'a> Attributes<'a> {
         self.u32(offset, fd.as_raw_fd().cast_unsigned())
     }
 
-    /// A name: at most 15 bytes, of those that the kernel takes.
+    /// A name: at most 15 bytes, only characters that the kernel accepts.
     pub(crate) fn name(mut self, offset: usize, name: &str) -> Self {
         let usable = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
         for (place, byte) in name.bytes().take(15).enumerate() {
@@ -90,19 +90,19 @@ impl<'a> Attributes<'a> {
         self.u64(offset, memory.as_mut_ptr() as u64)
     }
 
-    /// Text with a zero at its end.
+    /// A C string that the kernel reads.
     pub(crate) fn text(self, offset: usize, text: &'a CStr) -> Self {
         self.input(offset, text.to_bytes_with_nul())
     }
 
-    /// What the kernel wrote back.
+    /// A number that the kernel wrote back.
     pub(crate) fn read(&self, offset: usize) -> u32 {
         let mut word = [0; 4];
         word.copy_from_slice(&self.bytes[offset..offset + 4]);
         u32::from_ne_bytes(word)
     }
 
-    /// Carries out a command.
+    /// Executes a command.
     pub(crate) fn call(&mut self, command: Command) -> Result<i64, Errno> {
         #[expect(unsafe_code, reason = "neither rustix nor libc has bpf(2) as a function")]
         // SAFETY: the block is valid for its length, and every pointer in it came from a slice that `self` borrows,
@@ -111,12 +111,13 @@ impl<'a> Attributes<'a> {
         if result < 0 { Err(last_error()) } else { Ok(result) }
     }
 
-    /// Carries out a command whose answer is a descriptor.
+    /// Executes a command that returns a descriptor.
     pub(crate) fn open(&mut self, command: Command) -> Result<OwnedFd, Errno> {
         let fd = self.call(command)?;
         let fd = i32::try_from(fd).map_err(|_| Errno::BADF)?;
         #[expect(unsafe_code, reason = "the kernel gives a number")]
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows its number. It is closed on exec.
+        // SAFETY: the kernel has just created this descriptor for us, and no other code knows its number. It is closed
+        // on exec.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -125,19 +126,19 @@ fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// What the kernel says about an object; at most `N` bytes of it.
+/// Queries the kernel's information about an object, at most `N` bytes of it.
 pub(crate) fn info<const N: usize>(fd: BorrowedFd<'_>) -> Result<[u8; N], Errno> {
     let mut info = [0; N];
     Attributes::new().fd(0, fd).length(4, N).output(8, &mut info).call(Command::Info)?;
     Ok(info)
 }
 
-/// A number of such an answer.
+/// Reads a number from such information.
 pub(crate) fn field(info: &[u8], offset: usize) -> u32 {
     info.get(offset..offset + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-/// A text of such an answer.
+/// Reads a string from such information.
 pub(crate) fn text(info: &[u8], offset: usize) -> String {
     let bytes = info.get(offset..offset + 16).unwrap_or_default();
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()

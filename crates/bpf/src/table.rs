@@ -1,4 +1,4 @@
-//! Maps with types: a key and a value of known layout. A wrapper is made only for a map of the right kind and sizes.
+//! Typed maps: keys and values with a known layout. A wrapper is only created for a map of the right kind and sizes.
 
 use crate::error::{Error, Result};
 use crate::map::{Kind, Map, processors};
@@ -6,18 +6,18 @@ use crate::program::Program;
 use std::marker::PhantomData;
 use std::os::fd::AsFd as _;
 
-/// A value with fixed bytes.
+/// A value with a fixed byte layout.
 pub trait Layout: Sized {
-    /// How many.
+    /// The size in bytes.
     const SIZE: usize;
 
-    /// Writes all of them; `to` has [`Self::SIZE`] bytes and is zero.
+    /// Encodes the value; `to` has [`Self::SIZE`] bytes and is zeroed.
     fn write(&self, to: &mut [u8]);
 
-    /// Reads them; `from` has [`Self::SIZE`] bytes.
+    /// Decodes a value; `from` has [`Self::SIZE`] bytes.
     fn read(from: &[u8]) -> Self;
 
-    /// The bytes.
+    /// The encoded value.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; Self::SIZE];
         self.write(&mut bytes);
@@ -68,7 +68,7 @@ fn check(map: &Map, kinds: &[Kind], key: usize, value: usize) -> Result<()> {
     })
 }
 
-/// A hash, array or map of prefixes with one value for a key.
+/// A hash, array or prefix map with one value per key.
 #[derive(Debug)]
 pub struct Table<'a, K, V> {
     map: &'a Map,
@@ -76,16 +76,16 @@ pub struct Table<'a, K, V> {
 }
 
 impl<'a, K: Layout, V: Layout> Table<'a, K, V> {
-    /// The map, seen with types.
+    /// Wraps a map.
     ///
     /// # Errors
-    /// When it has another kind, or other sizes.
+    /// When its kind or sizes differ.
     pub fn new(map: &'a Map) -> Result<Self> {
         check(map, &[Kind::Hash, Kind::Array, Kind::LruHash, Kind::Lpm], K::SIZE, V::SIZE)?;
         Ok(Self { map, types: PhantomData })
     }
 
-    /// The value of a key.
+    /// Reads the value of a key.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -93,7 +93,7 @@ impl<'a, K: Layout, V: Layout> Table<'a, K, V> {
         Ok(self.map.get(&key.bytes())?.map(|value| V::read(&value)))
     }
 
-    /// Sets a value.
+    /// Sets the value of a key.
     ///
     /// # Errors
     /// When the kernel refuses: the map is full or frozen.
@@ -101,7 +101,7 @@ impl<'a, K: Layout, V: Layout> Table<'a, K, V> {
         self.map.set(&key.bytes(), &value.bytes())
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns whether it existed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -109,7 +109,7 @@ impl<'a, K: Layout, V: Layout> Table<'a, K, V> {
         self.map.remove(&key.bytes())
     }
 
-    /// Everything in it.
+    /// Returns all elements.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -119,7 +119,7 @@ impl<'a, K: Layout, V: Layout> Table<'a, K, V> {
     }
 }
 
-/// A hash or array with a value for each processor.
+/// A hash or array with one value per processor.
 #[derive(Debug)]
 pub struct PerCpu<'a, K, V> {
     map: &'a Map,
@@ -127,16 +127,16 @@ pub struct PerCpu<'a, K, V> {
 }
 
 impl<'a, K: Layout, V: Layout> PerCpu<'a, K, V> {
-    /// The map, seen with types.
+    /// Wraps a map.
     ///
     /// # Errors
-    /// When it has another kind, or other sizes.
+    /// When its kind or sizes differ.
     pub fn new(map: &'a Map) -> Result<Self> {
         check(map, &[Kind::PerCpuHash, Kind::PerCpuArray], K::SIZE, V::SIZE)?;
         Ok(Self { map, types: PhantomData })
     }
 
-    /// The values of a key, one for each processor; nothing if the key is not there.
+    /// Reads the values of a key, one per processor; empty if the key does not exist.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -145,7 +145,7 @@ impl<'a, K: Layout, V: Layout> PerCpu<'a, K, V> {
         Ok(Self::values(&value))
     }
 
-    /// Everything in it: the values of each key, one for each processor.
+    /// Returns all elements: the values of each key, one per processor.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -169,7 +169,7 @@ impl<'a, K: Layout, V: Layout> PerCpu<'a, K, V> {
     }
 }
 
-/// Values that programs put in and somebody takes out.
+/// Values that programs append and this process takes out.
 #[derive(Debug)]
 pub struct Queue<'a, V> {
     map: &'a Map,
@@ -177,16 +177,16 @@ pub struct Queue<'a, V> {
 }
 
 impl<'a, V: Layout> Queue<'a, V> {
-    /// The map, seen with types.
+    /// Wraps a map.
     ///
     /// # Errors
-    /// When it has another kind, or another size.
+    /// When its kind or size differs.
     pub fn new(map: &'a Map) -> Result<Self> {
         check(map, &[Kind::Queue], 0, V::SIZE)?;
         Ok(Self { map, types: PhantomData })
     }
 
-    /// Takes the oldest value out, if there is one.
+    /// Removes and returns the oldest value, if there is one.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -195,31 +195,31 @@ impl<'a, V: Layout> Queue<'a, V> {
     }
 }
 
-/// Programs that others call by number.
+/// An array of programs for tail calls.
 #[derive(Debug)]
 pub struct ProgramArray<'a> {
     map: &'a Map,
 }
 
 impl<'a> ProgramArray<'a> {
-    /// The map, seen as what it is.
+    /// Wraps a map.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it is of another kind.
     pub fn new(map: &'a Map) -> Result<Self> {
         check(map, &[Kind::ProgramArray], 4, 4)?;
         Ok(Self { map })
     }
 
-    /// Puts a program at a number.
+    /// Sets the program at an index.
     ///
     /// # Errors
-    /// When the kernel refuses: the program's type differs from that of the array's other ones.
+    /// When the kernel refuses: the program's type differs from that of the array's other programs.
     pub fn set(&self, number: u32, program: &Program) -> Result<()> {
         self.map.set_fd(&number.to_ne_bytes(), program.as_fd())
     }
 
-    /// Leaves a number without a program; whether there was one.
+    /// Removes the program at an index; returns whether there was one.
     ///
     /// # Errors
     /// When the kernel refuses.

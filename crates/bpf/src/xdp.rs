@@ -1,7 +1,8 @@
-//! The programs at drivers of the host's devices: policy that is asked before connections are looked at, for packets that come in.
+//! The XDP programs for devices of the host: untracked policy for packets that arrive.
 //!
-//! A device has one program there, so the one that is attached serves both IP versions and calls the one of a packet's. It
-//! refuses to be the only one that enforces that policy: the programs at traffic control do it where this one is not.
+//! A device has one XDP program, so the attached program serves both IP versions and calls the one for the packet's
+//! version. Is never the only place that enforces this policy: the programs at traffic control do so where this one is
+//! not attached.
 
 use crate::error::Result;
 use crate::interface::{Interface, Options, Version};
@@ -12,17 +13,17 @@ use crate::program::Program;
 use crate::table::{Layout as _, ProgramArray};
 use std::collections::BTreeMap;
 
-/// The program that is attached.
+/// The name of the program to attach.
 pub const ENTRY: &str = "cali_xdp_main";
-/// The one that it calls, of an IP version.
+/// The name of the program that it calls, per IP version.
 pub const POLICY: &str = "cali_xdp_policy";
-/// The array by which it finds it, in the order of `enum program` of `bpf/xdp.c`.
+/// The array with those programs, in the order of `enum program` of `bpf/xdp.c`.
 pub const ARRAY: &str = "cali_xdp_progs";
 
-/// The object file for an IP version, as it is part of this program.
+/// The object for an IP version, embedded in this program.
 ///
 /// # Errors
-/// When this program was built from a broken one.
+/// When this program was built from a broken object.
 pub fn object(version: Version) -> Result<Object> {
     packed::object(match version {
         Version::V4 => packed!("xdp_v4.o"),
@@ -30,18 +31,18 @@ pub fn object(version: Version) -> Result<Object> {
     })
 }
 
-/// Programs in the kernel.
+/// The loaded programs.
 #[derive(Debug)]
 pub struct AtDriver {
-    /// Of the IP versions that there are programs for.
+    /// The loaded objects by IP version.
     pub loaded: Vec<(Version, Loaded)>,
 }
 
 impl AtDriver {
-    /// Loads objects of IP versions, IPv4 among them. All devices share the programs.
+    /// Loads the objects of some IP versions, including IPv4. All devices share the programs.
     ///
     /// # Errors
-    /// When the kernel refuses something. Then nothing stays.
+    /// When the kernel refuses something. Then nothing remains loaded.
     pub fn load(
         objects: Vec<(Version, Object)>,
         options: &Options,
@@ -73,18 +74,18 @@ impl AtDriver {
         first.ok_or_else(|| crate::object::unreadable("xdp", "there is no object"))
     }
 
-    /// The array by which the first program finds the others.
+    /// The array by which the attached program finds the others.
     ///
     /// # Errors
-    /// When there are no programs.
+    /// When no programs are loaded.
     pub fn array(&self) -> Result<&Map> {
         self.first()?.map(ARRAY)
     }
 
-    /// The program that is attached.
+    /// The program to attach.
     ///
     /// # Errors
-    /// When there is none.
+    /// When it does not exist.
     pub fn entry(&self) -> Result<&Program> {
         self.first()?.program(ENTRY)
     }

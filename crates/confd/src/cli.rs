@@ -5,13 +5,13 @@ use std::path::PathBuf;
 /// Flags of `confd`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Write the files once and end, without starting BIRD
+    /// Write the files once and exit, without starting BIRD
     #[arg(long)]
     pub run_once: bool,
-    /// Keep the files that BIRD was asked to check, beside their places
+    /// Keep the staged files that BIRD checked, next to their destinations
     #[arg(long)]
     pub keep_stage_file: bool,
-    /// The folder with conf.d, whose `dest` lines say where files go; without any, they go to its folder config
+    /// The folder with conf.d, whose `dest` lines determine where files are written; by default, in its folder config
     #[arg(long, value_name = "DIR", default_value = "/etc/calico/confd")]
     pub confdir: PathBuf,
     /// The folder of BIRD's control sockets

@@ -1,7 +1,7 @@
-//! Where each file goes: what the files of Calico's template resources say (`conf.d/*.toml`), or Calico's own places.
+//! The destination of each file: from the files of Calico's template resources (`conf.d/*.toml`), or Calico's default.
 //!
-//! Of a resource, only the lines `src` and `dest` mean anything here: the text is built in, BIRD is asked to check it
-//! whatever `check_cmd` says, and it learns of a change by a signal, not by `reload_cmd`.
+//! Only the lines `src` and `dest` of a resource are used: the templates are built in, BIRD checks the files regardless
+//! of `check_cmd`, and it is notified of changes over its socket, not by `reload_cmd`.
 
 use crate::render::FileName;
 use bgp::IpVersion;
@@ -9,38 +9,38 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where each file goes.
+/// The destination of each file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destinations(BTreeMap<FileName, PathBuf>);
 
-/// The resources cannot be used.
+/// Why the resources cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DestinationError {
     /// A file or folder cannot be read.
     #[error("reading {}", .path.display())]
     Read {
-        /// The path that was tried.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// BIRD finds the files that another one includes only beside it.
+    /// BIRD only finds included files in the folder of the including one.
     #[error("{file} must go to the same folder as {main}: {} is another one", .folder.display())]
     Apart {
-        /// The file.
+        /// The included file.
         file: FileName,
         /// The file that includes it.
         main: FileName,
-        /// Where it would go.
+        /// Its destination.
         folder: PathBuf,
     },
 }
 
 impl Destinations {
-    /// Reads the resources in `confdir/conf.d`. Without any, files go to `confdir/config`.
+    /// Reads the resources in `confdir/conf.d`. Without any, files are written to `confdir/config`.
     ///
     /// # Errors
-    /// When they cannot be read, or say what BIRD could not use.
+    /// When they cannot be read, or BIRD could not use the destinations.
     pub(crate) fn read(confdir: &Path) -> Result<Self, DestinationError> {
         let mut places: BTreeMap<FileName, PathBuf> =
             FileName::ALL.map(|name| (name, confdir.join("config").join(name.as_str()))).into();
@@ -74,7 +74,7 @@ impl Destinations {
         Ok(Self(places))
     }
 
-    /// Where this file goes.
+    /// The destination of this file.
     #[must_use]
     pub(crate) fn place(&self, file: FileName) -> &Path {
         &self.0[&file]
@@ -87,7 +87,7 @@ impl Destinations {
     }
 }
 
-/// Which file a resource is about, and where it goes.
+/// The file that a resource is for, and its destination.
 fn resource(text: &str) -> Option<(FileName, PathBuf)> {
     let value = |key: &str| {
         text.lines().find_map(|line| {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_resources_and_without() {
+    fn destinations_with_and_without_resources() {
         let folder = testkit::Folder::new("confd").expect("a folder");
         let own = Destinations::read(folder.path()).expect("places");
         let main = FileName::Main(IpVersion::V4);

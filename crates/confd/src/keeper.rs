@@ -1,6 +1,7 @@
-//! Keeps the files as the intent wants them: staged, checked by BIRD, and moved into place only then.
+//! Keeps the files up to date with the intent: staged, checked by BIRD, and only then moved into place.
 //!
-//! A file that BIRD refuses never replaces one that it takes. The files hold passwords, so only their owner reads them.
+//! A file that BIRD refuses never replaces one that it accepts. The files contain passwords, so only their owner may
+//! read them.
 
 use crate::destinations::Destinations;
 use crate::programs::Bird;
@@ -10,48 +11,48 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Who may read the files.
+/// The permissions of the files.
 const MODE: u32 = 0o600;
-/// Where files wait for BIRD's verdict, beside their places.
+/// The folder of files that wait to be checked, next to their destinations.
 const STAGE: &str = ".stage";
 
-/// Keeps files.
+/// Keeps files up to date.
 pub(crate) struct Keeper {
     pub(crate) destinations: Destinations,
     pub(crate) keep_stage: bool,
 }
 
-/// Files of a family are not in place.
+/// Why the files of a family are not in place.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     /// A file or folder cannot be written.
     #[error("writing {}", .path.display())]
     Write {
-        /// The path that was tried.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// BIRD does not take them.
-    #[error("BIRD refuses {file}, and the former one stays: {reason}")]
+    /// BIRD refuses the files.
+    #[error("BIRD refuses {file}; the previous one is kept: {reason}")]
     Refused {
         /// The main file.
         file: FileName,
-        /// What BIRD says.
+        /// BIRD's reason.
         reason: String,
     },
-    /// BIRD cannot be started.
+    /// BIRD cannot be started to check them.
     #[error("asking BIRD to check {file}")]
     Check {
         /// The main file.
         file: FileName,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl Keeper {
-    /// Brings the files of one family into place; whether that changed any. `bird` checks them, where there is one.
+    /// Updates the files of one family; returns whether any changed. `bird` checks them, if there is one.
     pub(crate) async fn keep(
         &self,
         files: &Files,
@@ -102,12 +103,12 @@ impl Keeper {
         stage: &Path,
     ) -> Result<(), KeepError> {
         let failed = |source| KeepError::Write { path: stage.to_owned(), source };
-        // What a former process left.
+        // Left by a previous process.
         let _ = std::fs::remove_dir_all(stage);
         std::fs::DirBuilder::new().mode(0o700).create(stage).map_err(failed)?;
         let main = FileName::Main(version);
         for (name, text) in files {
-            // The stage stands for the place: files find each other by their names there.
+            // Staged files keep their file names, by which they include each other.
             let place = self.destinations.place(*name);
             let staged = stage.join(place.file_name().unwrap_or(name.as_str().as_ref()));
             daemon::files::publish(&staged, text.as_bytes(), MODE).map_err(failed)?;

@@ -1,13 +1,13 @@
-//! BIRD as the BGP backend.
+//! The BGP backend that runs BIRD.
 //!
 //! ```text
 //! feed ─► bgp::BgpState ─► Intent ─► render: six files ─► bird -p ─► written whole ─► BIRD reads them again
 //! ```
 //!
-//! [`render`] is pure: the files of an intent, in the text that Calico's templates give for BIRD 1.6, or in the grammar of
-//! BIRD 2. The rest follows the store, keeps the files and runs the processes.
+//! [`render`] is pure: the files for an intent, in the text of Calico's templates for BIRD 1.6, or in the grammar of
+//! BIRD 2. The rest follows the store, keeps the files up to date and runs the processes.
 //!
-//! What it refuses: decisions about BGP. Those are in `bgp`.
+//! Makes no decisions about BGP, which are in `bgp`.
 
 pub mod cli;
 mod destinations;
@@ -20,7 +20,7 @@ mod sessions;
 
 pub use run::{RunError, run};
 
-/// What tests and benchmarks reach into, and nothing else may.
+/// Items for tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::render::{Dialect, FileName, Files, Left, render};

@@ -1,7 +1,8 @@
-//! One BIRD process: started when its file is there, started again when it ends, told when its file changed.
+//! One BIRD process: started when its file exists, restarted when it ends, notified when its file changes.
 //!
-//! It is ended by SIGKILL, on purpose: asked nicely, BIRD takes leave of its peers, and they drop the routes that a
-//! graceful restart would keep. In Calico's container it is the same. It learns of changes over its socket: a signal would end
+//! It is ended by SIGKILL on purpose: on SIGTERM, BIRD would close its sessions, and peers would drop the routes that a
+//! graceful restart keeps. Calico's container does the same. It is notified of changes over its socket: a signal would
+//! terminate one that has only just started.
 //! one that has only just begun.
 
 use crate::programs::Bird;
@@ -14,14 +15,14 @@ use std::time::{Duration, Instant};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
-/// A process that ran for this long did not fail at its start.
+/// A process that ran for this long did not fail to start.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How soon one that did not answer is asked again.
+/// How soon a process that did not answer is notified again.
 const AGAIN: Duration = Duration::from_millis(250);
-/// The number of BIRD's protocol in the kernel.
+/// BIRD's protocol number in the kernel.
 const PROTOCOL: u8 = 12;
 
-/// What a BIRD is run with.
+/// The parameters of a BIRD process.
 pub(crate) struct Process {
     /// `bird` or `bird6`: the name of the service.
     pub(crate) name: &'static str,
@@ -29,12 +30,13 @@ pub(crate) struct Process {
     pub(crate) bird: Bird,
     pub(crate) file: PathBuf,
     pub(crate) socket: PathBuf,
-    /// Where the process id stands for health checks.
+    /// The file of the process id, for health checks.
     pub(crate) pid_file: PathBuf,
 }
 
 impl Process {
-    /// Keeps it running until the end. Each message says that the file changed; the first one that it is there.
+    /// Keeps the process running until shutdown. Each message means that the file changed; the first one that it
+    /// exists.
     pub(crate) async fn run(self, mut changes: mpsc::Receiver<()>, shutdown: Shutdown) {
         tokio::select! {
             change = changes.recv() => if change.is_none() { return },
@@ -60,7 +62,7 @@ impl Process {
             }
             let pause = backoff.pause();
             tracing::info!(bird = self.name, "starting BIRD again in {} s", pause.as_secs());
-            // A change may be what it was waiting for.
+            // A change may fix the problem.
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 Some(()) = changes.recv() => {}
@@ -80,7 +82,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end and passes changes on. Nothing if it was ended because everything ends.
+    /// Waits for the process to end and passes changes on. `None` if it was ended because of shutdown.
     async fn attend(
         &self,
         child: &mut Child,
@@ -99,10 +101,10 @@ impl Process {
     }
 }
 
-/// Tells a BIRD of each change, until there are no more to come.
+/// Notifies a BIRD of each change, until there are no more to come.
 pub(crate) async fn tell(name: &str, version: IpVersion, socket: &Path, changes: &mut mpsc::Receiver<()>) {
     while changes.recv().await.is_some() {
-        // One that does not answer is not there yet, or busy: either may have read the files before they changed.
+        // A BIRD that does not answer has not started yet, or is busy: in either case it may have read the old files.
         loop {
             match bird_control::reload(version, &[socket]).await {
                 Ok(words) => tracing::info!(bird = name, "BIRD was asked to read its changed files: {words}"),
@@ -120,8 +122,8 @@ pub(crate) async fn tell(name: &str, version: IpVersion, socket: &Path, changes:
     }
 }
 
-/// Whether the kernel has routes of a BIRD before, or of the native speaker. Where there are none, there is nothing to
-/// recover, and a BIRD that recovers gives the kernel no route for four minutes if a single peer is not there.
+/// Whether the kernel has routes of a previous BIRD, or of the native speaker. If there are none, there is nothing to
+/// recover, and a BIRD that recovers gives the kernel no route for four minutes if a single peer is missing.
 fn has_routes(version: IpVersion) -> bool {
     let family = match version {
         IpVersion::V4 => netlink::Family::V4,
@@ -133,11 +135,11 @@ fn has_routes(version: IpVersion) -> bool {
         ..RouteFilter::all(family)
     };
     let routes = netlink::Handle::open().and_then(|mut kernel| kernel.routes(&filter));
-    // Who cannot look had better recover what may be there.
+    // If the kernel cannot be read, recovery is the safer choice.
     routes.map_or(true, |routes| !routes.is_empty())
 }
 
-/// Whether runit runs this BIRD, in a container of Calico's: then it is not ours to start.
+/// Whether runit runs this BIRD, in one of Calico's containers; then we must not start it.
 pub(crate) fn is_of_runit(services: &Path, name: &str) -> bool {
     services.join(name).join("run").exists()
 }

@@ -1,4 +1,4 @@
-//! The programs of BIRD on this machine: found, asked for their version, asked to check a file, started.
+//! The programs of BIRD on this machine: finds them, determines their version, checks files with them, starts them.
 
 use crate::render::Dialect;
 use bgp::IpVersion;
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 /// How long BIRD may take to check a file.
 const CHECK: Duration = Duration::from_secs(30);
-/// Folders that are searched after those of `PATH`.
+/// Folders that are searched after those in `PATH`.
 const FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// BIRD for one family.
@@ -25,12 +25,12 @@ pub(crate) struct Bird {
 pub(crate) struct Programs {
     pub(crate) dialect: Dialect,
     pub(crate) v4: Bird,
-    /// Absent where BIRD 1.6 came without its program for IPv6.
+    /// Absent if BIRD 1.6 was installed without its program for IPv6.
     pub(crate) v6: Option<Bird>,
 }
 
 impl Programs {
-    /// Looks for BIRD; nothing if there is none.
+    /// Looks for BIRD; `None` if there is none.
     pub(crate) async fn find(environment: &(dyn Environment + Send + Sync)) -> Option<Self> {
         let path = environment.variable("PATH").unwrap_or_default();
         let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(FOLDERS.map(PathBuf::from)).collect();
@@ -54,7 +54,7 @@ impl Programs {
 }
 
 impl Bird {
-    /// BIRD writes it to standard error.
+    /// BIRD prints its version to standard error.
     async fn version(&self) -> io::Result<String> {
         let output = Command::new(&self.program).arg("--version").stdin(Stdio::null()).output().await?;
         let (error, text) =
@@ -62,7 +62,7 @@ impl Bird {
         Ok(format!("{error}{text}"))
     }
 
-    /// Has a file checked; what BIRD says if it refuses it.
+    /// Checks a file; the inner error is BIRD's reason for refusing it.
     pub(crate) async fn check(&self, file: &Path) -> io::Result<Result<(), String>> {
         let mut command = Command::new(&self.program);
         command.arg("-p").arg("-c").arg(file).stdin(Stdio::null()).kill_on_drop(true);
@@ -77,8 +77,8 @@ impl Bird {
         Ok(Err(said.trim().trim_start_matches("bird: ").replace(&folder, "")))
     }
 
-    /// Starts it in the foreground, logging where we do. `recover`: the kernel's routes are those of a BIRD before; they stay
-    /// until peers have sent theirs.
+    /// Starts BIRD in the foreground, logging to our output. `recover`: the kernel has the routes of a previous BIRD,
+    /// which are kept until peers have sent theirs.
     pub(crate) fn start(&self, file: &Path, socket: &Path, recover: bool) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(recover.then_some("-R")).args(["-d", "-s"]).arg(socket).arg("-c").arg(file);

@@ -1,11 +1,11 @@
-//! The files of BIRD for an intent.
+//! Renders the files of BIRD for an intent.
 //!
-//! Calico's BIRD and plain 1.6 are one process per family; the names are those of Calico's templates, `bird` for IPv4 and
-//! `bird6` for IPv6, and so is the text, blanks included. BIRD 2 has another grammar for protocols; there too each family
-//! is a process of its own, so that files, sockets and tools are the same for both.
+//! Calico's BIRD and plain 1.6 are one process per family; the names are those of Calico's templates, `bird` for IPv4
+//! and `bird6` for IPv6, and so is the text, including blanks. BIRD 2 has a different grammar for protocols; there too
+//! each family has its own process, so that files, sockets and tools are the same for both.
 //!
-//! What an intent asks for and BIRD cannot do is left out and reported ([`Left`]): a file that BIRD refuses would hold up
-//! every other session.
+//! Parts of an intent that BIRD does not support are left out and reported ([`Left`]): a file that BIRD refuses would
+//! block all other sessions.
 
 mod aggregation;
 mod filters;
@@ -18,7 +18,7 @@ use bgp::{IpVersion, Prefix};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Which grammar.
+/// The grammar of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// BIRD 1.6, and Calico's version of it.
@@ -28,8 +28,8 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The grammar of the BIRD that answers `--version` like this: `BIRD version 2.0.12`, `BIRD version 1.6.8`, or
-    /// Calico's own, `BIRD version v0.3.3-…`, which descends from 1.6.
+    /// The grammar for a BIRD with this answer to `--version`: `BIRD version 2.0.12`, `BIRD version 1.6.8`, or Calico's
+    /// own, `BIRD version v0.3.3-…`, which descends from 1.6.
     #[must_use]
     pub fn of_version(answer: &str) -> Self {
         let version = answer.split_whitespace().nth(2).unwrap_or_default();
@@ -41,16 +41,16 @@ impl Dialect {
 /// One of the six files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileName {
-    /// `bird_aggr.cfg`, `bird6_aggr.cfg`: static routes, and what becomes of routes in the node's own blocks.
+    /// `bird_aggr.cfg`, `bird6_aggr.cfg`: static routes, and the handling of routes in the node's own blocks.
     Aggregation(IpVersion),
-    /// `bird_ipam.cfg`, `bird6_ipam.cfg`: what is announced, and what goes to the kernel.
+    /// `bird_ipam.cfg`, `bird6_ipam.cfg`: announced routes, and routes for the kernel.
     Policy(IpVersion),
     /// `bird.cfg`, `bird6.cfg`: protocols and sessions. It includes the other two.
     Main(IpVersion),
 }
 
 impl FileName {
-    /// All of them; those that are included before those that include them.
+    /// All files; included ones before those that include them.
     pub const ALL: [Self; 6] = [
         Self::Aggregation(IpVersion::V4),
         Self::Policy(IpVersion::V4),
@@ -60,7 +60,7 @@ impl FileName {
         Self::Main(IpVersion::V6),
     ];
 
-    /// The family that it is for.
+    /// The family of the file.
     #[must_use]
     pub fn version(self) -> IpVersion {
         match self {
@@ -68,7 +68,7 @@ impl FileName {
         }
     }
 
-    /// The name, without folder.
+    /// The name without a folder.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -88,12 +88,12 @@ impl fmt::Display for FileName {
     }
 }
 
-/// The files of an intent.
+/// The files for an intent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Files {
-    /// Their texts. They hold passwords: not for logs.
+    /// Their texts, which contain passwords: not for logs.
     pub texts: BTreeMap<FileName, String>,
-    /// What the intent asks for and the files do not say.
+    /// The parts of the intent that the files do not contain.
     pub left: Vec<Left>,
 }
 
@@ -103,21 +103,21 @@ impl fmt::Debug for Files {
     }
 }
 
-/// What BIRD cannot be asked for.
+/// A part of an intent that BIRD does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Left {
-    /// BIRD's texts have no way to write a quote or the end of a line.
-    #[error("session {0} is left out: BIRD cannot be given a password with a quote or a line break")]
+    /// BIRD's strings cannot contain a quote or a line break.
+    #[error("session {0} is left out: BIRD does not support passwords with a quote or a line break")]
     Password(SessionName),
-    /// BIRD would need an address.
+    /// BIRD requires an address.
     #[error("session {0} is left out: BIRD needs the peer's address")]
     Remote(SessionName),
-    /// BIRD 1.6 has one setting of BFD for all sessions.
+    /// BIRD 1.6 has a single BFD setting for all sessions.
     #[error("session {0} is not watched by BFD: that needs BIRD 2, or the native speaker")]
     Bfd(SessionName),
-    /// Only Calico's own BIRD makes routes over IP in IP.
+    /// Only Calico's own BIRD programs routes over IP in IP.
     #[error(
-        "routes of pool {0} are not made: BIRD 2 cannot make them over IP in IP; let Felix (programClusterRoutes)"
+        "routes of pool {0} are not programmed: BIRD 2 cannot do that over IP in IP; let Felix do it (programClusterRoutes)"
     )]
     Encapsulation(Prefix),
 }
@@ -148,7 +148,7 @@ pub fn render(intent: &Intent, dialect: Dialect) -> Files {
     Files { texts, left }
 }
 
-/// The sessions that BIRD can be asked for.
+/// The sessions that BIRD supports.
 fn writable<'a>(sessions: impl Iterator<Item = &'a Session>, left: &mut Vec<Left>) -> Vec<&'a Session> {
     let mut writable = Vec::new();
     for session in sessions {

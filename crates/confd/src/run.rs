@@ -1,4 +1,4 @@
-//! The component: follows the intent, keeps the files, runs BIRD.
+//! The component: follows the intent, keeps the files up to date, runs BIRD.
 
 use crate::cli::Arguments;
 use crate::destinations::{DestinationError, Destinations};
@@ -16,14 +16,14 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// How long changes are gathered before files are written: a node that comes brings several objects.
+/// How long changes are gathered before files are written: a new node causes changes of several objects.
 const GATHER: Duration = Duration::from_millis(200);
-/// How soon files that could not be brought into place are tried again.
+/// After what time a failed update of the files is retried.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Where runit's services are in a container of Calico's.
+/// The folder of runit's services in one of Calico's containers.
 const RUNIT: &str = "/etc/service/enabled";
 
-/// It cannot go on.
+/// Why the component cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The environment cannot be used.
@@ -32,13 +32,13 @@ pub enum RunError {
     /// The sources cannot be opened.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The places of files cannot be used.
+    /// The destinations of files cannot be used.
     #[error(transparent)]
     Destinations(#[from] DestinationError),
-    /// There is nothing to write, and nobody waits for it.
+    /// With `--run-once`, there is nothing to write.
     #[error(transparent)]
     NodeMissing(#[from] NodeMissing),
-    /// The files are not in place, and nobody tries again.
+    /// With `--run-once`, the files could not be put in place.
     #[error(transparent)]
     Keep(#[from] KeepError),
     /// The sources ended.
@@ -46,10 +46,10 @@ pub enum RunError {
     Ended,
 }
 
-/// Runs until the end is asked for, or, with `--run-once`, until the files are in place.
+/// Runs until shutdown is requested, or, with `--run-once`, until the files are in place.
 ///
 /// # Errors
-/// When it cannot go on.
+/// When it cannot continue.
 pub async fn run(
     arguments: &Arguments,
     environment: &(dyn Environment + Send + Sync),
@@ -80,7 +80,7 @@ pub async fn run(
         match current {
             Latest::Waiting => {}
             Latest::NodeMissing(missing) if arguments.run_once => return Err(missing.into()),
-            Latest::NodeMissing(missing) => tracing::warn!("{missing}: BIRD's files stay as they are"),
+            Latest::NodeMissing(missing) => tracing::warn!("{missing}: BIRD's files remain unchanged"),
             Latest::Intent(intent) => {
                 log.follow(intent.log_level);
                 let outcome = component.carry_out(&intent).await;
@@ -123,16 +123,16 @@ struct Component {
     told: Vec<Told>,
 }
 
-/// Who hears of changed files.
+/// A process to notify of changed files.
 struct Told {
     version: IpVersion,
     sender: mpsc::Sender<()>,
-    /// Whether files are in place that it has not heard of.
+    /// Whether it has yet to be notified of files that are in place.
     pending: bool,
 }
 
 impl Component {
-    /// Starts what keeps BIRD running, which waits for the first files.
+    /// Starts the tasks that keep BIRD running, which wait for the first files.
     fn start(
         &self,
         arguments: &Arguments,
@@ -175,7 +175,7 @@ impl Component {
         told
     }
 
-    /// Brings the files of both families into place and tells BIRD. One family's trouble is not the other's.
+    /// Updates the files of both families and notifies BIRD. A failure of one family does not affect the other.
     async fn carry_out(&mut self, intent: &Intent) -> Result<(), KeepError> {
         let dialect = self.programs.as_ref().map_or(Dialect::One, |programs| programs.dialect);
         let files = render(intent, dialect);
@@ -193,7 +193,7 @@ impl Component {
                     false
                 }
             };
-            // Also with the files of an earlier run, which BIRD took.
+            // This includes files of an earlier run, which BIRD accepted.
             if self.keeper.destinations.place(FileName::Main(version)).exists() {
                 for told in self.told.iter_mut().filter(|told| told.version == version) {
                     told.pending |= changed;
@@ -208,7 +208,7 @@ impl Component {
 impl Told {
     fn tell(&mut self) {
         if std::mem::take(&mut self.pending) {
-            // One message that waits is enough for any number of changes.
+            // One waiting message is enough for any number of changes.
             let _ = self.sender.try_send(());
         }
     }

@@ -1,4 +1,4 @@
-//! What BIRD's sessions do, for the log: each change of state once, with BIRD's own reason.
+//! Logs the changes of BIRD's sessions: each change of state once, with BIRD's own reason.
 
 use bgp::IpVersion;
 use bird_control::Peer;
@@ -7,19 +7,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often BIRD is asked.
+/// How often BIRD is queried.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// A change of one session.
 #[derive(Debug, PartialEq, Eq)]
 enum News<'a> {
-    /// It is up, or no longer, or in another state; the second is the reason, where BIRD has one.
+    /// It is up, down, or in another state: address, state, and BIRD's reason, if any.
     State(&'a str, &'a str, &'a str),
     /// It is no longer configured.
     Gone(&'a str),
 }
 
-/// Asks BIRD now and then, until the end. One that does not answer has just ended, which is reported elsewhere.
+/// Queries BIRD periodically until shutdown. A BIRD that does not answer has just ended, which is reported elsewhere.
 pub(crate) async fn follow(version: IpVersion, socket: PathBuf, shutdown: Shutdown) {
     let mut known = BTreeMap::new();
     let sockets = [socket];

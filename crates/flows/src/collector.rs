@@ -6,11 +6,12 @@
 //! conntrack ─► counted, ended ───────────────┘
 //! ```
 //!
-//! What differs from Calico's collector: traffic is attributed to the verdict that was in force when it was counted, also
-//! when that changes; counters that come before their verdict wait for it; a verdict is taken as a whole, so nothing of an
-//! older one remains; connections of host endpoints are reported, too. Bounded: connections that do not fit are counted.
+//! Differences from Calico's collector: traffic is attributed to the verdict in force when it was counted, even when
+//! the verdict changes; counters that arrive before their verdict wait for it; a verdict is replaced as a whole, so
+//! nothing of an older one remains; connections of host endpoints are reported, too. Bounded: connections that do not
+//! fit are counted.
 //!
-//! It refuses to look anything up: names come from a [`World`].
+//! Does not look anything up: names come from a [`World`].
 
 mod aggregate;
 mod connections;

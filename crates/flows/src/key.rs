@@ -3,7 +3,7 @@
 use crate::trace::Trace;
 use std::sync::Arc;
 
-/// A text that many flows share.
+/// A string shared by many flows.
 pub type Text = Arc<str>;
 
 /// Declares an enum of the wire: its variants, their numbers, and Calico's names.
@@ -12,7 +12,7 @@ macro_rules! wire_enum {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
-            /// Not said, or a number that nobody knows.
+            /// Not given, or an unknown number.
             #[default]
             Unspecified,
             $($(#[doc = $doc])+ $variant,)+
@@ -28,7 +28,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            /// The value of a number on the wire.
+            /// The value for a number on the wire.
             #[must_use]
             pub fn from_number(number: i32) -> Self {
                 match number {
@@ -51,7 +51,7 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 wire_enum! {
-    /// What was done with the packets.
+    /// What happened to the packets.
     pub enum Action {
         /// They passed.
         Allow = 1, "Allow";
@@ -113,11 +113,11 @@ pub struct Peer {
     pub kind: EndpointType,
     /// Its namespace; `-` for none.
     pub namespace: Text,
-    /// Its name, or that of the pods it is one of, with `*` at the end; `pub` or `pvt` for other addresses.
+    /// Its name, or the name of its kind of pods followed by `*`; `pub` or `pvt` for other addresses.
     pub name: Text,
 }
 
-/// The service that a connection was made to.
+/// The service that a connection went through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Service {
     /// Its namespace; `-` for no service.
@@ -130,23 +130,23 @@ pub struct Service {
     pub port: i64,
 }
 
-/// What identifies a flow. Two connections that differ only in addresses, source ports or pods of one kind are the same flow.
+/// Identifies a flow. Connections that differ only in addresses, source ports or pods of one kind are the same flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
-    /// Who connected.
+    /// The client.
     pub source: Peer,
-    /// To whom.
+    /// The server.
     pub dest: Peer,
-    /// To which port, after translation.
+    /// The server's port, after translation.
     pub dest_port: i64,
-    /// By which service.
+    /// The service that the client connected to.
     pub service: Service,
-    /// `tcp`, `udp`, ...; the number of others.
+    /// `tcp`, `udp`, ...; for other protocols, their number.
     pub protocol: Text,
-    /// Whose node reports it.
+    /// The end whose node reports the flow.
     pub reporter: Reporter,
-    /// What was done in the end.
+    /// The final action.
     pub action: Action,
-    /// Which policies decided.
+    /// The policies that decided.
     pub trace: Arc<Trace>,
 }

@@ -1,11 +1,11 @@
-//! Sets of labels: sorted texts `key=value`, shared by the flows that have them.
+//! Sets of labels: sorted `key=value` strings, shared by the flows that have them.
 
 use crate::key::Text;
 use hashbrown::HashSet;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A set of labels, sorted, each once. Cheap to clone.
+/// A set of labels, sorted and without duplicates. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Labels(Arc<[Text]>);
 
@@ -25,13 +25,13 @@ impl<T: AsRef<str>> FromIterator<T> for Labels {
 }
 
 impl Labels {
-    /// The texts, in their order.
+    /// The labels, sorted.
     #[must_use]
     pub fn texts(&self) -> &[Text] {
         &self.0
     }
 
-    /// What both have.
+    /// The labels that both sets contain.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         if self == other {
@@ -53,23 +53,23 @@ impl Labels {
         Self(both.into())
     }
 
-    /// Whether these texts, as a sender ordered them, are exactly this set.
+    /// Whether these labels, in the sender's order, are exactly this set.
     pub(crate) fn is<'a>(&self, texts: impl ExactSizeIterator<Item = &'a [u8]>) -> bool {
         texts.len() == self.0.len() && texts.zip(self.0.iter()).all(|(text, mine)| text == mine.as_bytes())
     }
 }
 
-/// Equal sets in one place.
+/// Interns sets, so that equal sets share memory.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSets(HashSet<Labels>);
 
 impl LabelSets {
-    /// The one copy of a set.
+    /// Returns the shared copy of a set.
     pub(crate) fn shared(&mut self, labels: &Labels) -> Labels {
         self.0.get_or_insert_with(labels, Labels::clone).clone()
     }
 
-    /// Forgets the sets that nothing else has.
+    /// Drops the sets that are no longer used elsewhere.
     pub(crate) fn sweep(&mut self) {
         self.0.retain(|labels| Arc::strong_count(&labels.0) > 1);
     }
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn intersection_is_that_of_sets(one in "[a-f]{0,6}", two in "[a-f]{0,6}") {
+        fn intersection_agrees_with_a_set_type(one in "[a-f]{0,6}", two in "[a-f]{0,6}") {
             let set = |text: &str| text.chars().map(String::from).collect::<BTreeSet<_>>();
             let labels = |text: &str| set(text).iter().collect::<Labels>();
             let expected: Labels = set(&one).intersection(&set(&two)).collect();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_sets_share_their_memory_until_nobody_has_them() {
+    fn equal_sets_share_memory_until_unused() {
         let mut sets = LabelSets::default();
         let one = sets.shared(&["b=1", "a=1"].iter().collect());
         let two = sets.shared(&["a=1", "b=1", "a=1"].iter().collect());

@@ -1,4 +1,4 @@
-//! Flow logs: who talked to whom, and which policies decided.
+//! Flow logs: which endpoints communicated, and which policies decided.
 //!
 //! ```text
 //! node:        NFLOG verdicts, conntrack counters ─► collector::Connections ─► flows of an interval ─► Goldmane
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! - [`key`], [`trace`], [`labels`]: what a flow is. A trace has Calico's text form.
-//! - [`nflog`]: the prefix of a reported packet, read back; the inverse of `rules::nflog`.
+//! - [`nflog`]: parses the prefix of a reported packet; the inverse of `rules::nflog`.
 //! - [`collector`]: connections of one node, as a state machine, aggregated into flows per interval.
 //! - [`ring`]: the aggregator's memory, compact and bounded; [`Snapshot`]s let queries run beside ingest.
-//! - [`pending`]: what would be decided with staged policies. [`local`]: where a node's flows are watched.
+//! - [`pending`]: what staged policies would decide. [`local`]: where a node's flows can be watched.
 //! - [`query`]: filters, sorts, pages, hints, statistics.
-//! - [`seen`]: what a reconnecting sender sends twice counts once.
+//! - [`seen`]: counts flows once that a reconnecting sender sends twice.
 //!
 //! Pure: no IO, no clock, no async. Time comes in as seconds since 1970. The same input gives the same output.
 

@@ -1,4 +1,4 @@
-//! A slow, obvious aggregator, which the ring and its queries are compared with: all flows in a list.
+//! A slow, obvious aggregator to compare the ring and its queries with: all flows in a list.
 
 use crate::key::{Action, EndpointType, FlowKey, Peer, Reporter};
 use crate::labels::Labels;
@@ -16,20 +16,20 @@ pub(crate) const INTERVAL: i64 = 15;
 pub(crate) const BUCKETS: i64 = 40;
 pub(crate) const BEGIN: i64 = 1_000_000;
 
-/// What happens to an aggregator.
+/// An event for an aggregator.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A flow: which key, how long ago it began, which labels, what was counted.
+    /// A flow: the number of its key, its age, the number of its labels, its counters.
     Add(usize, i64, usize, Counters),
     /// Time passes.
     Roll(i64),
-    /// A reader looks.
+    /// A reader takes a look.
     Look,
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let counters = prop::array::uniform7(0..2000u64).prop_map(Counters::of_fields);
-    // Most flows are young, some come late, some not at all.
+    // Most flows are recent, some arrive late, some too late.
     let age = prop_oneof![6 => 0..45i64, 2 => -40..700i64];
     let step = prop_oneof![
         12 => (0..KEYS, age, 0..4usize, counters).prop_map(|(key, age, labels, count)| Step::Add(key, age, labels, count)),
@@ -42,7 +42,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 pub(crate) const KEYS: usize = 6;
 
-/// Keys that differ in what filters and sorts look at.
+/// Keys that differ in everything that filters and sorts compare.
 pub(crate) fn key(number: usize) -> FlowKey {
     let peer =
         |kind, namespace: &str, name: &str| Peer { kind, namespace: namespace.into(), name: name.into() };
@@ -87,7 +87,7 @@ pub(crate) struct Counted {
     pub(crate) counters: Counters,
 }
 
-/// The list, with the ring beside it.
+/// The list, next to the ring under test.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) ring: Ring,
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Flows of some buckets by key: id, first and last bucket, labels, figures.
+    /// The flows of some buckets by key: id, first and last bucket, labels, counters.
     pub(crate) fn sums(
         &self,
         buckets: impl Fn(i64) -> bool,
@@ -152,7 +152,7 @@ impl Model {
             sum.3 = sum.3.intersection(&flow.labels);
             sum.4.add(&flow.counters);
         }
-        // Connections are those of the last bucket.
+        // Live connections are those of the last bucket.
         for (key, sum) in &mut sums {
             let last = self.flows.iter().filter(|flow| flow.key == *key && flow.bucket == sum.2);
             sum.4.live = last.map(|flow| flow.counters.live).sum();
@@ -214,7 +214,7 @@ fn filters() -> impl Strategy<Value = Filter> {
     })
 }
 
-/// Half of the filters let everything pass, so that there is something to compare.
+/// Half of the filters let everything pass, so that there are results to compare.
 fn usual_filters() -> impl Strategy<Value = Filter> {
     prop_oneof![Just(Filter::default()), filters()]
 }
@@ -223,7 +223,7 @@ fn pages() -> impl Strategy<Value = Page> {
     (0..3u64, 0..4u64).prop_map(|(number, size)| Page { number, size })
 }
 
-/// Times are relative to the present one.
+/// Times are relative to the current one.
 pub(crate) fn lists() -> impl Strategy<Value = ListRequest> {
     let sorts = [Sort::Time, Sort::DestName, Sort::DestNamespace, Sort::SourceName, Sort::SourceNamespace];
     (ranges(), usual_filters(), prop::sample::select(sorts.to_vec()), pages())

@@ -1,28 +1,28 @@
-//! The prefix of a reported packet, read back: who decided what.
+//! Parses the prefix of a reported packet: who decided what.
 //!
-//! The inverse of `rules::nflog`. A long prefix was shortened with a hash, and one with characters that a rule cannot hold
-//! was changed: those are only known to a [`PrefixTable`] that has them.
+//! The inverse of `rules::nflog`. Prefixes that were shortened with a hash, or changed because of characters that a
+//! rule cannot hold, are only known to a [`PrefixTable`] that contains them.
 
 use crate::key::{Action, Direction, Text};
 use hashbrown::HashMap;
 use rules::nflog::{OwnerKind, SHORTENED_LENGTH, Verdict, no_profile_prefix, rule_prefix, tier_prefix};
 use std::sync::Arc;
 
-/// Who decided.
+/// The origin of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// A rule of a policy.
     Policy {
         /// The policy's id: `np/<namespace>/<name>`, `gnp/<name>`, ...
         id: Text,
-        /// The rule's place among those of its direction.
+        /// The index of the rule among those of its direction.
         rule: usize,
     },
     /// A rule of a profile.
     Profile {
         /// The profile.
         name: Text,
-        /// The rule's place among those of its direction.
+        /// The index of the rule among those of its direction.
         rule: usize,
     },
     /// The end of a tier (or a staged policy in which nothing matched).
@@ -31,19 +31,19 @@ pub enum Owner {
     NoProfile,
 }
 
-/// What a prefix means.
+/// The meaning of a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// What was decided.
+    /// The decision.
     pub action: Action,
-    /// About packets of this direction.
+    /// The direction of the packets.
     pub direction: Direction,
-    /// By whom.
+    /// Who decided.
     pub owner: Owner,
 }
 
 impl Prefix {
-    /// The text that rules report packets with; none for what no rule can report.
+    /// The text that rules report packets with; `None` for what no rule can report.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         let verdict = match self.action {
@@ -66,7 +66,7 @@ impl Prefix {
         }
     }
 
-    /// Reads a text that is not shortened.
+    /// Parses a text that was not shortened.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() >= SHORTENED_LENGTH {
@@ -94,7 +94,7 @@ impl Prefix {
             (None, false) if rest.is_empty() && action == Action::Deny => Owner::NoProfile,
             (Some(("", tier)), true) if !tier.is_empty() => Owner::EndOfTier(Arc::from(tier)),
             (Some((rule, id)), _) if !id.is_empty() => {
-                // Only the digits that the text was made with: no sign, nothing in front.
+                // Only digits as the writer prints them: no sign, no leading zeros.
                 let number: usize = rule.parse().ok().filter(|number: &usize| number.to_string() == rule)?;
                 match is_policy {
                     true => Owner::Policy { id: Arc::from(id), rule: number },
@@ -107,26 +107,26 @@ impl Prefix {
     }
 }
 
-/// The prefixes that were given out.
+/// The prefixes that rules use at present.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixTable(HashMap<String, Prefix>);
 
 impl PrefixTable {
-    /// Notes what rules may report.
+    /// Adds a prefix that rules may report.
     pub fn insert(&mut self, prefix: Prefix) {
         if let Some(text) = prefix.text() {
             self.0.insert(text, prefix);
         }
     }
 
-    /// Forgets what they no longer report.
+    /// Removes a prefix that rules no longer report.
     pub fn remove(&mut self, prefix: &Prefix) {
         if let Some(text) = prefix.text() {
             self.0.remove(&text);
         }
     }
 
-    /// What a text means: as noted, or else as it reads.
+    /// The meaning of a text: as stored, or else as parsed.
     #[must_use]
     pub fn resolve(&self, text: &str) -> Option<Prefix> {
         self.0.get(text).cloned().or_else(|| Prefix::parse(text))
@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn texts_of_calico() {
+    fn calicos_prefixes() {
         let policy = |id: &str, rule| Owner::Policy { id: Arc::from(id), rule };
         let (ingress, egress) = (Direction::Ingress, Direction::Egress);
         for (text, action, direction, owner) in [
@@ -185,12 +185,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_knows_every_text_that_rules_make(prefix in any_prefix()) {
+        fn the_table_resolves_every_prefix_that_rules_report(prefix in any_prefix()) {
             let text = prefix.text().unwrap();
             let mut table = PrefixTable::default();
             table.insert(prefix.clone());
             prop_assert_eq!(table.resolve(&text), Some(prefix.clone()));
-            // Without the table, a text is read as what it says, or not at all.
+            // Without the table, a text means what it says, or nothing.
             table.remove(&prefix);
             if let Some(read) = table.resolve(&text) {
                 prop_assert_eq!(read.text(), Some(text));

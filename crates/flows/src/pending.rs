@@ -1,4 +1,4 @@
-//! What would be decided about a connection if staged policies were enforced: the pending trace.
+//! Evaluates what would be decided about a connection if staged policies were enforced: the pending trace.
 //!
 //! ```text
 //! messages of the calculation ─► Evaluator (rules and sets, compiled) ─► evaluate(endpoint, direction, connection)
@@ -7,9 +7,9 @@
 //!                                                                    decisions, in order
 //! ```
 //!
-//! It sees what the kernel sees of a connection's first packet: protocol, addresses, ports, ICMP type and code. What only a
-//! proxy could see (HTTP) matches. It refuses to know interfaces: whoever asks says which endpoint a connection is of. Of a
-//! host it knows what is for the host itself, and not what is for packets that pass through it.
+//! Sees what the kernel sees of a connection's first packet: protocol, addresses, ports, ICMP type and code. Conditions
+//! that only a proxy can check (HTTP) match. Does not know interfaces: the caller names the connection's endpoint. For
+//! a host, only policy for the host's own traffic is evaluated, not policy for forwarded packets.
 
 mod rule;
 mod sets;
@@ -34,9 +34,9 @@ use std::sync::Arc;
 
 /// The name of the profile that decides when none does.
 pub const NO_PROFILE: &str = "__NO_MATCH__";
-/// The rule that stands for "no rule".
+/// The rule number that stands for "no rule".
 const NO_RULE: i64 = -1;
-/// How many answers are kept.
+/// The maximum number of cached answers.
 const MOST_ANSWERS: usize = 65_536;
 
 /// The name of a policy in traces.
@@ -56,7 +56,7 @@ pub fn profile_name(name: &str) -> PolicyName {
     PolicyName { kind: PolicyKind::Profile, name: Text::from(name), ..PolicyName::default() }
 }
 
-/// The decision that no profile made.
+/// The decision when no profile decided.
 #[must_use]
 pub fn no_profile() -> PolicyHit {
     let by = Decider::Rule { policy: profile_name(NO_PROFILE), rule: NO_RULE };
@@ -71,7 +71,7 @@ struct Compiled {
     egress: Rules,
 }
 
-/// Rules, and beside them what most of them are passed over by.
+/// Rules, and a summary of each that rules out most of them quickly.
 #[derive(Debug, Default)]
 struct Rules {
     heads: Vec<Head>,
@@ -83,7 +83,7 @@ impl Rules {
         Self { heads: rules.iter().map(Head::of).collect(), rules }
     }
 
-    /// The first rule that decides.
+    /// Finds the first rule that decides.
     fn find(&self, tuple: &Tuple, sets: &Sets) -> Option<(usize, &CompiledRule)> {
         let worth = self.heads.iter().enumerate().filter(|(_, head)| head.may_match(tuple));
         let mut rules = worth.filter_map(|(place, _)| Some((place, self.rules.get(place)?)));
@@ -92,7 +92,7 @@ impl Rules {
 }
 
 impl Compiled {
-    /// The first rule that decides.
+    /// Returns the decision of the first rule that decides.
     fn decide(&self, direction: Direction, tuple: &Tuple, sets: &Sets) -> Option<PolicyHit> {
         let rules = match direction {
             Direction::Ingress => &self.ingress,
@@ -118,12 +118,13 @@ fn action(action: RuleAction) -> Action {
 #[derive(Debug)]
 struct TierSteps {
     tier: Text,
-    /// What becomes of packets that no rule decides about; none where the tiers after it are asked without a word.
+    /// What happens to packets that no rule decides about; `None` if evaluation moves on to the next tier without a
+    /// decision.
     default_action: Option<Action>,
     policies: Vec<Slot>,
 }
 
-/// The name of an endpoint of this node, as the calculation has it.
+/// The name of an endpoint on this node, as in the calculation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LocalEndpoint {
     /// A workload.
@@ -132,7 +133,7 @@ pub enum LocalEndpoint {
     Host(HostEndpointName),
 }
 
-/// What applies to an endpoint.
+/// The policies and profiles of an endpoint.
 #[derive(Debug, Default)]
 struct Endpoint {
     ingress: Vec<TierSteps>,
@@ -147,7 +148,7 @@ struct Question {
     tuple: Tuple,
 }
 
-/// Rules and sets of this node, compiled, with the answers that were given since they last changed.
+/// The node's rules and sets, compiled, and the answers cached since they last changed.
 #[derive(Debug, Default)]
 pub struct Evaluator {
     sets: Sets,
@@ -155,14 +156,14 @@ pub struct Evaluator {
     profiles: Slots<ProfileName, Compiled>,
     endpoints: Slots<LocalEndpoint, Endpoint>,
     generation: u64,
-    /// Whether a rule looks at source ports; otherwise answers hold for all of them.
+    /// Whether any rule looks at source ports; if not, an answer holds for all of them.
     sees_source_ports: bool,
     answers: HashMap<Question, Arc<[PolicyHit]>>,
     evaluations: u64,
 }
 
 impl Evaluator {
-    /// Takes in a message of the calculation.
+    /// Applies a message of the calculation.
     pub fn take(&mut self, message: &ToDataplane) {
         match message {
             ToDataplane::IpSetUpdate { id, members, .. } => {
@@ -202,20 +203,21 @@ impl Evaluator {
         self.answers.clear();
     }
 
-    /// A number that changes whenever answers may.
+    /// A number that changes whenever answers may have changed.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How often rules were gone through, because there was no answer yet.
+    /// How often rules were evaluated because no answer was cached.
     #[must_use]
     pub fn evaluations(&self) -> u64 {
         self.evaluations
     }
 
-    /// What would be decided about a connection at a local endpoint; nothing for one that is not known. The decisions have
-    /// no places yet. A port that a host always leaves open is not looked at: packets to it are reported by no rule.
+    /// The decisions about a connection at a local endpoint; `None` if the endpoint is not known. The decisions are not
+    /// numbered yet. Ports that a host always leaves open (failsafe ports) are not considered: no rule reports packets
+    /// to them.
     pub fn evaluate(
         &mut self,
         endpoint: &LocalEndpoint,
@@ -223,7 +225,7 @@ impl Evaluator {
         tuple: &Tuple,
     ) -> Option<Arc<[PolicyHit]>> {
         let endpoint = self.endpoints.find(endpoint)?;
-        // ICMP has its id there, which no rule sees.
+        // For ICMP this field is the id, which no rule looks at.
         let is_seen = self.sees_source_ports && !matches!(tuple.protocol, 1 | 58);
         let source_port = if is_seen { tuple.source_port } else { 0 };
         let question = Question { endpoint, direction, tuple: Tuple { source_port, ..*tuple } };
@@ -251,7 +253,7 @@ impl Evaluator {
             let end = || {
                 let by = Decider::EndOfTier {
                     tier: Arc::clone(&tier.tier),
-                    // The first policy without a match is the one because of which the tier applies.
+                    // The first policy without a match is the one that makes the tier apply.
                     trigger: policies().next().map(|policy| policy.name.clone()),
                 };
                 Some(PolicyHit { index: 0, action: tier.default_action?, by })
@@ -264,7 +266,7 @@ impl Evaluator {
             }
         }
         let profiles = endpoint.profiles.iter().filter_map(|slot| self.profiles.get(*slot));
-        // A rule that passes ends its profile, and the next one decides.
+        // A pass rule ends its profile, and the next profile decides.
         let decided = profiles
             .filter_map(|profile| profile.decide(direction, tuple, &self.sets))
             .find(|hit| hit.action != Action::Pass);
@@ -295,10 +297,10 @@ impl Evaluator {
         }
     }
 
-    /// What is decided before connections are tracked and before destinations are translated is final, and otherwise leaves
-    /// no trace.
+    /// Decisions before connection tracking and before destination translation are final; where no rule decides there,
+    /// nothing is traced.
     fn host(&mut self, endpoint: &HostEndpoint) -> Endpoint {
-        // Policy without connection tracking needs an interface.
+        // Policy without connection tracking needs a named interface.
         let untracked: &[TierInfo] = if endpoint.name == "*" { &[] } else { &endpoint.untracked_tiers };
         let mut all = |side: Side, before_translation: &[TierInfo]| {
             let mut steps = self.steps(untracked, side, false);

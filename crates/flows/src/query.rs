@@ -1,4 +1,4 @@
-//! Questions about a [`Snapshot`](crate::Snapshot), with Goldmane's meaning of every field.
+//! Queries of a [`Snapshot`](crate::Snapshot); fields mean what they mean in Goldmane.
 
 mod filter;
 mod hints;
@@ -14,45 +14,46 @@ pub use list::{ListRequest, Sort, list};
 pub use page::{Page, Paged};
 pub use statistics::{GroupBy, Series, StatisticType, StatisticsRequest, StatisticsResult, statistics};
 
-/// Why a question cannot be answered.
+/// Why a query cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The range is empty.
     #[error("start_time_gte ({gte}) must be less than start_time_lt ({lt})")]
     EmptyRange {
-        /// Where it begins.
+        /// The requested start.
         gte: i64,
-        /// Where it ends.
+        /// The requested end.
         lt: i64,
     },
-    /// The range is not within what is kept.
+    /// The range is not within the history.
     #[error("the time range {gte}..{lt} is outside of the history, {begin}..{end}")]
     OutsideOfHistory {
-        /// Where the range begins.
+        /// The requested start.
         gte: i64,
-        /// Where it ends.
+        /// The requested end.
         lt: i64,
         /// Where the history begins.
         begin: i64,
-        /// Where it ends.
+        /// Where the history ends.
         end: i64,
     },
 }
 
-/// A range of time, in seconds since 1970: at or after the one, before the other.
+/// A range of time in seconds since 1970: from `gte` (included) to `lt` (excluded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
-    /// Where it begins.
+    /// The start, included.
     pub gte: i64,
-    /// Where it ends.
+    /// The end, excluded.
     pub lt: i64,
 }
 
 impl TimeRange {
-    /// The range that a request means: below zero, so long before now; zero, the beginning of history and now.
+    /// Resolves the range of a request: negative values are relative to now; zero means the beginning of the history or
+    /// now.
     ///
     /// # Errors
-    /// When there is nothing in between.
+    /// When the range is empty.
     pub fn resolve(gte: i64, lt: i64, now: i64, begin: i64) -> Result<Self, QueryError> {
         let absolute = |time: i64, zero: i64| match time {
             0 => zero,

@@ -5,12 +5,13 @@
 //! spans:    [ 16 frozen buckets as one ] ...
 //! ```
 //!
-//! A bucket is open while flows come for it, and frozen into few bytes when none came for two turns; flows that come later
-//! open it again, and are merged at the next freeze. Sixteen frozen buckets are also kept as one, so that a question about an
-//! hour reads a sixteenth. Keys, traces and labels are kept once. Everything a reader needs is shared with it in a
-//! [`Snapshot`], so questions never stop ingest.
+//! A bucket is open while flows arrive for it, and is frozen into few bytes after two turns without any; flows that
+//! arrive later reopen it and are merged at the next freeze. Sixteen frozen buckets are also kept merged into one, so
+//! that a query over an hour reads a sixteenth. Keys, traces and labels are stored once. Readers share everything
+//! through a [`Snapshot`], so queries never block ingest.
 //!
-//! Bounded: the number of keys is, and what does not fit is counted. It refuses to know clocks and wires.
+//! Bounded: the number of keys is limited, and flows that do not fit are counted. Does not know clocks or the wire
+//! format.
 
 mod counters;
 mod freezing;
@@ -37,30 +38,30 @@ use std::sync::Arc;
 
 /// How many buckets a span has.
 pub(crate) const SPAN: i64 = 16;
-/// After how many turns without flows a bucket is frozen.
+/// The number of turns without flows after which a bucket is frozen.
 const IDLE_TURNS: u64 = 2;
-/// How often what nobody has any more is looked for, in turns.
+/// How often unused data is swept, in turns.
 const SWEEP_TURNS: u64 = 60;
 
-/// How much is kept.
+/// The limits of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
     /// The length of a bucket in seconds.
     pub interval: i64,
-    /// How many buckets there are, with the one that fills and the one in the future.
+    /// The number of buckets, including the one that fills and the one in the future.
     pub buckets: usize,
-    /// How many keys there may be.
+    /// The maximum number of keys.
     pub most_keys: usize,
 }
 
 impl Default for RingOptions {
-    /// As Calico's: an hour, one bucket that fills, and one for clocks that are ahead.
+    /// Like Calico: an hour, one bucket that fills, and one for clocks that are ahead.
     fn default() -> Self {
         Self { interval: 15, buckets: 242, most_keys: 1_000_000 }
     }
 }
 
-/// A key that the ring has: its slot, and the number that says whether the slot is still its own.
+/// A key in the ring: its slot, and a number that shows whether the slot still belongs to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownKey {
     slot: u32,
@@ -68,7 +69,7 @@ pub struct KnownKey {
 }
 
 impl KnownKey {
-    /// Its place, which another key may have when no bucket has this one any more.
+    /// The key's slot, which may be reused once no bucket contains the key any more.
     #[must_use]
     pub fn slot(self) -> u32 {
         self.slot
@@ -81,36 +82,36 @@ impl KnownKey {
     }
 }
 
-/// The labels of a flow, as texts `key=value`; best in their order.
+/// The labels of a flow as `key=value` strings, preferably sorted.
 #[derive(Clone, Debug)]
 pub struct LabelTexts<L> {
-    /// Of the source.
+    /// The source's labels.
     pub source: L,
-    /// Of the destination.
+    /// The destination's labels.
     pub dest: L,
 }
 
-/// What became of a flow.
+/// The outcome of adding a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// It was counted under this key.
     Counted(KnownKey),
     /// It began before the oldest bucket or after the newest.
     Outside,
-    /// Its key is new, and there are as many keys as there may be.
+    /// Its key is new, and the ring has the maximum number of keys.
     Full,
 }
 
-/// What was done, for figures.
+/// What the ring did, for figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
     /// Flows that were counted.
     pub added: u64,
-    /// Flows that began outside of the ring.
+    /// Flows that began outside the ring.
     pub outside: u64,
-    /// Flows with a key for which there was no room.
+    /// Flows with a new key for which there was no room.
     pub full: u64,
-    /// Flows that came after their bucket had been frozen.
+    /// Flows that arrived after their bucket had been frozen.
     pub late: u64,
 }
 
@@ -119,19 +120,19 @@ pub(crate) struct Bucket {
     pub(crate) number: i64,
     pub(crate) frozen: Option<Arc<Frozen>>,
     pub(crate) open: Option<Arc<Open>>,
-    /// The turn when a flow came last.
+    /// The turn in which the last flow arrived.
     touched: u64,
-    /// The newest change that is in the frozen part.
+    /// The newest change that the frozen part contains.
     pub(crate) frozen_revision: u64,
 }
 
-/// A bucket, or several, that no longer change.
+/// One or more buckets that no longer change.
 #[derive(Debug)]
 pub(crate) struct Frozen {
     pub(crate) first: i64,
-    /// By slot of keys.
+    /// By key slot.
     pub(crate) flows: Records,
-    /// By slot of traces.
+    /// By trace slot.
     pub(crate) traces: Records,
 }
 
@@ -148,7 +149,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for this moment.
+    /// Creates an empty ring whose buckets are placed around `now`.
     #[must_use]
     pub fn new(options: RingOptions, now: i64) -> Self {
         let options = RingOptions {
@@ -196,7 +197,7 @@ impl Ring {
         self.count(slot, place, counters, labels)
     }
 
-    /// The same for a key that was counted before; nothing if the ring has forgotten it since.
+    /// Counts a flow of a key that was counted before; `None` if the ring has since forgotten the key.
     pub fn add_known<'a, L>(
         &mut self,
         key: KnownKey,
@@ -217,7 +218,8 @@ impl Ring {
         Some(self.count(key.slot, place, counters, labels))
     }
 
-    /// Counts what another ring summed over its buckets from `start` to `end`, so that this one shows the same for all of them.
+    /// Adds what another ring summed over its buckets from `start` to `end`, so that this ring shows the same sum for
+    /// those buckets.
     pub fn add_sum<'a, L>(
         &mut self,
         key: &FlowKey,
@@ -232,7 +234,7 @@ impl Ring {
             self.add(key, start, counters, labels);
             return;
         }
-        // Connections are those of the last bucket.
+        // Live connections are those of the last bucket.
         self.add(key, start, &Counters { live: 0, ..*counters }, labels);
         self.add(key, last, &Counters { live: counters.live, ..Counters::default() }, labels);
     }
@@ -243,14 +245,14 @@ impl Ring {
         self.place(start).is_some()
     }
 
-    /// The key, if the ring has it.
+    /// Looks up a key.
     #[must_use]
     pub fn find(&self, key: &FlowKey) -> Option<KnownKey> {
         let slot = self.keys.find(key)?;
         Some(KnownKey { slot, id: self.keys.pages().get(slot)?.id() })
     }
 
-    /// What a key of the ring is.
+    /// The flow key behind a known key.
     #[must_use]
     pub fn key(&self, known: KnownKey) -> Option<&FlowKey> {
         self.keys.pages().get(known.slot).filter(|entry| entry.id() == known.id).map(|entry| entry.key())
@@ -292,12 +294,12 @@ impl Ring {
         Added::Counted(KnownKey { slot, id })
     }
 
-    /// Moves on to this moment. Returns by how many buckets.
+    /// Advances to this time. Returns the number of buckets advanced.
     pub fn roll(&mut self, now: i64) -> u64 {
         let newest = now.div_euclid(self.options.interval) + 1;
         let mut steps = 0;
         if newest - self.newest() > i64::try_from(self.options.buckets).unwrap_or(i64::MAX) {
-            // Nothing of what there is remains; so many steps one by one would only take time.
+            // None of the present buckets remains; advancing one by one would only take time.
             let turns = self.turns + 1;
             let (revision, counts, keys) = (self.revision, self.counts, std::mem::take(&mut self.keys));
             *self = Self { turns, revision, counts, ..Self::new(self.options, now) };
@@ -336,7 +338,7 @@ impl Ring {
         }
     }
 
-    /// Everything of this moment, for a reader.
+    /// The current state, for a reader.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -348,26 +350,26 @@ impl Ring {
         }
     }
 
-    /// What was done so far.
+    /// What the ring has done so far.
     #[must_use]
     pub fn counts(&self) -> RingCounts {
         self.counts
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.keys.len()
     }
 
-    /// The bytes of frozen buckets, which are most of what is kept.
+    /// The size of the frozen buckets in bytes, which is most of the memory in use.
     #[must_use]
     pub fn frozen_bytes(&self) -> usize {
         let buckets = self.buckets.iter().filter_map(|bucket| bucket.frozen.as_ref());
         buckets.chain(self.spans.values()).map(|frozen| frozen.flows.size() + frozen.traces.size()).sum()
     }
 
-    /// The count of all changes so far.
+    /// The number of changes so far.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision

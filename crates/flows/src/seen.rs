@@ -1,35 +1,35 @@
-//! Flows that were counted: after a reconnect, senders send what they sent in the last minutes once more.
+//! Detects repeated flows: after a reconnect, senders repeat the flows of the last minutes.
 //!
-//! A sender gives a flow of a key and a time only once, so that pair and the sender say whether a flow is new. Bounded: where
-//! there is more to remember than may be, the oldest is forgotten first, and counted.
+//! A sender reports a flow of a key and a time only once, so sender, key and time identify a repetition. Bounded: when
+//! the memory is full, the oldest entries are forgotten first, and counted.
 
 use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
-/// How long a flow is remembered, in seconds. Senders send again what is up to five minutes old.
+/// How long a flow is remembered, in seconds. Senders repeat flows that are up to five minutes old.
 const MEMORY: i64 = 600;
-/// How often what is older is looked for, in seconds.
+/// How often old entries are looked for, in seconds.
 const PAUSE: i64 = 60;
 
-/// The flows of one time: they are remembered in few bytes, and forgotten together.
+/// The flows of one period: stored compactly, and forgotten together.
 #[derive(Debug)]
 struct Generation {
-    /// When the last flow came.
+    /// When the last flow arrived.
     touched: i64,
-    /// Sender and key.
+    /// (sender, key).
     flows: HashSet<(u32, u32)>,
 }
 
-/// The flows of the last minutes. `S` names senders.
+/// The flows of the last minutes. `S` identifies senders.
 #[derive(Debug)]
 pub struct Seen<S> {
     senders: HashMap<S, u32>,
     next_sender: u32,
-    /// By the times that flows begin and end.
+    /// By the start and end of the flows.
     generations: BTreeMap<(i64, i64), Generation>,
     count: usize,
-    /// How many flows a generation had at most, at the last look.
+    /// The size of the largest generation when it was last checked.
     usual: usize,
     most: usize,
     forgotten: u64,
@@ -37,7 +37,7 @@ pub struct Seen<S> {
 }
 
 impl<S: Hash + Eq + Clone> Seen<S> {
-    /// Remembers at most so many flows.
+    /// Creates a memory of at most `most` flows.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -52,7 +52,7 @@ impl<S: Hash + Eq + Clone> Seen<S> {
         }
     }
 
-    /// The number of a sender, for flows that it sends now: it is another one when all its flows have been forgotten.
+    /// The number for a sender's next flows. A sender gets a new number once all its flows have been forgotten.
     pub fn sender(&mut self, sender: &S, now: i64) -> u32 {
         self.sweep(now);
         if let Some(number) = self.senders.get(sender) {
@@ -64,12 +64,12 @@ impl<S: Hash + Eq + Clone> Seen<S> {
         number
     }
 
-    /// Whether a flow of a key and a time is new. It is not new the next time. The ring's slots name keys: one is only given
-    /// to another key when no flow of its time can come any more.
+    /// Whether a flow of a key and a period is new; records it. Keys are named by the ring's slots: a slot is reused
+    /// only when no flow of its period can arrive any more.
     pub fn is_new(&mut self, sender: u32, slot: u32, start: i64, end: i64, now: i64) -> bool {
         self.make_room();
         let generation = self.generations.entry((start, end)).or_insert_with(|| {
-            // As many flows as in the fullest of the others, most likely.
+            // Most likely as many flows as in the fullest other generation.
             Generation { touched: now, flows: HashSet::with_capacity(self.usual) }
         });
         let is_new = generation.flows.insert((sender, slot));
@@ -101,19 +101,19 @@ impl<S: Hash + Eq + Clone> Seen<S> {
         }
     }
 
-    /// How many flows are remembered.
+    /// The number of remembered flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none is.
+    /// Whether no flows are remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many were forgotten too early, because there were too many.
+    /// How many flows were forgotten too early for lack of room.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         self.forgotten
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn memory_is_bounded() {
         let mut seen = Seen::new(10);
         for key in 0..1000 {
             let time = i64::from(key) * 7;

@@ -1,17 +1,17 @@
 //! Which policies decided about a flow, and Calico's text for that:
 //! `<index>|<tier>|<short kind>:[<namespace>/]<name>|<action>|<rule>`.
 //!
-//! Rule -1 is the end of a tier: the policy is then the one that made the tier apply. Profiles are in the tier
-//! `__PROFILE__`, which is no tier and therefore empty in the value.
+//! Rule -1 is the end of a tier: the policy is then the one that made the tier apply. Profiles have the tier
+//! `__PROFILE__` in the text, which is not a real tier and therefore empty in the value.
 
 use crate::key::{Action, Text, wire_enum};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What stands for the tier in a profile's text.
+/// Stands for the tier in a profile's text.
 const PROFILE_TIER: &str = "__PROFILE__";
-/// The rule that stands for the end of a tier.
+/// The rule number for the end of a tier.
 const END_OF_TIER: i64 = -1;
 
 wire_enum! {
@@ -42,7 +42,7 @@ wire_enum! {
     }
 }
 
-/// The kinds that have a short word.
+/// The kinds that have a short form.
 const SHORT: [(PolicyKind, &str); 10] = [
     (PolicyKind::CalicoNetworkPolicy, "np"),
     (PolicyKind::GlobalNetworkPolicy, "gnp"),
@@ -57,19 +57,19 @@ const SHORT: [(PolicyKind, &str); 10] = [
 ];
 
 impl PolicyKind {
-    /// The short word of texts and NFLOG prefixes; nothing for what is not a policy.
+    /// The short form in texts and NFLOG prefixes; empty for the end of a tier and the like, which are not policies.
     #[must_use]
     pub fn short(self) -> &'static str {
         SHORT.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
     }
 
-    /// The kind of a short word.
+    /// The kind with this short form.
     #[must_use]
     pub fn from_short(word: &str) -> Option<Self> {
         SHORT.iter().find(|(_, short)| *short == word).map(|(kind, _)| *kind)
     }
 
-    /// Whether policies of this kind are only tried.
+    /// Whether policies of this kind are staged.
     #[must_use]
     pub fn is_staged(self) -> bool {
         matches!(
@@ -78,7 +78,7 @@ impl PolicyKind {
         )
     }
 
-    /// Whether policies of this kind are in a namespace.
+    /// Whether policies of this kind are namespaced.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
         matches!(
@@ -98,27 +98,27 @@ pub struct PolicyName {
     pub kind: PolicyKind,
     /// Its tier; empty for a profile.
     pub tier: Text,
-    /// Its namespace; empty for none.
+    /// Its namespace; empty if it has none.
     pub namespace: Text,
     /// Its name.
     pub name: Text,
 }
 
-/// Who decided.
+/// The rule or tier that decided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decider {
     /// A rule of a policy.
     Rule {
         /// The policy.
         policy: PolicyName,
-        /// The rule's place among those of its direction.
+        /// The index of the rule among those of its direction.
         rule: i64,
     },
-    /// No rule of a tier matched, and its default action was taken.
+    /// No rule of a tier matched, and the tier's default action was taken.
     EndOfTier {
         /// The tier.
         tier: Text,
-        /// The policy because of which the tier applied, where that is known.
+        /// The policy that made the tier apply, if known.
         trigger: Option<PolicyName>,
     },
 }
@@ -126,16 +126,16 @@ pub enum Decider {
 /// One decision about a flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyHit {
-    /// Its place among the policies that the flow went through.
+    /// The index among the policies that the flow passed through.
     pub index: i64,
-    /// What was decided.
+    /// The decision.
     pub action: Action,
-    /// By whom.
+    /// Who decided.
     pub by: Decider,
 }
 
 impl PolicyHit {
-    /// The policy that is to be named: the rule's, or the one because of which the tier applied.
+    /// The policy to name: the rule's, or the one that made the tier apply.
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyName> {
         match &self.by {
@@ -144,7 +144,7 @@ impl PolicyHit {
         }
     }
 
-    /// The rule's place; -1 for the end of a tier.
+    /// The rule's index; -1 for the end of a tier.
     #[must_use]
     pub fn rule(&self) -> i64 {
         match &self.by {
@@ -153,7 +153,7 @@ impl PolicyHit {
         }
     }
 
-    /// The kind that filters see.
+    /// The kind that filters compare.
     #[must_use]
     pub fn kind(&self) -> PolicyKind {
         match &self.by {
@@ -163,12 +163,12 @@ impl PolicyHit {
     }
 }
 
-/// Every decision about a flow: what was enforced, and what would be with staged policies. In order of their places.
+/// Every decision about a flow, enforced and pending, ordered by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Trace {
-    /// What was enforced.
+    /// The enforced decisions.
     pub enforced: Vec<PolicyHit>,
-    /// What would be.
+    /// The decisions if staged policies were enforced.
     pub pending: Vec<PolicyHit>,
 }
 
@@ -189,7 +189,7 @@ impl fmt::Display for PolicyHit {
     }
 }
 
-/// Why a text is not a decision.
+/// Why a text cannot be parsed as a decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("policy hit {text:?}: {reason}")]
 pub struct HitError {
@@ -254,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn texts_of_calico() {
+    fn calicos_texts() {
         for text in [
             "0|default|np:ns/allow-dns|allow|0",
             "1|platform|gnp:deny-all|deny|12",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_mean_nothing() {
+    fn invalid_texts() {
         for (text, reason) in [
             ("0|default|np:ns/a|allow", "must have five parts between '|'"),
             ("x|default|np:ns/a|allow|0", "index and rule must be numbers"),
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_back(
+        fn printed_texts_parse_back(
             index in 0..20i64, rule in -1..20i64, action in 1..4i32, kind in 0..SHORT.len(),
             tier in "[a-z]{1,6}", namespace in "[a-z]{1,6}", name in "[a-z.]{1,8}",
         ) {
@@ -312,7 +312,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange(text in "\\PC{0,40}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,40}") {
             if let Ok(hit) = text.parse::<PolicyHit>() {
                 prop_assert_eq!(hit.to_string().parse::<PolicyHit>().unwrap(), hit);
             }

@@ -1,7 +1,8 @@
-//! A flow as it stands in a message, read without copying anything.
+//! Reads a flow in place, without copying anything.
 //!
-//! By hand, because a server of flows does little else: a generated message has a piece of memory for every label, only to
-//! be compared with what is known. What is damaged is an error; unknown fields are passed over, as everywhere in this format.
+//! Written by hand, because a server of flows does little else: a generated message allocates memory for every label,
+//! only to compare it with known ones. Damaged messages are errors; unknown fields are skipped, as in every reader of
+//! this format.
 
 use flows::Counters;
 
@@ -16,25 +17,25 @@ const DEST_LABELS: u64 = 5;
 #[error("the message is damaged")]
 pub struct Damaged;
 
-/// A flow in the bytes of a message.
+/// A flow within the bytes of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowRef<'a> {
-    /// All its bytes.
+    /// The bytes of the whole flow.
     pub bytes: &'a [u8],
     /// The bytes of its key.
     pub key: &'a [u8],
     /// When it began, in seconds since 1970.
     pub start: i64,
-    /// When it ended.
+    /// When it ended, in seconds since 1970.
     pub end: i64,
-    /// Its figures. What is below zero is not a figure.
+    /// Its counters; negative values are read as zero.
     pub counters: Counters,
     source_labels: Texts<'a>,
     dest_labels: Texts<'a>,
 }
 
 impl<'a> FlowRef<'a> {
-    /// The flow of a `FlowUpdate`; an empty one if it has none.
+    /// Reads the flow of a `FlowUpdate`; an empty flow if it has none.
     ///
     /// # Errors
     /// When the bytes are not such a message.
@@ -50,7 +51,7 @@ impl<'a> FlowRef<'a> {
         Self::read(flow)
     }
 
-    /// A `Flow`.
+    /// Reads a `Flow`.
     ///
     /// # Errors
     /// When the bytes are not such a message.
@@ -80,13 +81,13 @@ impl<'a> FlowRef<'a> {
         Ok(read)
     }
 
-    /// The labels of the source, as texts `key=value`, in the order of the sender.
+    /// The labels of the source as `key=value` strings, in the sender's order.
     #[must_use]
     pub fn source_labels(&self) -> Texts<'a> {
         self.source_labels
     }
 
-    /// The labels of the destination.
+    /// The labels of the destination as `key=value` strings, in the sender's order.
     #[must_use]
     pub fn dest_labels(&self) -> Texts<'a> {
         self.dest_labels
@@ -109,10 +110,10 @@ impl<'a> FlowRef<'a> {
     }
 }
 
-/// The texts of a repeated field.
+/// The strings of a repeated field.
 #[derive(Clone, Copy, Debug)]
 pub struct Texts<'a> {
-    /// From the first of them on.
+    /// The message from the first of them on.
     rest: &'a [u8],
     field: u64,
     left: usize,
@@ -148,10 +149,10 @@ impl<'a> Iterator for Texts<'a> {
 
 impl ExactSizeIterator for Texts<'_> {}
 
-/// The next of several messages that each have their length before them.
+/// Splits off the next of several messages that are each preceded by their length.
 ///
 /// # Errors
-/// When there is less than it says.
+/// When fewer bytes follow than the length requires.
 pub fn split_message<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
     let length = usize::try_from(varint(rest)?).map_err(|_| Damaged)?;
     let (message, behind) = rest.split_at_checked(length).ok_or(Damaged)?;
@@ -163,11 +164,11 @@ pub fn split_message<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a kind that no field of ours has.
+    /// Of a wire type that none of our fields has.
     Other,
 }
 
-/// The next field of a message: its number and its value.
+/// Reads the next field of a message: its number and its value.
 #[inline]
 fn field<'a>(rest: &mut &'a [u8]) -> Result<(u64, Value<'a>), Damaged> {
     let tag = varint(rest)?;
@@ -202,7 +203,7 @@ fn varint(rest: &mut &[u8]) -> Result<u64, Damaged> {
         number |= u64::from(byte & 0x7f) << (7 * place);
         if *byte < 0x80 {
             *rest = &rest[place + 1..];
-            // The tenth byte has room for one bit.
+            // The tenth byte has room for one bit only.
             return if place == 9 && *byte > 1 { Err(Damaged) } else { Ok(number) };
         }
     }
@@ -237,7 +238,7 @@ mod tests {
         })
     }
 
-    /// Both readers say the same, whatever the bytes.
+    /// Checks that both readers agree, whatever the bytes.
     fn check(bytes: &[u8]) {
         match (FlowRef::of_update(bytes), FlowUpdate::decode(bytes)) {
             (Ok(ours), Ok(update)) => {
@@ -258,18 +259,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_generated_code_writes_is_read(flow in any_flow()) {
+        fn flows_written_by_generated_code_are_read(flow in any_flow()) {
             check(&FlowUpdate { flow: Some(flow) }.encode_to_vec());
         }
 
         #[test]
-        fn what_is_cut_off_is_refused(flow in any_flow(), end in 0..400_usize) {
+        fn truncated_flows_are_refused(flow in any_flow(), end in 0..400_usize) {
             let bytes = FlowUpdate { flow: Some(flow) }.encode_to_vec();
             check(&bytes[..end % (bytes.len() + 1)]);
         }
 
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(flow) = FlowRef::of_update(&bytes) {
                 prop_assert_eq!(flow.source_labels().count(), flow.source_labels().len());
                 prop_assert_eq!(flow.dest_labels().count(), flow.dest_labels().len());
@@ -278,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_later_versions_are_passed_over() {
-        // Fields 13 and 14 of other kinds, between labels; then a number where a text must be.
+    fn fields_of_later_versions_are_skipped() {
+        // Fields 13 and 14 of other wire types between labels; then a number where a string must be.
         let flow = [0x22, 1, b'a', 0x6d, 1, 2, 3, 4, 0x71, 1, 2, 3, 4, 5, 6, 7, 8, 0x22, 1, b'b', 0x10, 9];
         let read = FlowRef::read(&flow).unwrap();
         assert_eq!((read.source_labels().collect::<Vec<_>>(), read.start), (vec![&b"a"[..], b"b"], 9));

@@ -1,35 +1,35 @@
-//! A connection to a Goldmane, of either make.
+//! A connection to a Goldmane, ours or Calico's.
 
 use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// How long a connection may take.
+/// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a silent connection is tried, and how long it may not answer.
+/// How long a connection may be silent before it is probed, and how long the probe may remain unanswered.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Where a server is.
+/// The address of a server, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// `host:port`, or `unix://` and the path of a socket.
+    /// `host:port`, or `unix://` followed by the path of a socket.
     pub address: String,
-    /// The files for TLS; without them the connection is in the clear.
+    /// The files for TLS; without them the connection is not encrypted.
     pub tls: Option<TlsPaths>,
 }
 
-/// PEM files, read anew for every connection.
+/// PEM files, read again for every connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPaths {
-    /// The authority that signs servers.
+    /// The certificate authority of servers.
     pub authority: PathBuf,
     /// Our certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of our certificate.
     pub key: PathBuf,
 }
 
-/// Why there is no connection.
+/// Why no connection could be established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// A file cannot be read.
@@ -37,20 +37,20 @@ pub enum ConnectError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The server cannot be reached.
     #[error("cannot connect to {address}: {}", daemon::causes(source))]
     Transport {
-        /// Where it should be.
+        /// The server's address.
         address: String,
-        /// What the transport said.
+        /// The transport's error.
         source: tonic::transport::Error,
     },
 }
 
-/// Connects.
+/// Connects to a server.
 ///
 /// # Errors
 /// When a file cannot be read, or the server cannot be reached.

@@ -1,4 +1,4 @@
-//! Messages as values, and back.
+//! Converts between messages and values.
 
 use crate::proto;
 use bytes::Bytes;
@@ -12,10 +12,10 @@ use flows::{
 use prost::Message as _;
 use std::sync::Arc;
 
-/// The key of a flow, from its bytes.
+/// Decodes the key of a flow.
 ///
 /// # Errors
-/// When they are not a key.
+/// When the bytes are not a key.
 pub fn decode_key(bytes: &[u8]) -> Result<FlowKey, prost::DecodeError> {
     let key = proto::FlowKey::decode(bytes)?;
     let policies = key.policies.unwrap_or_default();
@@ -47,7 +47,7 @@ pub fn decode_key(bytes: &[u8]) -> Result<FlowKey, prost::DecodeError> {
     })
 }
 
-/// The bytes of a key.
+/// Encodes the key of a flow.
 #[must_use]
 pub fn encode_key(key: &FlowKey) -> Vec<u8> {
     let hits = |hits: &[PolicyHit]| hits.iter().map(from_hit).collect();
@@ -74,7 +74,7 @@ pub fn encode_key(key: &FlowKey) -> Vec<u8> {
     key.encode_to_vec()
 }
 
-/// Decisions in order of their places, whatever order they came in.
+/// Decisions sorted by index, whatever order they arrived in.
 fn hits(hits: Vec<proto::PolicyHit>) -> Vec<PolicyHit> {
     let mut hits: Vec<PolicyHit> = hits.into_iter().map(hit).collect();
     hits.sort_by_key(|hit| hit.index);
@@ -119,7 +119,7 @@ fn from_hit(hit: &PolicyHit) -> proto::PolicyHit {
     }
 }
 
-/// A policy, without a decision.
+/// The message for a policy, without a decision.
 #[must_use]
 pub fn from_policy(policy: &PolicyName) -> proto::PolicyHit {
     proto::PolicyHit {
@@ -131,7 +131,7 @@ pub fn from_policy(policy: &PolicyName) -> proto::PolicyHit {
     }
 }
 
-/// The figures of a flow. What is below zero is not a figure.
+/// The counters of a flow; negative values are read as zero.
 #[must_use]
 pub fn counters(flow: &proto::Flow) -> Counters {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
@@ -146,7 +146,7 @@ pub fn counters(flow: &proto::Flow) -> Counters {
     }
 }
 
-/// A flow of the server.
+/// The message for a flow of the server.
 #[must_use]
 pub fn from_row(row: &Row) -> proto::FlowResult {
     let key = Bytes::copy_from_slice(row.entry.encoded(encode_key));
@@ -157,7 +157,8 @@ pub fn from_row(row: &Row) -> proto::FlowResult {
     }
 }
 
-/// A flow of a node. Its end is sent as its start, as Calico's nodes do: servers tell repeated flows by both.
+/// The message for a flow of a node. Its end is sent as its start, as Calico's nodes do: servers recognise repeated
+/// flows by both.
 #[must_use]
 pub fn from_collected(collected: &CollectedFlow) -> proto::Flow {
     let labels = (&collected.source_labels, &collected.dest_labels);
@@ -186,7 +187,7 @@ fn flow(key: Bytes, times: (i64, i64), labels: (&Labels, &Labels), counters: &Co
     }
 }
 
-/// A filter of a request.
+/// The filter of a request.
 #[must_use]
 pub fn filter(filter: Option<proto::Filter>) -> Filter {
     let Some(filter) = filter else { return Filter::default() };
@@ -206,7 +207,7 @@ pub fn filter(filter: Option<proto::Filter>) -> Filter {
     }
 }
 
-/// A policy to look for, in either form.
+/// The policy to look for, in either form.
 #[must_use]
 pub fn policy_match(wanted: &proto::PolicyMatch) -> PolicyMatch {
     PolicyMatch {
@@ -255,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_calicos_protocol() {
-        // Field 15 with field 1, of kind EndOfTier with a trigger; written out by hand.
+    fn field_numbers_are_calicos() {
+        // Field 15 with field 1, of kind EndOfTier with a trigger; written by hand.
         let bytes = [
             0x0a, 0x03, b'w', b'e', b'b', 0x18, 0x01, 0x38, 0x50, 0x68, 0x02, 0x70, 0x02, 0x7a, 0x12, 0x0a,
             0x10, 0x08, 0x0a, 0x22, 0x01, b't', 0x28, 0x02, 0x42, 0x07, 0x08, 0x02, 0x1a, 0x03, b'a', b'l',
@@ -321,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_go_there_and_back(key in any_key()) {
+        fn keys_survive_a_round_trip(key in any_key()) {
             prop_assert_eq!(decode_key(&encode_key(&key)).unwrap(), key);
         }
     }

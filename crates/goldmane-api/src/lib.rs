@@ -1,13 +1,14 @@
-//! Goldmane's API, for its server and for everyone who talks to one.
+//! Goldmane's API, for its server and its clients.
 //!
-//! - [`proto`]: messages and services, generated from `proto/goldmane.proto` at build time, without an installed compiler.
-//! - [`convert`]: between messages and the values of `flows`; old and new forms are understood.
-//! - [`borrowed`]: flows read where they stand, for a server of many.
-//! - [`connect`]: a connection to a server, over TLS, in the clear, or by a Unix socket.
-//! - [`losses`]: what was lost on the way, told and asked for beside Calico's services.
-//! - [`push`]: sends flows and keeps them until they are safe; [`outbox`] is its memory, as a pure machine.
+//! - [`proto`]: messages and services, generated from `proto/goldmane.proto` at build time without an installed
+//!   compiler.
+//! - [`convert`]: between messages and the values of `flows`; understands old and new forms.
+//! - [`borrowed`]: reads flows in place, for a server that receives many.
+//! - [`connect`]: a connection to a server, over TLS, unencrypted, or through a Unix socket.
+//! - [`losses`]: what was lost on the way, reported and queried beside Calico's services.
+//! - [`push`]: sends flows and keeps them until they are safe; [`outbox`] is its memory, as a pure state machine.
 //!
-//! Agents link this and not the server. It refuses to answer questions about flows.
+//! Agents link this and not the server. Does not answer queries about flows.
 
 pub mod borrowed;
 pub mod connect;
@@ -29,5 +30,5 @@ pub mod proto {
     tonic::include_proto!("goldmane");
 }
 
-/// The header by which a sender names itself, so that several behind one address are distinguished.
+/// The header with a sender's name, which distinguishes several senders behind one address.
 pub const SENDER_HEADER: &str = "tortie-node";

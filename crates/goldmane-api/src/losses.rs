@@ -1,7 +1,8 @@
-//! What was not counted on its way from the kernel to a reader: told by nodes, asked for by readers, over a service of our own
-//! beside Goldmane's, `tortie.Losses`.
+//! Reports what was lost between the kernel and a reader: nodes report losses and readers query them through
+//! `tortie.Losses`, a service of our own beside Goldmane's.
 //!
-//! Calico's Goldmane does not have it. It is asked once for each connection, answers that it does not know the service, and no
+//! Calico's Goldmane does not have this service. It is tried once per connection; the server replies that it does not
+//! know the service, and no flow is delayed by that.
 //! flow is held up by that.
 
 use crate::losses::proto::losses_client::LossesClient;
@@ -26,20 +27,20 @@ pub mod proto {
 
 pub use proto::{LossKind, LossesResult};
 
-/// How often a node tells.
+/// How often a node reports its losses.
 const TELL: Duration = Duration::from_secs(5);
-/// A node that was not heard of for so many seconds is named: its flows may be missing.
+/// A node that was silent for this many seconds is named: its flows may be missing.
 pub const SILENT: i64 = 60;
 /// How long an answer may take: losses must not keep flows waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl LossKind {
-    /// What was lost, for people, after a number.
+    /// A description for people, to follow a number.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::Unspecified => "losses of a kind that this program does not know",
-            Self::PacketsLost => "packets that rules reported and nobody read in time",
+            Self::Unspecified => "losses of an unknown kind",
+            Self::PacketsLost => "reported packets that were not read in time",
             Self::PacketsShed => "packets that the collector had no time for",
             Self::PacketsUnreadable => "packets that could not be read",
             Self::EndsLost => "times that ends of connections were not read in time",
@@ -55,11 +56,11 @@ impl LossKind {
     }
 }
 
-/// Says what a node has lost so far.
+/// Returns what a node has lost so far.
 pub type LossSource = Arc<dyn Fn() -> Vec<(LossKind, u64)> + Send + Sync>;
 
-/// Tells a server again and again what a node lost, until that fails; then waits for ever. `began` is when the node began
-/// to count.
+/// Reports a node's losses to a server periodically until the server turns out not to collect them; then waits for
+/// ever. `began` is when the node began to count.
 pub(crate) async fn tell(
     channel: Channel,
     node: &str,
@@ -76,16 +77,16 @@ pub(crate) async fn tell(
         };
         match tokio::time::timeout(PATIENCE, client.report(report)).await {
             Ok(Err(status)) if status.code() == Code::Unimplemented => {
-                tracing::debug!("the server does not want to know what is lost here");
+                tracing::debug!("the server does not collect losses");
                 return std::future::pending().await;
             }
-            // A connection that is broken ends with the flows on it.
+            // A broken connection also ends the session of flows on it.
             Ok(Ok(_) | Err(_)) | Err(_) => tokio::time::sleep(TELL).await,
         }
     }
 }
 
-/// What a server knows of losses; nothing if it keeps no account of them, as Calico's.
+/// Queries a server's records of losses; `None` if it keeps none, like Calico's.
 ///
 /// # Errors
 /// When it does not answer.
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_words_of_its_own() {
+    fn every_kind_has_its_own_description() {
         let kinds: Vec<LossKind> = (0..).map_while(|number| LossKind::try_from(number).ok()).collect();
         let words: std::collections::BTreeSet<&str> = kinds.iter().map(|kind| kind.words()).collect();
         assert_eq!((kinds.len(), words.len()), (13, 13));

@@ -1,13 +1,13 @@
-//! Flows on their way to a server, as a pure machine.
+//! Flows on their way to a server, as a pure state machine.
 //!
 //! A server answers each flow with a receipt, in order. Flows are sent ahead of their receipts, up to a window. After a
-//! reconnect everything of the last minutes is sent once more, receipt or not: the server may be another one, which knows
-//! nothing, or the same, which counts each flow once. Bounded: where there is no room the oldest flow goes, and is counted
-//! as lost if no receipt had come for it.
+//! reconnect everything of the last minutes is sent again, with or without a receipt: the server may be a new one that
+//! knows nothing, or the same, which counts each flow once. Bounded: when there is no room the oldest flow is dropped,
+//! and counted as lost if it never had a receipt.
 
 use std::collections::VecDeque;
 
-/// How long a flow is kept for the next connection, in seconds.
+/// How long a flow is kept for another connection, in seconds.
 const KEPT: i64 = 300;
 
 #[derive(Debug)]
@@ -17,13 +17,13 @@ struct Kept<F> {
     has_receipt: bool,
 }
 
-/// Flows that were sent or are to be sent.
+/// Flows that were sent or wait to be sent.
 #[derive(Debug)]
 pub struct Outbox<F> {
     flows: VecDeque<Kept<F>>,
-    /// How many of them were sent over the present connection.
+    /// How many of them were sent over the current connection.
     sent: usize,
-    /// How many of those have no receipt of this connection yet.
+    /// How many of those have no receipt on this connection yet.
     waiting: usize,
     most: usize,
     window: usize,
@@ -31,14 +31,14 @@ pub struct Outbox<F> {
 }
 
 impl<F: Clone> Outbox<F> {
-    /// Keeps at most so many flows, of which so many are sent ahead of their receipts.
+    /// Creates an outbox that keeps at most `most` flows and sends at most `window` of them ahead of receipts.
     #[must_use]
     pub fn new(most: usize, window: usize) -> Self {
         let (most, window) = (most.max(1), window.max(1));
         Self { flows: VecDeque::new(), sent: 0, waiting: 0, most, window, lost: 0 }
     }
 
-    /// A flow to send.
+    /// Adds a flow to send.
     pub fn push(&mut self, flow: F, now: i64) {
         self.forget(now);
         while self.flows.len() >= self.most {
@@ -47,13 +47,13 @@ impl<F: Clone> Outbox<F> {
         self.flows.push_back(Kept { flow, added: now, has_receipt: false });
     }
 
-    /// A connection was made: everything that is kept goes over it.
+    /// Starts over on a new connection: every kept flow will be sent on it.
     pub fn connected(&mut self, now: i64) {
         self.forget(now);
         (self.sent, self.waiting) = (0, 0);
     }
 
-    /// The next flows to send; none while too many have no receipt.
+    /// The next flows to send; none while the window is full.
     pub fn take_next(&mut self) -> Vec<F> {
         let room = self.window - self.waiting.min(self.window);
         let flows: Vec<F> =
@@ -63,9 +63,9 @@ impl<F: Clone> Outbox<F> {
         flows
     }
 
-    /// A receipt came, for the oldest flow of this connection that had none.
+    /// Handles a receipt for the oldest flow on this connection that had none.
     pub fn receipt(&mut self) {
-        // Flows that were dropped meanwhile get their receipts, too.
+        // Flows that were dropped in the meantime get receipts, too.
         let Some(place) = self.sent.checked_sub(self.waiting) else { return self.waiting -= 1 };
         if self.waiting == 0 {
             return;
@@ -76,19 +76,19 @@ impl<F: Clone> Outbox<F> {
         }
     }
 
-    /// How many flows have never had a receipt.
+    /// The number of flows that have never had a receipt.
     #[must_use]
     pub fn unsafe_flows(&self) -> usize {
         self.flows.iter().filter(|kept| !kept.has_receipt).count()
     }
 
-    /// How many flows were lost.
+    /// The number of lost flows.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Lets go of what is safe and old.
+    /// Drops flows that are safe and old.
     fn forget(&mut self, now: i64) {
         while self.flows.front().is_some_and(|kept| kept.has_receipt && now - kept.added >= KEPT) {
             self.drop_oldest();
@@ -98,7 +98,7 @@ impl<F: Clone> Outbox<F> {
     fn drop_oldest(&mut self) {
         if let Some(kept) = self.flows.pop_front() {
             self.lost += u64::from(!kept.has_receipt);
-            // A flow that was not sent yet leaves no gap.
+            // Removing a flow that was not sent yet leaves no gap.
             self.sent = self.sent.saturating_sub(1);
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         }
         outbox.connected(0);
         assert_eq!((outbox.take_next(), outbox.lost()), (vec![2, 3, 4], 2));
-        // Two more go in while the receipts are on their way.
+        // Two more flows are added while the receipts are on their way.
         outbox.push(5, 0);
         outbox.push(6, 0);
         assert_eq!(outbox.take_next(), [5, 6]);
@@ -151,7 +151,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, a server that takes each flow once has all of them in the end, but for those that were lost.
+        /// In any sequence of events, a server that counts each flow once ends up with all of them, except the lost
+        /// ones.
         #[test]
         fn every_flow_arrives(steps in prop::collection::vec(0..5u8, 0..200), most in 1..40usize, window in 1..8usize) {
             let mut outbox = Outbox::new(most, window);
@@ -173,7 +174,7 @@ mod tests {
                     }
                     3 => wire.extend(outbox.take_next()),
                     _ => {
-                        // What is on the wire is gone, and so are its receipts.
+                        // Everything on the wire is gone, including receipts.
                         wire.clear();
                         outbox.connected(0);
                     }

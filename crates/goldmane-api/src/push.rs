@@ -1,4 +1,4 @@
-//! Sends a node's flows to a Goldmane: ahead of their receipts, and once more after a reconnect.
+//! Sends a node's flows to a Goldmane: ahead of their receipts, and again after a reconnect.
 
 use crate::SENDER_HEADER;
 use crate::connect::{Target, connect};
@@ -17,43 +17,43 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Streaming};
 
-/// How many flows are kept at most. Five minutes of a busy node.
+/// The maximum number of flows kept: five minutes of a busy node.
 const MOST: usize = 50_000;
-/// How many are sent ahead of their receipts.
+/// How many flows are sent ahead of their receipts.
 const WINDOW: usize = 512;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What was done, for figures. Cheap to clone.
+/// Counts for figures. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct PushFigures(Arc<[AtomicU64; 3]>);
 
 impl PushFigures {
-    /// Flows for which a receipt came.
+    /// Flows for which a receipt arrived.
     #[must_use]
     pub fn receipts(&self) -> u64 {
         self.0[0].load(Ordering::Relaxed)
     }
 
-    /// Connections that were made.
+    /// Connections that were established.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.0[1].load(Ordering::Relaxed)
     }
 
-    /// Flows that were lost because there were too many.
+    /// Flows that were lost for lack of room.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.0[2].load(Ordering::Relaxed)
     }
 }
 
-/// Who sends.
+/// The identity of a sender.
 #[derive(Clone)]
 pub struct Sender {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// What it has lost, if it keeps account of that.
+    /// The node's losses, if it records them.
     pub losses: Option<LossSource>,
 }
 
@@ -63,7 +63,7 @@ impl From<String> for Sender {
     }
 }
 
-/// Sends flows to a server for as long as some come, or until the end is asked for; and tells it what was lost.
+/// Sends flows to a server until the channel closes or shutdown is requested; also reports losses to it.
 pub async fn push(
     target: Target,
     sender: impl Into<Sender>,
@@ -115,7 +115,7 @@ pub async fn push(
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
-/// One connection, from its beginning until no more flows come; or what ended it.
+/// Runs one connection until no more flows arrive. Returns an error when the connection fails.
 async fn session(
     channel: Channel,
     node: &str,
@@ -136,12 +136,12 @@ async fn session(
     let connecting = client.connect(request);
     tokio::pin!(connecting);
     outbox.connected(now());
-    // Servers in Go say nothing before the first receipt: flows go ahead of the answer.
+    // Servers in Go send no headers before the first receipt: flows are sent ahead of the response.
     let mut receipts = None;
     let mut has_more = true;
     loop {
         for flow in outbox.take_next() {
-            // There is room for all that have no receipt.
+            // The channel has room for all flows without a receipt.
             sender.send(FlowUpdate { flow: Some(flow) }).await?;
         }
         if !has_more && outbox.unsafe_flows() == 0 {
@@ -174,11 +174,11 @@ async fn session(
     }
 }
 
-/// What a server says.
+/// A message from the server.
 enum Heard {
-    /// That it takes flows.
+    /// Response headers: it accepts flows.
     Answer(Box<Response<Streaming<FlowReceipt>>>),
-    /// That it has one; nothing at the end.
+    /// A receipt; `None` at the end of the stream.
     Receipt(Option<FlowReceipt>),
 }
 
@@ -190,7 +190,7 @@ fn keep(outbox: &mut Outbox<Flow>, batch: &[CollectedFlow], figures: &PushFigure
     figures.0[2].store(outbox.lost(), Ordering::Relaxed);
 }
 
-/// The time of the wall clock, in seconds since 1970.
+/// The wall clock's time in seconds since 1970.
 #[must_use]
 pub fn now() -> i64 {
     let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where all flows meet: one ring under one lock that is held for microseconds.
+//! Collects all flows in one ring, under one lock that is held for microseconds.
 
 use crate::figures::Figures;
 use crate::history::History;
@@ -14,16 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How much is kept.
+/// The limits of an aggregator.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregatorOptions {
-    /// The ring.
+    /// The limits of the ring.
     pub ring: RingOptions,
-    /// How many flows are remembered, so that none counts twice.
+    /// How many flows are remembered to recognise repetitions.
     pub most_seen: usize,
-    /// How many readers there may be at once.
+    /// The maximum number of concurrent streams.
     pub most_streams: usize,
-    /// How many series the metrics of policies have; 0 for no such metrics.
+    /// The maximum number of series in per-policy metrics; 0 disables them.
     pub most_policy_series: usize,
 }
 
@@ -33,12 +33,12 @@ impl Default for AggregatorOptions {
     }
 }
 
-/// How long nodes may send again what a former process had, in seconds.
+/// How long nodes may resend flows that a previous process had, in seconds.
 const RESENT: i64 = 600;
-/// How many late flows wait to be written at most.
+/// The maximum number of late flows that wait to be written.
 const MOST_LATE: usize = 200_000;
 
-/// Where the time comes from, in seconds since 1970.
+/// The source of the current time, in seconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// The flows of all nodes.
@@ -52,23 +52,23 @@ pub struct Aggregator {
     history: Option<Arc<History>>,
 }
 
-/// Flows of blocks that are in files already, which have to follow them there.
+/// Late flows of blocks that are already in files; they are appended there.
 #[derive(Debug, Default)]
 pub(crate) struct LateFlows {
-    /// When each begins, and its bytes.
+    /// The start of each flow, and its bytes.
     pub(crate) flows: Vec<(i64, Box<[u8]>)>,
-    /// How many there was no room for.
+    /// The number of flows dropped for lack of room.
     pub(crate) dropped: u64,
 }
 
-/// What a history in files makes necessary.
+/// State that is only needed with a history in files.
 #[derive(Debug, Default)]
 struct Filed {
     /// Flows that begin before this time are in files.
     until: i64,
     late: LateFlows,
-    /// What a former process wrote is sent again by nodes for a while: until when flows begin that it had, and until when
-    /// that is looked at.
+    /// Nodes resend flows that a previous process wrote: flows that begin before the first time are recognised as such
+    /// until the second time.
     former: (i64, i64),
 }
 
@@ -77,33 +77,33 @@ struct State {
     filed: Option<Filed>,
     ring: Ring,
     seen: Seen<Arc<str>>,
-    /// Keys by the bytes that senders write them with.
+    /// Keys by their encoded bytes, as received from senders.
     known: HashMap<Box<[u8]>, KnownKey>,
 }
 
-/// What is kept at the moment, for figures.
+/// The current contents, for figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
-    /// Keys.
+    /// The number of keys.
     pub keys: usize,
-    /// What the ring counted.
+    /// The ring's own counts.
     pub counts: RingCounts,
-    /// Bytes of buckets that no longer change.
+    /// The size of frozen buckets in bytes.
     pub frozen_bytes: usize,
-    /// Flows that are remembered so that they count once.
+    /// The number of flows remembered to recognise repetitions.
     pub seen: usize,
-    /// Flows that were forgotten too early for that.
+    /// The number of flows forgotten too early to recognise repetitions.
     pub forgotten: u64,
 }
 
 impl Aggregator {
-    /// An empty one.
+    /// Creates an empty aggregator.
     #[must_use]
     pub fn new(options: AggregatorOptions, clock: Clock) -> Arc<Self> {
         Self::with_history(options, clock, None)
     }
 
-    /// One that has what a history has of the hour, and that answers from it what is older.
+    /// Creates an aggregator that restores the last hour from a history and answers queries about older flows from it.
     #[must_use]
     pub fn with_history(
         options: AggregatorOptions,
@@ -133,8 +133,8 @@ impl Aggregator {
         self.history.as_ref()
     }
 
-    /// Everything of this moment, of which what begins before `until` is about to be written; and late flows of what was
-    /// written before.
+    /// Takes a snapshot, of which the flows that begin before `until` are about to be written, and the late flows of
+    /// blocks that were written before.
     pub(crate) fn seal(&self, until: i64) -> (Snapshot, LateFlows) {
         let mut state = self.state();
         let late = match &mut state.filed {
@@ -147,19 +147,19 @@ impl Aggregator {
         (state.ring.snapshot(), late)
     }
 
-    /// Nothing was written: only what begins before `until` is in files.
+    /// Undoes [`Self::seal`] after a failed write: only flows that begin before `until` are in files.
     pub(crate) fn unseal(&self, until: i64, late: LateFlows) {
         if let Some(filed) = &mut self.state().filed {
             filed.until = until;
             let since = std::mem::replace(&mut filed.late, LateFlows { dropped: 0, ..late });
-            // What came meanwhile for the block is in memory, and is written with it.
+            // Flows that arrived for the block in the meantime are in memory and will be written with it.
             let mut since = since.flows;
             since.retain(|(start, _)| *start < until);
             filed.late.flows.extend(since);
         }
     }
 
-    /// Counts flows of a sender: `work` gets who counts them. What cannot be counted is counted as dropped.
+    /// Lets `work` count flows of a sender under the lock. Flows that cannot be counted are counted as dropped.
     pub fn ingest<R>(&self, sender: &Arc<str>, work: impl FnOnce(&mut Counting<'_>) -> R) -> R {
         let began = Instant::now();
         let now = (self.clock)();
@@ -174,7 +174,7 @@ impl Aggregator {
         result
     }
 
-    /// Moves on to the present time. Readers look when a bucket has ended.
+    /// Advances to the current time. Wakes readers when a bucket has ended.
     pub fn turn(&self) {
         let began = Instant::now();
         let steps = {
@@ -189,7 +189,7 @@ impl Aggregator {
         }
     }
 
-    /// How long it is until the next bucket begins.
+    /// The time until the next bucket begins.
     #[must_use]
     pub fn until_turn(&self) -> Duration {
         let interval = self.options.ring.interval.max(1);
@@ -197,19 +197,19 @@ impl Aggregator {
         Duration::from_secs(u64::try_from(rest).unwrap_or(1))
     }
 
-    /// Everything of this moment.
+    /// The current state, for queries.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.state().ring.snapshot()
     }
 
-    /// The time.
+    /// The current time in seconds since 1970.
     #[must_use]
     pub fn now(&self) -> i64 {
         (self.clock)()
     }
 
-    /// Counts the buckets that have ended.
+    /// A channel with the number of buckets that have ended.
     #[must_use]
     pub fn turns(&self) -> watch::Receiver<u64> {
         self.turns.subscribe()
@@ -221,18 +221,18 @@ impl Aggregator {
         &self.options
     }
 
-    /// What is counted.
+    /// The figures.
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.figures
     }
 
-    /// What nodes lost.
+    /// The losses reported by nodes.
     pub(crate) fn losses(&self) -> &LossAccounts {
         &self.losses
     }
 
-    /// What is kept.
+    /// The current contents.
     #[must_use]
     pub fn kept(&self) -> Kept {
         let state = self.state();
@@ -245,7 +245,7 @@ impl Aggregator {
         }
     }
 
-    /// The figures of policies, where they are wanted.
+    /// Adds the per-policy metrics, if enabled.
     pub(crate) fn show_policies(&self, page: &mut Vec<telemetry::Figure>) {
         if let Some(policies) = &self.state().policies {
             policies.show(page);
@@ -257,7 +257,7 @@ impl Aggregator {
     }
 }
 
-/// Counts flows of one sender, while nobody else does.
+/// Counts flows of one sender while it holds the lock.
 pub struct Counting<'a> {
     state: &'a mut State,
     sender: u32,
@@ -268,7 +268,7 @@ pub struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    /// Counts the flow of an update.
+    /// Counts the flow in an update.
     pub fn update(&mut self, message: &[u8]) {
         self.received += 1;
         let outcome = match FlowRef::of_update(message) {
@@ -300,7 +300,7 @@ impl State {
             Ok(key) if !flow.key.is_empty() => key,
             _ => return Outcome::Unreadable,
         };
-        // The same key in other bytes.
+        // The same key, encoded differently.
         if let Some(known) = self.ring.find(&key) {
             self.known.insert(flow.key.into(), known);
             return self.add_known(sender, known, flow, now);
@@ -331,12 +331,12 @@ impl State {
         Outcome::Done
     }
 
-    /// Whether a former process had flows of this time, and nodes still send them again.
+    /// Whether a previous process had flows of this time, and nodes still resend them.
     fn was_counted_before(&self, start: i64, now: i64) -> bool {
         self.filed.as_ref().is_some_and(|filed| start < filed.former.0 && now < filed.former.1)
     }
 
-    /// What else is to be done about a flow that is in the ring.
+    /// Adds a flow that is now in the ring to the policies' figures and, if its block was written, to the late flows.
     fn counted(&mut self, known: KnownKey, flow: &FlowRef<'_>) {
         if let (Some(policies), Some(key)) = (&mut self.policies, self.ring.key(known)) {
             policies.count(known, key, &flow.counters);
@@ -348,13 +348,13 @@ impl State {
         }
     }
 
-    /// Forgets the bytes of keys that the ring has forgotten, when those are the most.
+    /// Forgets the encoded keys that the ring has forgotten, once they are the majority.
     fn forget_keys(&mut self) {
         if self.known.len() > 2 * self.ring.keys() + 1000 {
             let ring = &self.ring;
             self.known.retain(|_, known| ring.knows(*known));
         }
-        // Who writes the same key in ever other bytes costs time, not memory.
+        // A sender that keeps changing the encoding of a key costs time, but not memory.
         if self.known.len() > 4 * self.ring.keys() + 10_000 {
             self.known.clear();
         }

@@ -7,14 +7,15 @@ use daemon::SystemEnvironment;
 use daemon::log::{LevelFilter, Log};
 use std::process::ExitCode;
 
-/// Run Goldmane: collect the flows of all nodes and answer questions about them. Everything is set by variables.
+/// Run Goldmane: collect the flows of all nodes and answer queries about them. Configured by environment variables
+/// only.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {}
 
 /// Runs until a signal ends it.
 ///
 /// # Errors
-/// Those of [`run`].
+/// As [`run`].
 pub fn main(_: &Arguments) -> Result<ExitCode> {
     let log = Log::start(LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

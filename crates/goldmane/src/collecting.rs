@@ -1,9 +1,9 @@
-//! Flows of one sender, from the bytes of its stream to receipts: `FlowCollector.Connect`.
+//! Receives the flows of one sender, from the bytes of its stream to receipts: `FlowCollector.Connect`.
 //!
-//! By hand, because flows are nearly all that a server of them does: they are counted where they stand in the frames that
-//! arrived, under one lock for all that are there, and their receipts are one piece of zeroes. Compressed messages are
-//! refused, as they are by servers that were never told about compression. A message that is not a flow is counted as such, and
-//! has its receipt; what is not even a message ends the stream.
+//! Written by hand, because receiving flows is nearly all that a server of them does: flows are counted in place in the
+//! frames that arrived, under one lock for all available frames, and receipts are sent as one run of zeroes. Compressed
+//! messages are refused, as servers without compression do. A message that is not a flow is counted as unreadable and
+//! gets its receipt; bytes that are not even a message end the stream.
 
 use crate::aggregator::Aggregator;
 use crate::figures::{Figures, Present};
@@ -19,18 +19,19 @@ use std::task::{Context, Poll};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-/// Where senders connect.
+/// The path that senders connect to.
 pub(crate) const PATH: &str = "/goldmane.FlowCollector/Connect";
-/// The bytes before each message: whether it is compressed, and its length.
+/// The length of the header before each message: a compression flag and the message's length.
 const HEADER: usize = 5;
-/// How long a message may be, as in other servers of this protocol.
+/// The maximum length of a message, as in other gRPC servers.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// How many frames are taken before their receipts go, so that one sender does not keep others waiting.
+/// How many frames are processed before receipts are sent, so that one sender does not block others.
 const MOST_FRAMES: usize = 64;
 /// A receipt is an empty message: a header of zeroes.
 static ZEROES: [u8; 1024 * HEADER] = [0; 1024 * HEADER];
 
-/// Who sends: what it calls itself, or else its address. Ports change with every connection and say nothing.
+/// The name of a sender: what it calls itself, or else its address. Ports change with every connection and identify
+/// nothing.
 pub(crate) fn sender(headers: &HeaderMap, remote: IpAddr) -> Arc<str> {
     let named = headers.get(SENDER_HEADER).and_then(|name| name.to_str().ok());
     match named.filter(|name| !name.is_empty()) {
@@ -39,7 +40,7 @@ pub(crate) fn sender(headers: &HeaderMap, remote: IpAddr) -> Arc<str> {
     }
 }
 
-/// The answer to a sender: a receipt for each flow, in order.
+/// Answers a sender with a receipt per flow, in order.
 pub(crate) fn receipts<B>(
     aggregator: Arc<Aggregator>,
     sender: Arc<str>,
@@ -74,7 +75,7 @@ struct Receipts<B> {
     messages: Messages,
     aggregator: Arc<Aggregator>,
     sender: Arc<str>,
-    /// How the stream ends, when the receipts have gone.
+    /// How the stream ends once the receipts have been sent.
     end: Option<Status>,
     is_over: bool,
     _present: Present,
@@ -85,7 +86,7 @@ where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: std::error::Error,
 {
-    /// Counts the flows of the next frame. Returns how many there were.
+    /// Counts the flows of the next frame. Returns their number.
     fn poll_flows(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         let frame = match std::task::ready!(Pin::new(&mut self.updates).poll_frame(context)) {
             Some(Ok(frame)) => frame,
@@ -138,7 +139,7 @@ where
             return Poll::Ready(Some(Ok(Frame::data(zeroes(count * HEADER)))));
         }
         let Some(end) = this.end.take() else {
-            // Many frames without a whole message: others first.
+            // Many frames without a complete message: yield to other tasks.
             context.waker().wake_by_ref();
             return Poll::Pending;
         };
@@ -158,19 +159,20 @@ fn zeroes(length: usize) -> Bytes {
     }
 }
 
-/// Messages in a stream of bytes, which are cut anywhere.
+/// Splits a stream of bytes into messages; frames may cut it anywhere.
 #[derive(Debug, Default)]
 struct Messages {
-    /// The beginning of a message, while its end has not come.
+    /// The beginning of a message whose end has not arrived.
     begun: Vec<u8>,
 }
 
 impl Messages {
-    /// Shows every message that ends in these bytes. Returns how many did, and what ends the stream.
+    /// Calls `show` for every message that ends in these bytes. Returns the number of messages, and the reason if the
+    /// stream must end.
     fn take(&mut self, mut data: &[u8], mut show: impl FnMut(&[u8])) -> (usize, Option<Status>) {
         let mut count = 0;
         while !self.begun.is_empty() {
-            // First the header, then as much as it says.
+            // First the header, then as many bytes as it announces.
             let wanted = match length(&self.begun) {
                 Ok(wanted) => wanted.unwrap_or(HEADER),
                 Err(problem) => return (count, Some(problem)),
@@ -204,7 +206,7 @@ impl Messages {
         }
     }
 
-    /// How the stream ends when there are no more bytes.
+    /// The stream's status when no more bytes arrive.
     fn end(&self) -> Status {
         match self.begun.is_empty() {
             true => Status::ok(""),
@@ -213,7 +215,7 @@ impl Messages {
     }
 }
 
-/// The length of a message with its header, if that is there.
+/// The length of a message including its header, if the header is complete.
 fn length(bytes: &[u8]) -> Result<Option<usize>, Status> {
     let Some(([is_compressed, length @ ..], _)) = bytes.split_first_chunk::<HEADER>() else {
         return Ok(None);
@@ -260,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_message_ends_the_stream() {
+    fn bytes_that_are_not_a_message_end_the_stream() {
         for (bytes, code) in
             [(&[1, 0, 0, 0, 0][..], Code::Unimplemented), (&[0, 0xff, 0, 0, 0], Code::OutOfRange)]
         {
-            // After a message that counts; whole, and cut within the header.
+            // After a message that counts; complete, and cut within the header.
             let whole = [&frame(b"x")[..], bytes].concat();
             let (count, problem) = Messages::default().take(&whole, |_| ());
             assert_eq!((count, problem.map(|problem| problem.code())), (1, Some(code)));

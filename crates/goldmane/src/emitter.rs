@@ -1,7 +1,7 @@
-//! Sends complete flows on, five minutes at a time, to a server that takes lines of JSON.
+//! Sends complete flows, five minutes at a time, to a server that accepts lines of JSON.
 //!
-//! Every window is sent once, in order, and tried again while the server is away. How far it came is written down, so that
-//! the next process goes on from there. A window that was refused fifteen times is dropped, counted and named in the log.
+//! Windows are sent in order, each once, and retried while the server is unavailable. Progress is recorded, so that the
+//! next process resumes there. A window that failed fifteen times is dropped, counted and logged.
 
 mod json;
 mod post;
@@ -22,20 +22,20 @@ use std::time::Duration;
 const TRIES: u32 = 15;
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// What is sent, and where.
+/// The emitter's settings.
 #[derive(Clone, Debug)]
 pub struct EmitterOptions {
-    /// The server that gets the flows.
+    /// The server that receives the flows.
     pub target: PostTarget,
     /// The length of a window in seconds.
     pub window: i64,
     /// How long after its end a window is complete, in seconds.
     pub settling: i64,
-    /// The file that says whether anything is sent; without one, everything is.
+    /// The file that switches sending on; without a file, flows are always sent.
     pub switch: Option<PathBuf>,
 }
 
-/// Sends windows until the end is asked for.
+/// Sends windows until shutdown is requested.
 pub async fn emit(
     aggregator: Arc<Aggregator>,
     options: EmitterOptions,
@@ -58,7 +58,11 @@ pub async fn emit(
                 progress.save(last).await;
             } else {
                 aggregator.figures().window_dropped();
-                tracing::error!(from = window.gte, until = window.lt, "flows were not sent on: given up");
+                tracing::error!(
+                    from = window.gte,
+                    until = window.lt,
+                    "flows were dropped after too many failed attempts"
+                );
             }
         }
         tokio::select! {
@@ -70,28 +74,28 @@ pub async fn emit(
     }
 }
 
-/// The oldest complete window that was not sent. Windows begin at multiples of their length.
+/// The oldest complete window that was not sent. Windows start at multiples of their length.
 fn next_window(aggregator: &Aggregator, options: &EmitterOptions, last: i64) -> Option<TimeRange> {
     window_after(aggregator.snapshot().begin(), aggregator.now(), options.window, options.settling, last)
 }
 
 fn window_after(begin: i64, now: i64, length: i64, settling: i64, last: i64) -> Option<TimeRange> {
     let length = length.max(1);
-    // One that begins before the history may have lost its beginning.
+    // A window that starts before the history may be incomplete.
     let oldest = -(-begin).div_euclid(length) * length;
     let gte = oldest.max(last.div_euclid(length) * length);
     let lt = gte + length;
     (lt + settling <= now).then_some(TimeRange { gte, lt })
 }
 
-/// Whether flows are to be sent: a file that is not there, or cannot be read, says no.
+/// Whether flows are to be sent: if the file is missing or unreadable, they are not.
 fn is_on(options: &EmitterOptions) -> bool {
     let Some(path) = &options.switch else { return true };
     match std::fs::read(path) {
         Ok(bytes) => match serde_json::from_slice::<serde_json::Value>(&bytes) {
             Ok(content) => content["emitFlows"] == true,
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "no flows are sent on: the file cannot be read");
+                tracing::warn!(%error, path = %path.display(), "flows are not sent: the file cannot be read");
                 false
             }
         },
@@ -99,7 +103,7 @@ fn is_on(options: &EmitterOptions) -> bool {
     }
 }
 
-/// Sends a window; false when it was given up.
+/// Sends a window; false when it failed too often.
 async fn send(aggregator: &Arc<Aggregator>, options: &EmitterOptions, range: TimeRange) -> bool {
     let snapshot = aggregator.snapshot();
     let lines = tokio::task::spawn_blocking(move || {
@@ -116,7 +120,7 @@ async fn send(aggregator: &Arc<Aggregator>, options: &EmitterOptions, range: Tim
         match post(&options.target, lines.clone()).await {
             Ok(()) => return true,
             Err(error) => {
-                tracing::warn!(error = %format_args!("{error:#}"), "flows cannot be sent on; they are tried again");
+                tracing::warn!(error = %format_args!("{error:#}"), "flows cannot be sent; trying again");
                 tokio::time::sleep(pauses.pause()).await;
             }
         }
@@ -129,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_follow_each_other() {
+    fn windows_are_consecutive() {
         let window =
             |begin, now, last| window_after(begin, now, 300, 30, last).map(|range| (range.gte, range.lt));
         assert_eq!(window(0, 329, 0), None, "not complete");
         assert_eq!(window(0, 330, 0), Some((0, 300)));
         assert_eq!(window(0, 700, 300), Some((300, 600)));
-        assert_eq!(window(450, 2000, 0), Some((600, 900)), "the first whole one of the history");
+        assert_eq!(window(450, 2000, 0), Some((600, 900)), "the first whole window of the history");
         assert_eq!(window(450, 2000, 1500), Some((1500, 1800)), "where the last process ended");
         assert_eq!(window(450, 2000, 1800), None);
     }

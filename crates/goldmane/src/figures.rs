@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// How many senders have figures of their own.
+/// The maximum number of senders with their own figures.
 const MOST_SENDERS: usize = 10_000;
 
-/// A sum of milliseconds, and how many values it is of.
+/// A sum of milliseconds, and the number of values in it.
 #[derive(Debug, Default)]
 struct Sum {
     count: AtomicU64,
@@ -36,7 +36,7 @@ struct Sender {
     busy: Duration,
 }
 
-/// What is counted.
+/// The counters.
 #[derive(Debug, Default)]
 pub struct Figures {
     received: AtomicU64,
@@ -53,7 +53,7 @@ pub struct Figures {
     windows_dropped: AtomicU64,
 }
 
-/// Counts something that is there as long as this value.
+/// Counts something that exists as long as this value.
 pub(crate) struct Present(Arc<Aggregator>, fn(&Figures) -> &AtomicU64);
 
 impl Drop for Present {
@@ -84,12 +84,12 @@ impl Figures {
         }
     }
 
-    /// Flows that were received.
+    /// Number of received flows.
     pub(crate) fn received_flows(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Flows that could not be read.
+    /// Number of unreadable flows.
     pub(crate) fn unreadable_flows(&self) -> u64 {
         self.unreadable.load(Ordering::Relaxed)
     }
@@ -102,22 +102,22 @@ impl Figures {
         self.backfills.observe(took, 1);
     }
 
-    /// A reader was so slow that what it had not read is gone.
+    /// Counts a reader that was so slow that flows it had not read have expired.
     pub(crate) fn stream_fell_behind(&self) {
         self.streams_ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Flows of a window were not sent on.
+    /// Counts a window whose flows were not sent.
     pub(crate) fn window_dropped(&self) {
         self.windows_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A sender is connected as long as the value lives.
+    /// Counts a connected sender as long as the value lives.
     pub(crate) fn client(aggregator: &Arc<Aggregator>) -> Present {
         Self::present(aggregator, |figures| &figures.clients)
     }
 
-    /// A reader is connected as long as the value lives; none if there are too many.
+    /// Counts a connected reader as long as the value lives; `None` if there are too many.
     pub(crate) fn stream(aggregator: &Arc<Aggregator>) -> Option<Present> {
         let most = aggregator.options().most_streams as u64;
         let present = Self::present(aggregator, |figures| &figures.streams);
@@ -130,7 +130,7 @@ impl Figures {
     }
 }
 
-/// Shows everything in the metrics of the process.
+/// Adds all figures to the process's metrics page.
 pub fn register(metrics: &Metrics, aggregator: &Arc<Aggregator>) {
     let aggregator = Arc::clone(aggregator);
     metrics.source(move |page| show(&aggregator, page));
@@ -146,38 +146,38 @@ fn show(aggregator: &Aggregator, page: &mut Vec<Figure>) {
     let mut push = |name, kind, help, value| {
         page.push(Figure { name, kind, help, values: vec![(String::new(), value)] });
     };
-    push(
-        "goldmane_aggr_received_flows_total",
-        Counter,
-        "Flows that were received.",
-        count(&figures.received),
-    );
+    push("goldmane_aggr_received_flows_total", Counter, "Flows received.", count(&figures.received));
     push(
         "goldmane_aggr_dropped_flows_total",
         Counter,
         "Flows that were not counted, for any reason.",
         dropped,
     );
-    push("goldmane_aggr_num_unique_flows", Gauge, "Keys of flows that are kept.", kept.keys as f64);
+    push("goldmane_aggr_num_unique_flows", Gauge, "Flow keys in memory.", kept.keys as f64);
     push(
         "goldmane_aggr_flow_index_buffer_size",
         Gauge,
-        "Flows that wait: always none, because senders wait for their receipts.",
+        "Waiting flows: always 0, because senders wait for receipts.",
         0.0,
     );
     push(
         "goldmane_aggr_flow_index_batch_size_sum",
         Counter,
-        "Flows in batches that were counted at once.",
+        "Flows that were counted in batches.",
         count(&figures.received),
     );
-    push("goldmane_aggr_flow_index_batch_size_count", Counter, "Those batches.", count(&figures.batches));
+    push(
+        "goldmane_aggr_flow_index_batch_size_count",
+        Counter,
+        "Batches of flows counted at once.",
+        count(&figures.batches),
+    );
     let (sum, number) = figures.index.millis();
-    push("goldmane_aggr_flow_index_latency_ms_sum", Counter, "Milliseconds to count flows.", sum);
-    push("goldmane_aggr_flow_index_latency_ms_count", Counter, "Flows that took them.", number);
+    push("goldmane_aggr_flow_index_latency_ms_sum", Counter, "Milliseconds spent counting flows.", sum);
+    push("goldmane_aggr_flow_index_latency_ms_count", Counter, "Flows counted in that time.", number);
     let (sum, number) = figures.turns.millis();
-    push("goldmane_aggr_rollover_duration_ms_sum", Counter, "Milliseconds to begin buckets.", sum);
-    push("goldmane_aggr_rollover_duration_ms_count", Counter, "Times that took them.", number);
+    push("goldmane_aggr_rollover_duration_ms_sum", Counter, "Milliseconds spent starting buckets.", sum);
+    push("goldmane_aggr_rollover_duration_ms_count", Counter, "How often a bucket was started.", number);
     push(
         "goldmane_aggr_rollover_latency_ms",
         Gauge,
@@ -188,28 +188,33 @@ fn show(aggregator: &Aggregator, page: &mut Vec<Figure>) {
     push(
         "goldmane_aggr_backfill_latency_ms_sum",
         Counter,
-        "Milliseconds to read older buckets for streams.",
+        "Milliseconds spent reading older buckets for streams.",
         sum,
     );
-    push("goldmane_aggr_backfill_latency_ms_count", Counter, "Streams that took them.", number);
-    push("goldmane_collector_num_clients", Gauge, "Senders that are connected.", count(&figures.clients));
-    push("goldmane_num_streams", Gauge, "Streams of flows that are read.", count(&figures.streams));
+    push(
+        "goldmane_aggr_backfill_latency_ms_count",
+        Counter,
+        "Streams that older buckets were read for.",
+        number,
+    );
+    push("goldmane_collector_num_clients", Gauge, "Connected senders.", count(&figures.clients));
+    push("goldmane_num_streams", Gauge, "Streams of flows being read.", count(&figures.streams));
     push(
         "goldmane_streams_fell_behind_total",
         Counter,
-        "Streams that were ended because their reader was behind by more than the history.",
+        "Streams that were ended because their reader fell behind the history.",
         count(&figures.streams_ended),
     );
     push(
         "goldmane_emitter_dropped_windows_total",
         Counter,
-        "Windows of flows that the server of PUSH_URL did not take.",
+        "Windows of flows that the server of PUSH_URL did not accept.",
         count(&figures.windows_dropped),
     );
     push(
         "goldmane_aggr_repeated_flows_total",
         Counter,
-        "Flows that senders sent again after a reconnect, and that were not counted again.",
+        "Flows that senders repeated after a reconnect and that were not counted again.",
         count(&figures.repeated),
     );
     push("goldmane_aggr_seen_flows", Gauge, "Flows remembered to recognise repetitions.", kept.seen as f64);
@@ -222,15 +227,10 @@ fn show(aggregator: &Aggregator, page: &mut Vec<Figure>) {
     push(
         "goldmane_aggr_late_flows_total",
         Counter,
-        "Flows that came after their bucket was complete, and corrected it.",
+        "Flows that arrived after their bucket was complete and corrected it.",
         kept.counts.late as f64,
     );
-    push(
-        "goldmane_aggr_history_bytes",
-        Gauge,
-        "Bytes of buckets that are complete.",
-        kept.frozen_bytes as f64,
-    );
+    push("goldmane_aggr_history_bytes", Gauge, "Bytes of complete buckets.", kept.frozen_bytes as f64);
     page.push(Figure {
         name: "goldmane_aggr_dropped_flows_by_reason_total",
         kind: Counter,
@@ -250,19 +250,19 @@ fn show(aggregator: &Aggregator, page: &mut Vec<Figure>) {
         let label = |(name, sender): (&Arc<str>, &Sender)| (format!("source={name:?}"), value(sender));
         page.push(Figure { name, kind, help, values: senders.iter().map(label).collect() });
     };
-    each("goldmane_collector_received_flows", Counter, "Flows that were received, by sender.", &|sender| {
+    each("goldmane_collector_received_flows", Counter, "Flows received, by sender.", &|sender| {
         sender.flows as f64
     });
     each(
         "goldmane_collector_flow_process_latency_sum",
         Counter,
-        "Milliseconds that flows took, by sender.",
+        "Milliseconds spent counting flows, by sender.",
         &|sender| sender.busy.as_secs_f64() * 1e3,
     );
     each(
         "goldmane_collector_flow_process_latency_count",
         Counter,
-        "Flows that took them, by sender.",
+        "Flows counted in that time, by sender.",
         &|sender| sender.flows as f64,
     );
 }
@@ -278,7 +278,7 @@ fn show_history(figures: &HistoryFigures, page: &mut Vec<Figure>) {
     push(
         "goldmane_history_blocks_written_total",
         Counter,
-        "Blocks of flows that were written to the history.",
+        "Blocks of flows written to the history.",
         &figures.written,
     );
     push(
@@ -290,13 +290,13 @@ fn show_history(figures: &HistoryFigures, page: &mut Vec<Figure>) {
     push(
         "goldmane_history_blocks_lost_total",
         Counter,
-        "Blocks of flows that left the memory before they could be written to the history.",
+        "Blocks of flows that expired from memory before they could be written to the history.",
         &figures.lost,
     );
     push(
         "goldmane_history_late_flows_lost_total",
         Counter,
-        "Late flows that could not wait for the history to be written.",
+        "Late flows for which there was no room until they could be written to the history.",
         &figures.lost_flows,
     );
     push(

@@ -1,11 +1,11 @@
 //! History beyond the hour in memory: an optional folder of files, bounded in bytes.
 //!
-//! Flows of whole minutes are appended to a file for each hour, as [`blocks`]. What a broken-off write left at the end of a file
-//! is cut off at the start; the hour that is in files is read back into memory then. When there is no more room the oldest file
-//! goes. A full or failing disk never stops anything: a block is tried again for as long as its flows are in memory, then it is
-//! counted as lost.
+//! Flows of whole minutes are appended to a file per hour, as [`blocks`]. At start, an incomplete block at the end of a
+//! file is cut off, and the last hour is read back into memory. When space runs out the oldest file is removed. A full
+//! or failing disk never stops anything: a block is retried for as long as its flows are in memory, then counted as
+//! lost.
 //!
-//! It refuses a folder that another process has.
+//! Refuses a folder that another process uses.
 
 pub(crate) mod blocks;
 mod extending;
@@ -24,19 +24,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The length of a block in seconds, or a bucket if that is longer.
+/// The length of a block in seconds, or of a bucket if that is longer.
 const BLOCK: i64 = 60;
-/// How many buckets must have passed since the end of a block: most late flows have come by then.
+/// How many buckets must have passed since the end of a block: most late flows have arrived by then.
 const SETTLING: i64 = 2;
 
-/// What was done, for figures.
+/// Counts for figures.
 #[derive(Debug, Default)]
 pub struct HistoryFigures {
     /// Blocks that were written.
     pub written: AtomicU64,
     /// Writes that failed.
     pub failures: AtomicU64,
-    /// Blocks whose flows left the memory before they could be written.
+    /// Blocks whose flows expired from memory before they could be written.
     pub lost: AtomicU64,
     /// Late flows for which there was no room until they could be written.
     pub lost_flows: AtomicU64,
@@ -56,10 +56,10 @@ pub struct History {
 }
 
 impl History {
-    /// Opens a folder, which is made if need be.
+    /// Opens a folder, creating it if necessary.
     ///
     /// # Errors
-    /// When the folder cannot be used, or another process has it.
+    /// When the folder cannot be used, or another process uses it.
     pub fn open(folder: &Path, most_bytes: u64, interval: i64) -> io::Result<Self> {
         let (files, damaged) = Files::open(folder, most_bytes)?;
         let figures = HistoryFigures::default();
@@ -69,41 +69,41 @@ impl History {
         Ok(Self { files: Mutex::new(files), figures, interval: interval.max(1), has_written })
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn figures(&self) -> &HistoryFigures {
         &self.figures
     }
 
-    /// Flows that begin before this time are in files, if there are any.
+    /// The time before which flows are in files; `None` if there are no files.
     #[must_use]
     pub fn until(&self) -> Option<i64> {
         self.files().until()
     }
 
-    /// Reads what is in files since a time back into memory.
+    /// Reads the flows in files that begin at or after `since` back into memory.
     pub(crate) fn restore(&self, ring: &mut Ring, since: i64) {
         let mut filling = extending::Filling::new(ring);
         self.read(since, i64::MAX, |flow| filling.add(flow));
     }
 
-    /// The history since a time, in memory: what is older than the recent part comes from files, in one piece or as a series.
-    /// Numbers of keys are those of this answer only.
+    /// The history since a time, in memory: flows older than the recent part are read from files, summed up or as a
+    /// series. Key numbers are only valid within this answer.
     pub(crate) fn extended(&self, recent: &Snapshot, range: TimeRange, is_series: bool) -> Snapshot {
         extending::extended(self, recent, range, is_series)
     }
 
-    /// Writes the blocks that have ended, with late flows of those that are written. To be called at every turn. False when
-    /// something has to be tried again.
+    /// Writes the blocks that have ended, and late flows of earlier blocks. To be called at every turn. Returns false
+    /// when something must be retried.
     pub fn write(&self, aggregator: &Aggregator) -> bool {
         let length = (BLOCK / self.interval).max(1) * self.interval;
         let begin = aggregator.snapshot().begin();
-        // Whole blocks of what is in memory.
+        // Only blocks that are completely in memory.
         let oldest = -(-begin).div_euclid(length) * length;
         let complete = (aggregator.now() - SETTLING * self.interval).div_euclid(length) * length;
         let mut start = self.until().unwrap_or(oldest);
         if start < oldest {
-            // Time in which there was no process is not lost.
+            // Time in which no process ran does not count as lost.
             if self.has_written.load(Ordering::Relaxed) {
                 let gone = u64::try_from((oldest - start).div_euclid(length)).unwrap_or(0).max(1);
                 self.figures.lost.fetch_add(gone, Ordering::Relaxed);
@@ -146,9 +146,9 @@ impl History {
         outcome
     }
 
-    /// Shows every flow that begins in a range, in the order in which they were written.
+    /// Calls `show` for every flow that begins in a range, in the order of writing.
     fn read(&self, since: i64, until: i64, mut show: impl FnMut(&FlowRef<'_>)) {
-        // Writers are not kept waiting: what is appended meanwhile is younger than the range, or late.
+        // Does not block writers: what is appended in the meantime is newer than the range, or late.
         let paths = self.files().of_range(since, until);
         for path in paths {
             let damage = match std::fs::read(&path) {
@@ -162,7 +162,7 @@ impl History {
                     });
                     outcome.damage
                 }
-                // The oldest file goes when there is no more room.
+                // The oldest file is removed when space runs out.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 Err(error) => Some(error),
             };
@@ -178,7 +178,7 @@ impl History {
     }
 }
 
-/// All flows of a range, each summed over it.
+/// All flows of a range, each summed over the range.
 fn rows(snapshot: &Snapshot, range: TimeRange) -> Vec<Row> {
     let request = ListRequest { range, filter: Filter::default(), sort: Sort::Time, page: Page::default() };
     list(snapshot, &request).items

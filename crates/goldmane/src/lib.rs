@@ -1,4 +1,4 @@
-//! Goldmane: the flows of all nodes, an hour of them, on Calico's own API.
+//! Goldmane: collects an hour of flows from all nodes and serves them on Calico's own API.
 //!
 //! ```text
 //! nodes ─► FlowCollector ─► Aggregator (flows::Ring under one short lock) ─► snapshots ─► Flows, Statistics
@@ -6,18 +6,18 @@
 //!                                  └─► streams: each bucket when it is complete, and again when late flows change it
 //! ```
 //!
-//! - [`aggregator`]: ingest, turns, snapshots. [`services`]: answers to questions; [`streams`]: one reader.
-//! - `collecting`: what senders send, counted where it stands in their frames.
-//! - [`serve`]: connections, mutual TLS with files that are read again. [`figures`]: what is counted.
-//! - `losses`: what nodes say they lost, for readers.
-//! - [`history`]: more than the hour, in files, where a folder is given.
-//! - [`emitter`]: complete flows sent on as lines of JSON.
+//! - [`aggregator`]: ingest, turns, snapshots. [`services`]: answers queries; [`streams`]: one reader.
+//! - `collecting`: receives flows and counts them in place in their frames.
+//! - [`serve`]: connections, mutual TLS with files that are reloaded. [`figures`]: what is counted.
+//! - `losses`: what nodes report as lost, for readers.
+//! - [`history`]: more than the hour, in files, if a folder is configured.
+//! - [`emitter`]: sends complete flows as lines of JSON.
 //! - [`settings`], [`run`], [`cli`]: the process.
 //!
-//! Promises: a flow counts once, whatever reconnects; questions never stop ingest; a slow reader of a stream misses nothing
-//! of the hour and costs next to no memory; what is not counted is counted as dropped, with its reason.
+//! Guarantees: a flow counts once, whatever reconnects; queries never stop ingest; a slow reader of a stream misses
+//! nothing of the hour and costs next to no memory; flows that are not counted are counted as dropped, by reason.
 //!
-//! It refuses to keep more than it may: keys are bounded, and so are streams.
+//! Bounded: keys and streams are limited.
 
 mod aggregator;
 pub mod cli;
@@ -35,7 +35,7 @@ mod streams;
 
 pub use settings::{Settings, VARIABLES};
 
-/// What tests and benchmarks reach into, and nothing else may.
+/// Items for tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::aggregator::{Aggregator, AggregatorOptions, Clock};

@@ -1,7 +1,7 @@
-//! What nodes lost before their flows came here, kept for those who read flows: a service of our own beside Calico's.
+//! Records what nodes lost before their flows arrived here, for readers of flows: a service of our own beside Calico's.
 //!
-//! Nodes tell how much they have lost since they began to count. What is shown is what was added in the last hour, as flows are
-//! of the last hour, and the whole. Bounded: so many nodes, kinds that are known, a number for each minute.
+//! Nodes report how much they have lost since they began to count. Readers get the losses of the last hour, which flows
+//! cover, and the total. Bounded: a maximum number of nodes, only known kinds, one number per minute.
 
 use crate::services::Services;
 use goldmane_api::losses::LossKind;
@@ -14,22 +14,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tonic::{Request, Response, Status};
 
-/// How many nodes are known at most.
+/// The maximum number of nodes.
 const MOST_NODES: usize = 10_000;
-/// How long a node's name may be, as Kubernetes has it.
+/// The maximum length of a node's name, as in Kubernetes.
 const LONGEST_NAME: usize = 253;
-/// How long losses are recent, and nodes that say nothing are remembered; in seconds.
+/// How long losses count as recent, and silent nodes are remembered; in seconds.
 const RECENT: i64 = 3600;
-/// What is lost in so many seconds is one number.
+/// Losses within this many seconds are added up.
 const STEP: i64 = 60;
 
 /// Losses of one kind.
 #[derive(Debug, Default)]
 struct Counted {
-    /// Before the node began anew.
+    /// Lost before the node's counter restarted.
     before: u64,
     now: u64,
-    /// When, and how much was added; the oldest first.
+    /// The times and numbers of recent losses; the oldest first.
     added: VecDeque<(i64, u64)>,
 }
 
@@ -58,19 +58,19 @@ impl Counted {
     }
 }
 
-/// What is known of one node.
+/// The state of one node.
 #[derive(Debug, Default)]
 struct Node {
     heard: i64,
     kinds: BTreeMap<LossKind, Counted>,
 }
 
-/// What nodes lost; time is an input.
+/// The losses of all nodes; time is an input.
 #[derive(Debug, Default)]
 pub(crate) struct LossBook(BTreeMap<String, Node>);
 
 impl LossBook {
-    /// A node said what it has lost in the seconds that it has counted for.
+    /// Records a node's losses during the `counting` seconds since it began to count.
     fn report(&mut self, node: &str, counting: i64, losses: &[LossCount], time: i64) {
         if !self.0.contains_key(node) {
             self.0.retain(|_, node| node.heard > time - RECENT);
@@ -84,10 +84,10 @@ impl LossBook {
         for loss in losses {
             let counted = node.kinds.entry(loss.kind()).or_default();
             let more = match loss.count.checked_sub(counted.now) {
-                // What this server was not there to see may be of any time.
+                // Losses from before this server was running may be of any age.
                 Some(_) if is_new && counting >= RECENT => 0,
                 Some(more) => more,
-                // The node began anew.
+                // The node's counter restarted.
                 None => {
                     counted.before = counted.before.saturating_add(counted.now);
                     loss.count
@@ -115,19 +115,19 @@ impl LossBook {
     }
 }
 
-/// The accounts of nodes and of the server itself.
+/// The losses of nodes and of the server itself.
 #[derive(Debug, Default)]
 pub(crate) struct LossAccounts {
     nodes: Mutex<LossBook>,
-    /// The server's own, told to itself when somebody asks.
+    /// The server's own losses, recorded when a reader asks for them.
     own: Mutex<LossBook>,
 }
 
-/// Whose the server's own losses are: no node has an empty name.
+/// The name for the server's own losses: no node has an empty name.
 const OWN: &str = "";
 
 impl Services {
-    /// What this server did not count itself.
+    /// The flows that this server itself did not count.
     fn own_losses(&self) -> Vec<LossCount> {
         let (counts, figures) = (self.0.kept().counts, self.0.figures());
         let lost = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ mod tests {
         book.report("n1", counting, &losses, time);
     }
 
-    /// Recent, and in all.
+    /// Recent, and in total.
     fn shed(book: &LossBook, time: i64) -> (u64, u64) {
         let nodes = book.list(time);
         let loss = nodes[0].losses.first().copied().unwrap_or_default();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_in_the_last_hour_is_recent() {
+    fn losses_of_the_last_hour_are_recent() {
         let mut book = LossBook::default();
         report(&mut book, 5, 10, 1000);
         report(&mut book, 10, 10, 1005);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_that_begins_anew_counts_from_zero() {
+    fn a_restarted_collector_counts_from_zero() {
         let mut book = LossBook::default();
         report(&mut book, 5, 10, 1000);
         report(&mut book, 0, 3, 1010);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_was_not_there_to_see_is_not_recent() {
+    fn losses_from_before_the_server_started_are_not_recent() {
         let mut book = LossBook::default();
         report(&mut book, RECENT, 10, 1000);
         report(&mut book, RECENT + 5, 11, 1005);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_gone_are_forgotten_and_others_bounded() {
+    fn silent_nodes_are_forgotten_and_the_number_of_nodes_is_bounded() {
         let mut book = LossBook::default();
         report(&mut book, 5, 10, 1000);
         assert_eq!(book.list(1000 + RECENT - 1)[0].age, RECENT - 1);

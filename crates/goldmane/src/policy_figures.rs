@@ -1,8 +1,8 @@
-//! What each policy allowed, denied and passed on, for Prometheus: opt-in, and no more series than may be.
+//! Figures of what each policy allowed, denied and passed: opt-in, and bounded in the number of series.
 //!
-//! Calico's Goldmane has no such figures. They count what was enforced; staged policies are in `Statistics`. A policy that there
-//! is no room for is not shown, and its flows are counted as such: series never make room for others, because counters that
-//! come and go are worse than counters that are missing.
+//! Calico's Goldmane has no such figures. They count enforced decisions; staged policies are in `Statistics`. A policy
+//! for which there is no room is not shown, and its flows are counted as such: a series is never replaced by another,
+//! because counters that come and go are worse than missing counters.
 
 use flows::ring::KnownKey;
 use flows::{Action, Counters, Direction, FlowKey, PolicyName};
@@ -24,7 +24,7 @@ pub(crate) struct PolicyTotals {
     most: usize,
     numbers: HashMap<Name, u32>,
     totals: Vec<Total>,
-    /// The series of a key, by its slot; the key's number says whether the slot is still its own.
+    /// The series of each key, by its slot; the key's number shows whether the slot still belongs to it.
     by_slot: Vec<(u64, Box<[u32]>)>,
     without: u64,
 }
@@ -75,7 +75,7 @@ impl PolicyTotals {
         found.into()
     }
 
-    /// Shows them.
+    /// Adds the series to the metrics page.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub(crate) fn show(&self, page: &mut Vec<Figure>) {
         let mut names: Vec<(&Name, u32)> =
@@ -129,7 +129,7 @@ mod tests {
 
     const BEGIN: i64 = 1_700_000_010;
 
-    /// The lines about policies after flows with these decisions, each with one packet in and two out.
+    /// The figures of policies after flows with these decisions, each with one packet in and two out.
     fn lines(most_policy_series: usize, flows: &[(Reporter, &[&str])]) -> Vec<String> {
         let options = AggregatorOptions { most_policy_series, ..AggregatorOptions::default() };
         let aggregator = Aggregator::new(options, Arc::new(|| BEGIN));
@@ -149,7 +149,7 @@ mod tests {
             let message = FlowUpdate { flow: Some(flow) }.encode_to_vec();
             aggregator.ingest(&Arc::from("node"), |counting| {
                 counting.update(&message);
-                // Sent again: it does not count twice.
+                // A repetition: it does not count twice.
                 counting.update(&message);
             });
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_have_their_own_counters_where_they_are_wanted() {
+    fn policies_have_counters_if_enabled() {
         let flows: [(Reporter, &[&str]); 3] = [
             (Reporter::Dst, &["0|first|gnp:all|pass|1", "1|default|np:shop/web|deny|-1"]),
             (Reporter::Src, &["0|default|np:shop/web|allow|0"]),
@@ -182,7 +182,7 @@ mod tests {
             assert!(found.contains(&line), "{line}: {found:#?}");
         }
         assert_eq!(found.len(), 3 * 3 + 1);
-        // There is room for one policy; every flow has another.
+        // There is room for one policy; every flow has a different one.
         let found = lines(1, &flows);
         assert_eq!(found.len(), 3 + 1, "{found:#?}");
         assert!(found.contains(&"goldmane_policy_flows_without_series_total 3".to_owned()), "{found:#?}");

@@ -21,16 +21,16 @@ use tls::{ClientAuth, ReadLimits, Renewing, TlsFiles, TlsLimits};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// How long one turn may take before the process counts as dead.
+/// How long one turn may take before the process is considered hung.
 const TURN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The namespace of the config map with the emitter's progress, as Calico has it.
+/// The namespace of the config map with the emitter's progress, the same as Calico's.
 const PROGRESS_NAMESPACE: &str = "calico-system";
 
-/// Runs Goldmane until it is asked to end.
+/// Runs Goldmane until shutdown is requested.
 ///
 /// # Errors
-/// When the environment or the TLS files cannot be used, or the port cannot be had.
+/// When the environment or the TLS files cannot be used, or the port is not available.
 pub async fn run(
     environment: &(dyn Environment + Send + Sync),
     set_log_level: impl Fn(daemon::log::LevelFilter),
@@ -81,7 +81,7 @@ pub async fn run(
     Ok(())
 }
 
-/// The history in files, where a folder is given.
+/// Opens the history in files, if a folder is configured.
 fn history(settings: &Settings, interval: i64) -> Result<Option<Arc<History>>> {
     let folder = &settings.history_dir;
     if folder.as_os_str().is_empty() {
@@ -92,7 +92,7 @@ fn history(settings: &Settings, interval: i64) -> Result<Option<Arc<History>>> {
     Ok(Some(Arc::new(history)))
 }
 
-/// Writes what has become history, off the threads that serve connections.
+/// Writes completed blocks to the history, off the threads that serve connections.
 async fn write_history(aggregator: &Arc<Aggregator>) {
     if let Some(history) = aggregator.history().cloned() {
         let aggregator = Arc::clone(aggregator);
@@ -103,7 +103,7 @@ async fn write_history(aggregator: &Arc<Aggregator>) {
     }
 }
 
-/// All addresses of both families, or of IPv4 where the machine has no IPv6.
+/// Binds all addresses of both families, or of IPv4 if the machine has no IPv6.
 async fn bind(port: u16) -> Result<TcpListener> {
     match TcpListener::bind(("::", port)).await {
         Ok(listener) => Ok(listener),
@@ -113,7 +113,7 @@ async fn bind(port: u16) -> Result<TcpListener> {
     }
 }
 
-/// Begins a bucket when it is time.
+/// Starts buckets on time.
 async fn turn(aggregator: Arc<Aggregator>, pulse: Pulse) {
     pulse.report(true, "");
     loop {
@@ -122,12 +122,12 @@ async fn turn(aggregator: Arc<Aggregator>, pulse: Pulse) {
         aggregator.turn();
         write_history(&aggregator).await;
         pulse.idle();
-        // Ending buckets frees memory in large pieces.
+        // Ending buckets frees large amounts of memory.
         telemetry::memory::give_back();
     }
 }
 
-/// What is sent on, where something is.
+/// The emitter's settings, if a server is configured.
 fn emitter(settings: &Settings) -> Option<EmitterOptions> {
     let target = PostTarget {
         url: settings.push_url.clone()?,
@@ -145,19 +145,19 @@ fn emitter(settings: &Settings) -> Option<EmitterOptions> {
     })
 }
 
-/// Where it is written down what was sent on.
+/// The store for the emitter's progress.
 async fn progress(environment: &(dyn Environment + Send + Sync)) -> Progress {
     match KubeAccess::from_environment(environment).await {
         Ok(Some(access)) => Progress::in_cluster(Cluster::new(&access), PROGRESS_NAMESPACE.to_owned()),
         Ok(None) => Progress::nowhere(),
         Err(error) => {
-            tracing::warn!(%error, "it will not be written down which flows were sent on");
+            tracing::warn!(%error, "which flows were sent will not be recorded");
             Progress::nowhere()
         }
     }
 }
 
-/// TLS of both sides, where there is a certificate.
+/// Mutual TLS, if a certificate is configured.
 fn certificates(settings: &Settings) -> Result<Option<Renewing>> {
     let is_set = |path: &std::path::Path| !path.as_os_str().is_empty();
     match (is_set(&settings.server_cert_path), is_set(&settings.server_key_path)) {
@@ -179,7 +179,7 @@ fn certificates(settings: &Settings) -> Result<Option<Renewing>> {
                 tracing::warn!("{warning}");
             }
             let certificates = certificates.within(limits);
-            // Wrong files are found now, and not by the first client.
+            // Wrong files are reported now rather than to the first client.
             certificates.current()?;
             Ok(Some(certificates))
         }

@@ -1,4 +1,4 @@
-//! Connections: HTTP/2, over TLS of both sides where there are files, and an end that lets answers finish.
+//! Connections: HTTP/2, over mutual TLS if files are configured, with a shutdown that lets answers finish.
 
 use crate::aggregator::Aggregator;
 use crate::collecting;
@@ -21,12 +21,12 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service as _;
 
-/// How long answers may take to finish when the server ends.
+/// How long answers may take to finish after shutdown began.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How much a client may send ahead of what was read: a sender of flows is not held up by the way.
+/// How much a client may send ahead of the reader: large enough that latency does not limit a sender of flows.
 const WINDOW: u32 = 1 << 20;
 
-/// Serves until the end is asked for: over TLS with these certificates, or in the clear.
+/// Serves until shutdown is requested: over TLS with these certificates, or unencrypted.
 pub async fn serve(
     listener: TcpListener,
     certificates: Option<Renewing>,
@@ -53,7 +53,7 @@ pub async fn serve(
     }
 }
 
-/// Who answers requests of a connection.
+/// Dispatches the requests of a connection by path.
 struct Paths {
     aggregator: Arc<Aggregator>,
     routes: Routes,

@@ -1,4 +1,4 @@
-//! The services that answer questions; flows come in by [`crate::collecting`].
+//! The services that answer queries; flows arrive through [`crate::collecting`].
 
 use crate::aggregator::Aggregator;
 use crate::streams;
@@ -20,8 +20,8 @@ use tonic::{Request, Response, Status};
 pub struct Services(pub Arc<Aggregator>);
 
 impl Services {
-    /// Answers a question about a range off the threads that serve connections. What is older than the memory is read from the
-    /// history in files, where there is one; for a series in so many pieces.
+    /// Answers a query about a range off the threads that serve connections. Flows older than the memory are read from
+    /// the history in files, if there is one; as pieces if a series is requested.
     async fn ask<T: Send + 'static>(
         &self,
         range: TimeRange,
@@ -34,7 +34,7 @@ impl Services {
             Some(history) => ask(&history.extended(&snapshot, range, is_series)),
             None => ask(&snapshot),
         });
-        answered.await.map_err(|error| Status::internal(format!("the question was not answered: {error}")))
+        answered.await.map_err(|error| Status::internal(format!("the query failed: {error}")))
     }
 
     fn range(&self, gte: i64, lt: i64) -> Result<TimeRange, Status> {
@@ -177,7 +177,7 @@ impl Statistics for Services {
         let found = self.ask(range, is_series, move |snapshot| query::statistics(snapshot, &wanted)).await?;
         let found = found.map_err(|error| refusal(&error))?;
         let results: Vec<Result<proto::StatisticsResult, Status>> = match found.is_empty() {
-            // An answer before the error: some proxies lose an error that comes alone.
+            // An empty answer before the error: some proxies lose an error that comes without one.
             true => vec![
                 Ok(proto::StatisticsResult::default()),
                 Err(Status::not_found("No statistics matching request")),

@@ -1,4 +1,4 @@
-//! The variables of the environment, one row each.
+//! The environment variables, one row each.
 
 use daemon::Environment;
 use daemon::log::LevelFilter;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 settings::settings! {
-    /// What the environment says.
+    /// The settings from the environment.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Settings, VARIABLES {
         /// The length of a bucket.
@@ -18,47 +18,49 @@ settings::settings! {
         ca_cert_path: PathBuf = text(), "CA_CERT_PATH", "";
         /// Our certificate for `PUSH_URL`.
         client_cert_path: PathBuf = text(), "CLIENT_CERT_PATH", "";
-        /// Its key.
+        /// The key of the certificate for `PUSH_URL`.
         client_key_path: PathBuf = text(), "CLIENT_KEY_PATH", "";
         /// How many seconds after its end a window is sent to `PUSH_URL`.
         emit_after_seconds: u32 = Of(Number::parse), "EMIT_AFTER_SECONDS", "30";
         /// The length of the windows that are sent to `PUSH_URL`; a multiple of the length of a bucket.
         emitter_aggregation_window: Duration = Of(window), "EMITTER_AGGREGATION_WINDOW", "5m";
-        /// A file with `{"emitFlows": true}` while flows are to be sent to `PUSH_URL`; if empty, they always are.
+        /// A file that contains `{"emitFlows": true}` while flows are to be sent to `PUSH_URL`; if empty, they always
+        /// are.
         file_config_path: PathBuf = text(), "FILE_CONFIG_PATH", "";
         /// Whether health is served.
         health_enabled: bool = Of(boolean), "HEALTH_ENABLED", "true";
-        /// The address that health is served at; all if empty.
+        /// The address that serves health; all addresses if empty.
         health_host: String = text(), "HEALTH_HOST", "";
-        /// The port that health is served at.
+        /// The port that serves health.
         health_port: u16 = Of(Number::parse), "HEALTH_PORT", "8080";
-        /// The folder of a history beyond an hour; none if empty. One process at a time. Not one of Calico's.
+        /// The folder of a history beyond an hour; none if empty. Used by one process at a time. Not one of Calico's.
         history_dir: PathBuf = text(), "TORTIE_GOLDMANE_HISTORY_DIR", "";
-        /// How many bytes its files have at most; the oldest hour goes first. Not one of Calico's.
+        /// The maximum total size of the history's files in bytes; the oldest hour is removed first. Not one of
+        /// Calico's.
         history_bytes: u64 = Of(Number::parse), "TORTIE_GOLDMANE_HISTORY_BYTES", "1073741824";
-        /// The least severe message that is logged; `info` also for a name that is not known.
+        /// The least severe level that is logged; `info` if the name is not known.
         log_level: String = text(), "LOG_LEVEL", "info";
-        /// How many keys of flows are kept at most; flows of further ones are counted as dropped. Not one of Calico's.
+        /// The maximum number of flow keys kept; flows of further keys are counted as dropped. Not one of Calico's.
         most_keys: usize = Of(Number::parse), "TORTIE_GOLDMANE_MOST_KEYS", "1000000";
-        /// How many series per-policy metrics have at most; none if 0. Not one of Calico's.
+        /// The maximum number of series in per-policy metrics; 0 disables them. Not one of Calico's.
         policy_metrics: usize = Of(Number::parse), "TORTIE_GOLDMANE_POLICY_METRICS", "0";
         /// The port of the API.
         port: u16 = Of(Number::parse), "PORT", "443";
-        /// The port that metrics are served at; 0 for none.
+        /// The port that serves metrics; 0 for none.
         prometheus_port: u16 = Of(Number::parse), "PROMETHEUS_PORT", "0";
-        /// Go's profiles have a port in Calico's; ours has none, and a warning says so.
+        /// In Calico, the port for Go's profiles. Not supported here: a warning is logged.
         profile_port: u16 = Of(Number::parse), "PROFILE_PORT", "0";
-        /// Where complete flows are sent to, as lines of JSON; nowhere if empty.
+        /// The server to which complete flows are sent as lines of JSON; none if empty.
         push_url: Option<Uri> = Of(url), "PUSH_URL", "";
-        /// The certificate of the server. Without it and its key the API is in the clear.
+        /// The server's certificate. Without it and its key the API is unencrypted.
         server_cert_path: PathBuf = text(), "SERVER_CERT_PATH", "";
-        /// Its key.
+        /// The key of the server's certificate.
         server_key_path: PathBuf = text(), "SERVER_KEY_PATH", "";
-        /// The name that the certificate of the server of `PUSH_URL` must have.
+        /// The name that the certificate of `PUSH_URL`'s server must have.
         server_name: String = text(), "SERVER_NAME", "tigera-linseed.tigera-elasticsearch.svc";
-        /// The oldest version of TLS: `1.2` or `1.3`.
+        /// The minimum TLS version: `1.2` or `1.3`.
         tls_min_version: String = text(), "TLS_MIN_VERSION", "";
-        /// The cipher suites of TLS 1.2, by their usual names with commas between them. Those that are not safe are left out.
+        /// The cipher suites of TLS 1.2 by their usual names, separated by commas. Unsafe ones are ignored.
         tls_cipher_suites: String = text(), "TLS_CIPHER_SUITES", "";
     }
 }
@@ -86,13 +88,13 @@ impl Settings {
         if mistakes.0.is_empty() { Ok(settings) } else { Err(mistakes) }
     }
 
-    /// The level of logging.
+    /// The log level.
     #[must_use]
     pub fn level(&self) -> LevelFilter {
         daemon::log::level(&self.log_level).unwrap_or(LevelFilter::INFO)
     }
 
-    /// What was asked for and is not done.
+    /// The variables that are set but not supported.
     #[must_use]
     pub fn unsupported(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
@@ -132,7 +134,7 @@ mod tests {
     use daemon::Variables;
 
     #[test]
-    fn defaults_of_calico_and_mistakes_together() {
+    fn defaults_are_calicos_and_mistakes_are_reported_together() {
         let settings = Settings::read(&Variables::default()).unwrap();
         assert_eq!((settings.port, settings.health_port, settings.prometheus_port), (443, 8080, 0));
         assert_eq!((settings.aggregation_window, settings.health_enabled), (Duration::from_secs(15), true));

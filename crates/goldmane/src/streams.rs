@@ -1,7 +1,8 @@
-//! One reader of a stream: buckets in their order, each when it is complete, and flows that came late.
+//! One reader of a stream: buckets in order, each once it is complete, and late flows.
 //!
-//! A reader has a place in the history and nothing else. One that is slow takes its buckets later, from a later snapshot; only
-//! when what it has not read leaves the history is it ended, with an error that says so. In memory is one bucket's flows.
+//! A reader is just a position in the history. A slow reader gets its buckets later, from a later snapshot; it is
+//! ended, with an error that says why, only when flows it has not read leave the history. Memory holds one bucket's
+//! flows per reader.
 
 use crate::aggregator::Aggregator;
 use crate::figures::{Figures, Present};
@@ -13,15 +14,15 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-/// How many results wait for a reader at most.
+/// The maximum number of results that wait for a reader.
 const AHEAD: usize = 128;
 /// A bucket is complete when another one has passed since its end.
 const SETTLING: i64 = 1;
 
-/// What a stream gives.
+/// The results of a stream.
 pub(crate) type Results = mpsc::Receiver<Result<FlowResult, Status>>;
 
-/// Begins a stream from a time: 0 for now, below zero for so many seconds ago.
+/// Begins a stream at a time: 0 for now, negative values for that many seconds ago.
 ///
 /// # Errors
 /// When there are too many streams.
@@ -35,7 +36,7 @@ pub(crate) fn begin(aggregator: &Arc<Aggregator>, start: i64, filter: Filter) ->
         ..0 => snapshot.number(now.saturating_add(start)),
         _ => snapshot.number(start),
     };
-    // What is older than the history is not waited for.
+    // Buckets older than the history are skipped.
     let from = from.max(snapshot.number(snapshot.begin()));
     let (sender, receiver) = mpsc::channel(AHEAD);
     let reader = Reader {
@@ -54,11 +55,11 @@ pub(crate) fn begin(aggregator: &Arc<Aggregator>, start: i64, filter: Filter) ->
 struct Reader {
     aggregator: Arc<Aggregator>,
     filter: Filter,
-    /// The first bucket that is wanted.
+    /// The first requested bucket.
     from: i64,
     /// The next bucket to send.
     next: i64,
-    /// Everything until this change was sent, as far as it is in buckets before the next one.
+    /// Everything up to this revision was sent, as far as it is in buckets before the next one.
     revision: u64,
     sender: mpsc::Sender<Result<FlowResult, Status>>,
     _present: Present,
@@ -85,16 +86,17 @@ impl Reader {
         }
     }
 
-    /// Sends what is new; nothing if that is the end.
+    /// Sends what is new; `None` if the stream has ended.
     async fn look(&mut self) -> Option<()> {
         loop {
             for (number, since) in self.work() {
-                // No snapshot is held while the reader reads: it would keep all that leaves the history meanwhile.
+                // No snapshot is held while the reader reads: it would keep everything alive that leaves the history in
+                // the meantime.
                 let snapshot = self.aggregator.snapshot();
                 if since.is_none() && number < snapshot.number(snapshot.begin()) {
                     self.aggregator.figures().stream_fell_behind();
-                    let error = "the reader is behind by more than the history: flows are missing";
-                    // Nobody may be there to read it.
+                    let error = "the reader fell behind the history: flows are missing";
+                    // The reader may be gone.
                     let _ = self.sender.send(Err(Status::data_loss(error))).await;
                     return None;
                 }
@@ -110,8 +112,8 @@ impl Reader {
         }
     }
 
-    /// What is to be sent next: buckets that changed after they were sent, with the changes that are known already, and one
-    /// bucket that was not sent. What changes until it is sent may come twice.
+    /// What to send next: buckets that changed after they were sent, with the revision that the reader already has, and
+    /// one new bucket. Flows that change before they are sent may be sent twice.
     fn work(&mut self) -> Vec<(i64, Option<u64>)> {
         let snapshot = self.aggregator.snapshot();
         let (from, next, since) = (self.from, self.next, self.revision);

@@ -1,6 +1,6 @@
-//! A full table: import, memory, what one flap costs in a small and in a large table, and export to peers.
+//! A full table: import, memory, the cost of one flap in a small and in a large table, and export to peers.
 //!
-//! The floor is a plain hash map of prefixes with a counted reference each: what it costs to have them at all.
+//! The lower bound is a plain hash map of prefixes with a counted reference each: the cost of storing them at all.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -20,7 +20,7 @@ use testkit::{Report, heap};
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
-/// Counts and forgets.
+/// Counts changes and discards them.
 #[derive(Default)]
 struct Counted {
     kernel: usize,
@@ -66,7 +66,7 @@ fn peer(last: u8, relation: Relation) -> Peer {
     }
 }
 
-/// Updates of a thousand prefixes, each with attributes of its own or all with the same.
+/// Updates of a thousand prefixes, each with its own attributes or all with the same.
 fn updates(routes: u32, different: bool) -> impl Iterator<Item = Update> {
     (0..routes.div_ceil(1000)).map(move |chunk| {
         let numbers = chunk * 1000..((chunk + 1) * 1000).min(routes);

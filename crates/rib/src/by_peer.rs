@@ -1,4 +1,4 @@
-//! Values by session. Sessions are numbered from zero and numbers are used again, so a list finds them without a search.
+//! Values by session. Sessions are numbered from zero and numbers are reused, so a list suffices for lookups.
 
 use crate::route::PeerId;
 
@@ -37,7 +37,7 @@ impl<T> ByPeer<T> {
         }
     }
 
-    /// In order of their numbers.
+    /// Iterates in the order of the numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PeerId, &T)> {
         (0..).map(PeerId).zip(&self.0).filter_map(|(id, value)| Some((id, value.as_ref()?)))
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_go_and_come_again() {
+    fn numbers_are_reused() {
         let mut values = ByPeer::default();
         values.insert(PeerId(2), "two");
         values.insert(PeerId(0), "zero");

@@ -1,4 +1,4 @@
-//! What follows for the kernel and for peers when a prefix has another outcome than before.
+//! The changes for the kernel and for peers when the outcome of a prefix changes.
 
 use crate::Sink;
 use crate::by_peer::ByPeer;
@@ -10,18 +10,18 @@ use crate::view::{Best, Built, Outcome, View};
 use bgp_wire::Family;
 use ipnet::IpNet;
 
-/// A prefix whose outcome may differ.
+/// A prefix whose outcome may have changed.
 #[derive(Clone, Copy)]
 pub(crate) struct Difference<'a> {
     pub(crate) family: Family,
     pub(crate) policy: &'a Policy,
     pub(crate) net: &'a IpNet,
-    /// What decided before; nothing if only paths changed in between.
+    /// The previous inputs; `None` if only paths changed.
     pub(crate) before: Option<&'a Before>,
 }
 
 impl Difference<'_> {
-    /// Says what differs between two outcomes.
+    /// Emits the differences between two outcomes.
     pub(crate) fn emit(&self, shared: &mut Shared, was: &Outcome, is: &Outcome, sink: &mut impl Sink) {
         if self.before.is_none() && was == is {
             return;

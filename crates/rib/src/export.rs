@@ -1,7 +1,7 @@
-//! What a peer gets for a prefix.
+//! The announcement of a prefix to a peer.
 //!
-//! The judgement is cheap and made for every prefix; the announcement is built once for all routes that share attributes,
-//! judgement and kind of peer.
+//! The verdict is cheap and computed for every prefix; the announcement is built once for all routes that share
+//! attributes, verdict and kind of peer.
 
 use crate::peer::{Export, Peer, Relation};
 use crate::policy::Policy;
@@ -18,23 +18,23 @@ use smallvec::SmallVec;
 pub(crate) struct Verdict {
     /// The rule of a filter that accepted it.
     rule: Option<usize>,
-    /// The rules of communities that it lies in.
+    /// The rules that add communities to it.
     communities: SmallVec<[u16; 4]>,
 }
 
-/// The best route of a prefix, with what its sender is.
+/// The best route of a prefix, and its sender.
 pub(crate) struct Offer<'a> {
     pub(crate) prefix: &'a IpNet,
     pub(crate) family: Family,
     pub(crate) route: &'a Route,
-    /// The interface that it leads to.
+    /// The outgoing interface.
     pub(crate) interface: Option<&'a str>,
-    /// The peer that sent it; nothing for a local route.
+    /// The peer that sent it; `None` for a local route.
     pub(crate) sender: Option<&'a Peer>,
 }
 
 impl Offer<'_> {
-    /// The priority: by the local preference, or by the kernel's metric.
+    /// The priority: from the local preference, or from the kernel's metric.
     fn priority(&self, normal: Priority) -> Priority {
         match self.route {
             Route::Bgp(route) => route.priority(),
@@ -43,7 +43,7 @@ impl Offer<'_> {
         }
     }
 
-    /// Whether peers of this kind get the route, and why.
+    /// The verdict for peers of this kind; `None` if they do not get the route.
     pub(crate) fn judge(&self, to: &Export, policy: &Policy) -> Option<Verdict> {
         let is_internal = to.relation.is_internal();
         if let Some(sender) = self.sender {
@@ -103,7 +103,7 @@ impl Offer<'_> {
         })
     }
 
-    /// The announcement to peers of this kind.
+    /// Builds the announcement for peers of this kind.
     pub(crate) fn build(&self, to: &Export, policy: &Policy, verdict: &Verdict) -> Announcement {
         let mut attributes = match self.route {
             Route::Bgp(route) => route.announcement.attributes.clone(),
@@ -128,7 +128,7 @@ impl Offer<'_> {
         Announcement { attributes, next_hop: self.next_hop(to) }
     }
 
-    /// Towards another system: what is only said inside is left out, and the path grows.
+    /// Towards another AS: removes internal attributes and prepends to the path.
     fn leave_system(&self, to: &Export, attributes: &mut Attributes) {
         attributes.as_path = attributes.as_path.without_confederation().prepended(to.local_as, 1);
         attributes.local_pref = None;
@@ -145,14 +145,14 @@ impl Offer<'_> {
         }
     }
 
-    /// Inside the system: a route that came from inside carries its way (RFC 4456).
+    /// Within the AS: reflects an internal route (RFC 4456).
     fn reflect(&self, to: &Export, attributes: &mut Attributes) {
         let Some(sender) = self.sender.filter(|sender| sender.relation.is_internal()) else { return };
         attributes.originator_id.get_or_insert(sender.router_id);
         let mut list = std::mem::take(&mut attributes.cluster_list).into_vec();
         let (from, into) = (sender.relation.cluster(), to.relation.cluster());
         list.splice(0..0, from);
-        // Between two clusters the route passes both.
+        // Between two clusters, both are added.
         list.splice(0..0, into.filter(|cluster| from != Some(*cluster)));
         attributes.cluster_list = list.into();
     }
@@ -164,7 +164,7 @@ impl Offer<'_> {
             (Route::Bgp(route), NextHopMode::Keep, _) | (Route::Bgp(route), NextHopMode::Auto, true) => {
                 route.announcement.next_hop
             }
-            // A router of the host's own table is named to those inside, who have their own way to it.
+            // A gateway of the host's own table is announced to internal peers, which have their own route to it.
             (Route::Host { gateway: Some(gateway), .. }, _, true) if !is_link_local(*gateway) => {
                 (*gateway).into()
             }
@@ -180,7 +180,7 @@ fn is_link_local(address: std::net::IpAddr) -> bool {
     }
 }
 
-/// Whether well-known communities keep a route from a peer.
+/// Whether well-known communities withhold a route from a peer.
 fn is_kept_back(communities: &[Community], is_internal: bool) -> bool {
     communities.iter().any(|community| match *community {
         Community::NO_ADVERTISE => true,

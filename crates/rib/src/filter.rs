@@ -1,26 +1,26 @@
-//! The rules of a BGPFilter on one route.
+//! Applies the rules of a BGPFilter to one route.
 
 use bgp::intent::{FilterRule, Operation, PeerType, RouteSource};
 use bgp::{Community, InterfacePattern, Prefix, Priority};
 use bgp_wire::{AsPath, Asn, Attributes, LargeCommunity, Segment, SegmentKind};
 use ipnet::IpNet;
 
-/// What rules look at.
+/// The properties of a route that rules examine.
 pub(crate) struct Subject<'a> {
     pub(crate) prefix: IpNet,
     /// Whether a peer announced it.
     pub(crate) is_learned: bool,
-    /// The interface that it leads to.
+    /// The outgoing interface.
     pub(crate) interface: Option<&'a str>,
     /// Attributes; local routes have those of an empty announcement.
     pub(crate) attributes: &'a Attributes,
-    /// The local preference, which for local routes follows from the kernel's metric.
+    /// The local preference, which for local routes is derived from the kernel's metric.
     pub(crate) local_preference: Option<u32>,
-    /// Whether the session is with a peer in our system.
+    /// Whether the session is with a peer in our AS.
     pub(crate) is_internal: bool,
 }
 
-/// The first rule that matches.
+/// Returns the index of the first matching rule.
 pub(crate) fn first_match(rules: &[FilterRule], subject: &Subject<'_>) -> Option<usize> {
     rules.iter().position(|rule| matches(rule, subject))
 }
@@ -65,7 +65,7 @@ fn begins_with(path: &AsPath, wanted: &[bgp::AsNumber]) -> bool {
     wanted.iter().all(|number| leading.next() == Some(number.0))
 }
 
-/// Carries out the changes of a rule.
+/// Applies the operations of a rule.
 pub(crate) fn change(attributes: &mut Attributes, operations: &[Operation]) {
     for operation in operations {
         match operation {
@@ -82,7 +82,7 @@ pub(crate) fn change(attributes: &mut Attributes, operations: &[Operation]) {
     }
 }
 
-/// Puts numbers before a path, into its first sequence where they fit.
+/// Prepends numbers to a path, within its first sequence if they fit.
 fn in_front(front: Segment, path: &AsPath) -> AsPath {
     let mut segments = path.segments().to_vec();
     match segments.first_mut() {
@@ -96,7 +96,7 @@ fn in_front(front: Segment, path: &AsPath) -> AsPath {
     AsPath::from_segments(segments)
 }
 
-/// Adds a community that is not there yet.
+/// Adds a community unless it is already present.
 pub(crate) fn add_community(attributes: &mut Attributes, community: Community) {
     if has_community(attributes, community) {
         return;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_carried_out_in_order() {
+    fn operations_are_applied_in_order() {
         let mut attributes = attributes();
         change(
             &mut attributes,

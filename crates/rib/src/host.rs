@@ -1,5 +1,5 @@
-//! The host as values: its links' networks and routes of other programs. Next hops are looked up here, and only here: a
-//! route that depended on another route of BGP could depend on itself.
+//! The host as values: networks of its links, and routes of other programs. Next hops are resolved here, and only here:
+//! a route that depended on another BGP route could depend on itself.
 
 use crate::route::{Interface, Route};
 use bgp_wire::NextHop;
@@ -7,30 +7,30 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// A route that the host has and that is not ours.
+/// A route of the host that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostRoute {
-    /// The network whose packets take it.
+    /// The destination network.
     pub destination: IpNet,
-    /// What it is.
+    /// The kind of the route.
     pub kind: HostRouteKind,
 }
 
-/// What a route of the host is.
+/// The kinds of routes of the host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostRouteKind {
-    /// A network of an interface's address.
+    /// The network of an interface's address.
     Direct {
         /// The interface.
         interface: Interface,
     },
-    /// In the main table, made by another program.
+    /// A route in the main table, created by another program.
     Learned {
-        /// The kernel's metric; nothing for none.
+        /// The kernel's metric, if set.
         metric: Option<u32>,
-        /// By which neighbour.
+        /// The gateway.
         gateway: Option<IpAddr>,
-        /// By which interface; nothing for a route that leads nowhere (blackhole, unreachable, prohibit).
+        /// The interface; `None` for a blackhole, unreachable or prohibit route.
         interface: Option<Interface>,
     },
 }
@@ -50,23 +50,23 @@ impl HostRoute {
     }
 }
 
-/// Where a next hop is.
+/// The result of resolving a next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
-    /// Nowhere.
+    /// Unreachable.
     Unknown,
     /// On a link, or behind a router on it.
     Found {
-        /// The neighbour to send packets to.
+        /// The neighbour to which packets are sent.
         gateway: IpAddr,
         /// The link.
         interface: Interface,
-        /// How far: 0 on the link, [`FAR`] behind a router.
+        /// The distance: 0 on the link, [`FAR`] behind a router.
         metric: u32,
     },
 }
 
-/// The metric of what is behind a router whose distance nobody knows.
+/// The metric of destinations behind a router, whose distance is unknown.
 pub(crate) const FAR: u32 = u32::MAX;
 
 impl Resolution {
@@ -85,7 +85,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Takes a route in; false when it is there already.
+    /// Adds a route; returns false if it exists already.
     pub(crate) fn insert(&mut self, route: HostRoute) -> bool {
         let routes = self.routes.entry(route.destination).or_default();
         match routes.binary_search(&route) {
@@ -97,7 +97,7 @@ impl Host {
         }
     }
 
-    /// Takes a route out; false when it is not there.
+    /// Removes a route; returns false if it does not exist.
     pub(crate) fn remove(&mut self, route: &HostRoute) -> bool {
         let Some(routes) = self.routes.get_mut(&route.destination) else { return false };
         let Ok(place) = routes.binary_search(route) else { return false };
@@ -112,17 +112,17 @@ impl Host {
         self.routes.values().flatten()
     }
 
-    /// The network of an interface to this destination, if there is one: the first by index.
+    /// The network of an interface with this destination: the first one by index.
     pub(crate) fn direct(&self, destination: IpNet) -> Option<&HostRoute> {
         self.routes.get(&destination)?.iter().find(|route| route.is_direct())
     }
 
-    /// The route of another program to this destination that the kernel uses: the one with the smallest metric.
+    /// The kernel's preferred route of another program to this destination: the one with the smallest metric.
     pub(crate) fn learned(&self, destination: IpNet) -> Option<&HostRoute> {
         self.routes.get(&destination)?.iter().find(|route| !route.is_direct())
     }
 
-    /// Looks for the next hop: the most specific route decides, networks of interfaces first. A gateway of the intent
+    /// Resolves a next hop: the most specific route decides, networks of interfaces first. A gateway of the intent
     /// counts as a route to its peer.
     pub(crate) fn resolve(
         &self,
@@ -145,7 +145,7 @@ impl Host {
             };
         }
         match (self.find(address), next_hop.link_local()) {
-            // A router on the link is reached by its address there, which is never renumbered.
+            // A router on the link is reached by its link-local address, which is never renumbered.
             (Resolution::Found { interface, metric: 0, .. }, Some(link_local)) => {
                 Resolution::Found { gateway: link_local.into(), interface, metric: 0 }
             }

@@ -1,4 +1,4 @@
-//! What becomes of routes that a peer announces: loops, impossible next hops, filters.
+//! Import of routes announced by a peer: loop detection, impossible next hops, filters.
 
 use crate::DEFAULT_LOCAL_PREFERENCE;
 use crate::filter::{self, Subject};
@@ -9,7 +9,7 @@ use bgp_wire::{Attributes, Family, NextHop};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Whether an announcement can be used at all, whatever its prefix.
+/// Whether an announcement is usable at all, whatever its prefix.
 pub(crate) fn is_possible(
     identity: &Identity,
     peer: &Peer,
@@ -32,7 +32,7 @@ fn is_a_next_hop(address: IpAddr, own: IpAddr) -> bool {
         && !broadcast
 }
 
-/// What the filters of a session say about a prefix.
+/// The verdict of a session's filters on a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filtered {
     Rejected,
@@ -40,7 +40,7 @@ pub(crate) enum Filtered {
     Accepted(Option<usize>),
 }
 
-/// Asks the filters of a session.
+/// Applies the filters of a session.
 pub(crate) fn filtered(
     peer: &Peer,
     family: Family,
@@ -70,14 +70,14 @@ fn rules(peer: &Peer, family: Family) -> &[FilterRule] {
     &peer.import.rules[family.index()]
 }
 
-/// The attributes as they are compared and filtered: with a local preference.
+/// The attributes in the form in which they are compared and filtered: with a local preference.
 pub(crate) fn complete(attributes: &Attributes) -> Attributes {
     let mut attributes = attributes.clone();
     attributes.local_pref.get_or_insert(DEFAULT_LOCAL_PREFERENCE);
     attributes
 }
 
-/// The attributes after the rule that accepted them.
+/// The attributes after the operations of the rule that accepted them.
 pub(crate) fn changed(
     peer: &Peer,
     family: Family,

@@ -1,4 +1,4 @@
-//! What the kernel should have for a prefix: BIRD's route, of protocol number 12, in the main table.
+//! The desired kernel route of a prefix: BIRD's route, with protocol number 12, in the main table.
 
 use crate::host::Resolution;
 use crate::policy::Policy;
@@ -12,28 +12,28 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 use std::net::IpAddr;
 
-/// The number of BIRD among the makers of routes, by which ours are known.
+/// BIRD's protocol number, by which our routes are recognised.
 pub const PROTOCOL: u8 = 12;
 
 /// A route for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelRoute {
-    /// The metric; nothing for the kernel's own default.
+    /// The metric; `None` for the kernel's default.
     pub metric: Option<u32>,
-    /// Where packets go.
+    /// The target of packets.
     pub target: KernelTarget,
 }
 
-/// Where packets go.
+/// The target of packets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KernelTarget {
-    /// Nowhere: what no more specific route takes.
+    /// Dropped, unless a more specific route matches.
     Blackhole,
-    /// To one of these, in order of their addresses; never none.
+    /// Sent to one of these, sorted by address; never empty.
     Via(SmallVec<[Hop; 1]>),
 }
 
-/// A neighbour to send packets to.
+/// A neighbour as a next hop.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hop {
     /// Its address.
@@ -45,13 +45,13 @@ pub struct Hop {
 /// How a neighbour is reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
-    /// By an interface.
+    /// Through an interface.
     Interface(Interface),
-    /// By the IP in IP device, `tunl0`, which takes any address for a neighbour (`onlink`).
+    /// Through the IP in IP device, `tunl0`, which treats any address as a neighbour (`onlink`).
     IpIpTunnel,
 }
 
-/// The route that a prefix should have in the kernel.
+/// Computes the desired kernel route of a prefix.
 pub(crate) fn desired(
     prefix: &IpNet,
     paths: &[Path],

@@ -7,12 +7,12 @@
 //! next hops: looked up in the host's routes ───┘
 //! ```
 //!
-//! [`Rib`] takes changes and says what follows, prefix by prefix: only the kernel routes and announcements that differ from
-//! before reach the [`Sink`]. What a peer or the kernel has is never stored: before and after are computed from the paths,
-//! so a change costs what its prefix costs, however large the table is, and nothing is kept twice. After any history the
-//! sum of what a sink was given is a function of the current state alone.
+//! [`Rib`] takes changes and computes the consequences, prefix by prefix: only changed kernel routes and announcements
+//! reach the [`Sink`]. The state of a peer or the kernel is never stored: before and after are computed from the paths,
+//! so the cost of a change is that of its prefix, however large the table is, and nothing is stored twice. After any
+//! history, the sum of all changes given to a sink is a function of the current state alone.
 //!
-//! What it refuses: IO, clock, async; sending, timers and retries, which are the speaker's; ADD-PATH towards peers.
+//! No IO, clock or async; no sending, timers and retries, which are the speaker's; no ADD-PATH towards peers.
 
 mod by_peer;
 mod difference;
@@ -54,22 +54,22 @@ use std::sync::Arc;
 /// The local preference of routes that have none.
 pub const DEFAULT_LOCAL_PREFERENCE: u32 = 100;
 
-/// Who carries out what follows from a change.
+/// Executes the consequences of a change.
 pub trait Sink {
-    /// The kernel's route to a prefix is from now on this one, or none.
+    /// Sets or removes the kernel's route to a prefix.
     fn kernel(&mut self, prefix: IpNet, route: Option<&KernelRoute>);
 
-    /// A peer's announcement of a prefix is from now on this one, or it is withdrawn. Equal announcements of one operation
-    /// are one value, so a sender may group prefixes by its address.
+    /// Sets a peer's announcement of a prefix, or withdraws it. Equal announcements of one operation are the same
+    /// value, so a sender may group prefixes by its address.
     fn export(&mut self, peer: PeerId, prefix: IpNet, announcement: Option<&Arc<Announcement>>);
 }
 
-/// What follows from changes, collected.
+/// Collected consequences of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// For the kernel, in the order of the changes.
+    /// Changes for the kernel, in order.
     pub kernel: Vec<(IpNet, Option<KernelRoute>)>,
-    /// For peers, in the order of the changes.
+    /// Changes for peers, in order.
     pub exports: Vec<(PeerId, IpNet, Option<Arc<Announcement>>)>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of one family, and the one way in which it changes: outcome before, change, outcome after, difference.
+//! The table of one family, and the only way in which it changes: outcome before, change, outcome after, difference.
 
 use crate::Sink;
 use crate::by_peer::ByPeer;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What both families share.
+/// State shared by both families.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
@@ -30,15 +30,15 @@ pub(crate) struct Shared {
     pub(crate) resolutions: Resolutions,
     pub(crate) host: Host,
     pub(crate) gateways: BTreeMap<IpAddr, IpAddr>,
-    /// Whether nothing is said to anybody yet: routes are still being collected after a restart.
+    /// Whether nothing is emitted yet, because routes are still being collected after a restart.
     pub(crate) deferred: bool,
     pub(crate) built: Built,
-    /// References to routes that are given back at the end of the operation.
+    /// References to routes that are released at the end of the operation.
     pub(crate) returned: Vec<RouteId>,
 }
 
 impl Shared {
-    /// Keeps a route once.
+    /// Interns a route.
     pub(crate) fn keep(&mut self, route: Route) -> RouteId {
         let Self { store, slots, host, gateways, resolutions, .. } = self;
         store.keep(route, |route| match route {
@@ -53,12 +53,12 @@ impl Shared {
         })
     }
 
-    /// Gives references back at the end of the operation.
+    /// Releases references at the end of the operation.
     pub(crate) fn return_later(&mut self, routes: impl IntoIterator<Item = RouteId>) {
         self.returned.extend(routes);
     }
 
-    /// The end of an operation: what nothing refers to any more goes away.
+    /// Ends an operation: unreferenced routes are removed.
     pub(crate) fn finish(&mut self) {
         self.built.clear();
         for route in self.returned.drain(..) {
@@ -83,7 +83,7 @@ pub(crate) struct Part<K> {
     pub(crate) policy: Arc<Policy>,
 }
 
-/// What decided before a change that concerns many prefixes.
+/// The inputs of decisions before a change that affects many prefixes.
 pub(crate) struct Before {
     pub(crate) peers: Arc<Peers>,
     pub(crate) resolutions: Resolutions,
@@ -105,7 +105,7 @@ impl<K: Key> Part<K> {
         View::new(self.family, shared, &self.policy)
     }
 
-    /// What decides now, to be compared with later.
+    /// Saves the current inputs, to compare with later ones.
     pub(crate) fn before(&self, shared: &Shared) -> Before {
         Before {
             peers: shared.peers.clone(),
@@ -114,7 +114,7 @@ impl<K: Key> Part<K> {
         }
     }
 
-    /// Puts a path of a network in the place of the one from the same source. False when it says nothing new.
+    /// Adds a path of a network, replacing the one from the same source. Returns false if nothing changed.
     pub(crate) fn put(
         &mut self,
         shared: &mut Shared,
@@ -131,7 +131,7 @@ impl<K: Key> Part<K> {
         let path = Path::new(source, route, now);
         let is_more = match table.place(key) {
             Place::Free(place) => {
-                // First, so that the memory is there by the time of the next one.
+                // Stored first, to give the memory access time until the next one.
                 place.put(path);
                 let after = View::new(family, shared, policy).outcome(net, &[path]);
                 difference.emit(shared, &Outcome::default(), &after, sink);
@@ -159,7 +159,7 @@ impl<K: Key> Part<K> {
         true
     }
 
-    /// Takes the path from a source away. False when there is none.
+    /// Removes the path from a source. Returns false if there is none.
     pub(crate) fn take(
         &mut self,
         shared: &mut Shared,
@@ -187,7 +187,7 @@ impl<K: Key> Part<K> {
         true
     }
 
-    /// Takes all paths of a peer away, or those that wait to be confirmed. How many.
+    /// Removes all paths of a peer, or only those with a mark. Returns their number.
     pub(crate) fn take_all(
         &mut self,
         shared: &mut Shared,
@@ -208,7 +208,7 @@ impl<K: Key> Part<K> {
         count
     }
 
-    /// Marks all paths of a peer. How many.
+    /// Marks all paths of a peer. Returns their number.
     pub(crate) fn mark(&mut self, peer: PeerId, mark: Mark) -> usize {
         let mut count = 0;
         for key in self.table.keys(|paths| paths.iter().any(|path| path.is_of_peer(peer))) {
@@ -220,7 +220,7 @@ impl<K: Key> Part<K> {
         count
     }
 
-    /// Says what a change of more than paths means for these prefixes.
+    /// Emits the consequences for these prefixes of a change that does not only affect paths.
     pub(crate) fn walk(&mut self, shared: &mut Shared, before: &Before, keys: &[K], sink: &mut impl Sink) {
         for key in keys {
             let (net, paths) = (key.net(), self.table.get(*key));
@@ -232,7 +232,7 @@ impl<K: Key> Part<K> {
         }
     }
 
-    /// The prefixes whose next hops are among these.
+    /// The prefixes that use one of these next hops.
     pub(crate) fn keys_with_slots(&self, store: &Store, slots: &[u32]) -> Vec<K> {
         if slots.is_empty() {
             return Vec::new();
@@ -241,7 +241,7 @@ impl<K: Key> Part<K> {
         self.table.keys(|paths| paths.iter().any(concerned))
     }
 
-    /// Tells one peer everything that it should have.
+    /// Emits all announcements for one peer.
     pub(crate) fn tell_all(&self, shared: &mut Shared, peer: PeerId, sink: &mut impl Sink) {
         let groups = shared.peers.groups(self.family);
         let Some(group) = groups.iter().find(|group| group.peers.contains(&peer)).cloned() else { return };
@@ -267,7 +267,7 @@ impl<K: Key> Part<K> {
         }
     }
 
-    /// Says what another kind of announcement means for one peer.
+    /// Emits the consequences for one peer of a changed kind of announcement.
     pub(crate) fn retell(&self, shared: &mut Shared, peer: PeerId, old: &Arc<Export>, sink: &mut impl Sink) {
         let groups = shared.peers.groups(self.family);
         let Some(group) = groups.iter().find(|group| group.peers.contains(&peer)).cloned() else { return };
@@ -291,7 +291,7 @@ impl<K: Key> Part<K> {
         }
     }
 
-    /// Gives the kernel everything that it should have.
+    /// Emits all routes of the kernel.
     pub(crate) fn kernel_all(&self, shared: &Shared, sink: &mut impl Sink) {
         for key in self.table.keys(|_| true) {
             let outcome = self.view(shared).outcome(&key.net(), self.table.get(key));

@@ -1,4 +1,4 @@
-//! A session as the tables see it: who is at the other end, and what may pass in each direction.
+//! A session from the tables' perspective: the other end, and the filters in each direction.
 
 use crate::by_peer::ByPeer;
 use crate::route::{Interface, PeerId};
@@ -7,25 +7,25 @@ use bgp_wire::{Asn, Family, NextHop, RouterId};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// How the ends of a session stand to each other.
+/// The relation between the ends of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Relation {
-    /// In different systems.
+    /// In different ASes.
     External,
-    /// In one system.
+    /// In the same AS.
     Internal,
-    /// In one system, and the other end is a client of this reflector in this cluster.
+    /// In the same AS, and the other end is a client of this reflector in this cluster.
     Client(RouterId),
 }
 
 impl Relation {
-    /// Whether both ends are in one system.
+    /// Whether both ends are in the same AS.
     #[must_use]
     pub fn is_internal(self) -> bool {
         !matches!(self, Self::External)
     }
 
-    /// The cluster of a client.
+    /// The cluster, if the other end is a client.
     #[must_use]
     pub fn cluster(self) -> Option<RouterId> {
         match self {
@@ -35,68 +35,68 @@ impl Relation {
     }
 }
 
-/// The other end of a session, once its OPEN is there.
+/// The other end of a session, once its OPEN has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its address.
     pub address: IpAddr,
     /// The link of a link-local address.
     pub link: Option<Interface>,
-    /// Its identifier.
+    /// Its BGP identifier.
     pub router_id: RouterId,
-    /// How it stands to us.
+    /// Its relation to us.
     pub relation: Relation,
-    /// What may come in.
+    /// How its routes are imported.
     pub import: Import,
-    /// What may go out, and how.
+    /// How routes are exported to it.
     pub export: Export,
 }
 
-/// What may come in from a peer.
+/// How routes of a peer are imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
     /// Our AS number on this session.
     pub local_as: Asn,
-    /// How often it may be in the path.
+    /// How often it may occur in the path.
     pub allowed_local_as: u32,
     /// Our address on this session, which cannot be a next hop.
     pub local_address: IpAddr,
-    /// Rules by family ([`Family::index`]), the first that matches decides.
+    /// Rules by family ([`Family::index`]); the first matching one decides.
     pub rules: [Arc<[FilterRule]>; 2],
 }
 
-/// What may go out to a peer. Peers with equal values here get equal announcements.
+/// How routes are exported to a peer. Peers with equal values here get equal announcements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// How the other end stands to us.
+    /// The other end's relation to us.
     pub relation: Relation,
     /// Our AS number on this session.
     pub local_as: Asn,
-    /// What is written as next hop.
+    /// The mode of the next hop.
     pub next_hop: NextHopMode,
     /// Our own next hop, by family ([`Family::index`]).
     pub own: [NextHop; 2],
-    /// Rules by family ([`Family::index`]), the first that matches decides.
+    /// Rules by family ([`Family::index`]); the first matching one decides.
     pub rules: [Arc<[FilterRule]>; 2],
 }
 
-/// The two ends of a connection that is up.
+/// The two ends of an established connection.
 #[derive(Clone, Debug)]
 pub struct Ends {
     /// Our address.
     pub local: IpAddr,
-    /// Our link-local address on the link to the peer, if that is how it is reached.
+    /// Our link-local address on the link to the peer, if it is reached there.
     pub link_local: Option<Ipv6Addr>,
     /// The peer's address.
     pub remote: IpAddr,
     /// The link of a link-local peer.
     pub link: Option<Interface>,
-    /// The peer's identifier.
+    /// The peer's BGP identifier.
     pub router_id: RouterId,
 }
 
 impl Peer {
-    /// The peer of a session of the intent, over this connection.
+    /// The peer of a session of the intent over this connection.
     #[must_use]
     pub fn of_session(session: &Session, ends: Ends) -> Self {
         let relation = match session.reflector_client {
@@ -105,7 +105,7 @@ impl Peer {
             None => Relation::Internal,
         };
         let local_as = Asn(session.local_as.0);
-        // The rules of the session's family; a family that it does not have rules for passes none of them.
+        // Only the session's family has rules; the other one has none.
         let by_family = |rules: Vec<FilterRule>| -> [Arc<[FilterRule]>; 2] {
             let rules: Arc<[FilterRule]> = rules.into();
             let none: Arc<[FilterRule]> = Arc::new([]);
@@ -145,37 +145,37 @@ impl Peer {
 pub struct Counts {
     /// Its routes in the table.
     pub imported: usize,
-    /// Those that are the best of their prefix.
+    /// Of these: the best of their prefix.
     pub preferred: usize,
-    /// Routes that it has from us.
+    /// Routes announced to it.
     pub exported: usize,
-    /// Announced prefixes so far.
+    /// Prefixes announced so far.
     pub updates: u64,
-    /// Of these: not taken, because of a loop or a next hop that cannot be one.
+    /// Of these: rejected because of a loop or an impossible next hop.
     pub rejected: u64,
-    /// Of these: not taken, because of a filter.
+    /// Of these: rejected by a filter.
     pub filtered: u64,
-    /// Of these: known already.
+    /// Of these: unchanged.
     pub ignored: u64,
-    /// Withdrawn prefixes so far.
+    /// Prefixes withdrawn so far.
     pub withdrawals: u64,
-    /// Of these: not known.
+    /// Of these: unknown.
     pub withdrawals_ignored: u64,
-    /// Announcements to it so far.
+    /// Announcements sent to it so far.
     pub exports: u64,
-    /// Withdrawals to it so far.
+    /// Withdrawals sent to it so far.
     pub export_withdrawals: u64,
 }
 
-/// A peer and what the tables keep about it.
+/// A peer and its state in the tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) peer: Arc<Peer>,
-    /// Whether it gets routes of a family.
+    /// Whether routes of a family are sent to it.
     pub(crate) listens: [bool; 2],
 }
 
-/// Peers that get equal announcements.
+/// Peers with equal announcements.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) export: Arc<Export>,

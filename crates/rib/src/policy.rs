@@ -1,4 +1,4 @@
-//! What the node says about one family: what it announces, and what it gives the kernel.
+//! The node's policy for one family: what it announces, and what it gives to the kernel.
 
 use bgp::intent::{Export, FamilyIntent, Gateway, Kernel};
 use bgp::{Prefix, Priority};
@@ -6,12 +6,12 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What the node says about one family.
+/// The node's policy for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What is announced, and with which communities.
+    /// The announced routes and their communities.
     pub export: Export,
-    /// What the kernel gets.
+    /// The routes for the kernel.
     pub kernel: Kernel,
     /// The priority of ordinary routes.
     pub normal: Priority,

@@ -6,19 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A network of one family.
 pub(crate) trait Key: Copy + Eq + Ord + Hash {
-    /// The network of this family; nothing for the other one.
+    /// The key of a network; `None` if it is of the other family.
     fn of(net: IpNet) -> Option<Self>;
 
-    /// As others know it.
+    /// The network of the key.
     fn net(self) -> IpNet;
 
-    /// Sixteen neighbours of one length.
+    /// A group of sixteen adjacent networks of one length.
     type Row: Hash;
 
-    /// The row, and the place in it.
+    /// The row of the network, and its position in it.
     fn row(self) -> (Self::Row, u8);
 
-    /// The networks that have this address, the most specific one first.
+    /// The networks that contain this address, the most specific one first.
     fn containing(address: IpAddr) -> impl Iterator<Item = Self>;
 }
 
@@ -60,7 +60,7 @@ impl Key for V4 {
     }
 }
 
-/// An IPv6 network. Bytes instead of a number: a number would be aligned to sixteen.
+/// An IPv6 network. Bytes instead of an integer, which would be aligned to sixteen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct V6 {
     bytes: [u8; 16],

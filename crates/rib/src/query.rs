@@ -1,4 +1,4 @@
-//! What is in the tables, for people and their tools.
+//! Queries of the tables, for people and their tools.
 
 use crate::host::{FAR, Resolution};
 use crate::kernel::{KernelRoute, KernelTarget};
@@ -12,25 +12,25 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Which routes.
+/// A selection of routes.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// To where; everywhere when absent.
+    /// Only matching destinations; all if absent.
     pub destination: Option<Destination>,
     /// Only best routes.
     pub best_only: bool,
-    /// Only routes that this peer has from us.
+    /// Only routes announced to this peer.
     pub exported_to: Option<PeerId>,
-    /// Only best routes that this peer does not have from us.
+    /// Only best routes that are not announced to this peer.
     pub not_exported_to: Option<PeerId>,
 }
 
-/// What a destination is compared with.
+/// How destinations are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// This network itself.
     Exact(IpNet),
-    /// The most specific network with this in it.
+    /// The most specific network that contains this one.
     For(IpNet),
     /// Networks inside this one.
     In(IpNet),
@@ -41,37 +41,37 @@ pub enum Destination {
 pub struct Shown {
     /// The prefix.
     pub prefix: IpNet,
-    /// Who it is from.
+    /// Its source.
     pub source: Source,
-    /// What is known about it.
+    /// The route.
     pub route: Arc<Route>,
-    /// Since when.
+    /// When it was received.
     pub since: Moment,
-    /// Whether it waits to be confirmed after the peer's restart.
+    /// Whether it has yet to be confirmed after the peer's restart.
     pub stale: bool,
-    /// Whether it is the best one.
+    /// Whether it is the best path.
     pub best: bool,
-    /// How much its kind is preferred.
+    /// The preference of its kind.
     pub preference: u32,
-    /// Where its next hop is.
+    /// The resolved next hop.
     pub hop: Option<ShownHop>,
-    /// What the kernel should have for the prefix, on its best path.
+    /// On the best path: the desired kernel route of the prefix.
     pub kernel: Option<KernelRoute>,
 }
 
-/// Where a next hop is.
+/// A resolved next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownHop {
     /// The neighbour.
     pub gateway: IpAddr,
     /// The link.
     pub interface: Interface,
-    /// How far; nothing when nobody knows.
+    /// The distance, if known.
     pub metric: Option<u32>,
 }
 
 impl Shown {
-    /// Whether the kernel shares packets among several next hops.
+    /// Whether the kernel balances packets between several next hops.
     #[must_use]
     pub fn is_multipath(&self) -> bool {
         let target = self.kernel.as_ref().map(|route| &route.target);
@@ -80,7 +80,7 @@ impl Shown {
 }
 
 impl Rib {
-    /// The routes of a family that were asked for, in order of their prefixes, the best of each first.
+    /// The selected routes of a family, sorted by prefix, the best of each prefix first.
     #[must_use]
     pub fn routes(&self, family: Family, query: &Query) -> Vec<Shown> {
         match family {
@@ -89,7 +89,7 @@ impl Rib {
         }
     }
 
-    /// What a peer has from us for a prefix.
+    /// The announcement of a prefix to a peer.
     #[must_use]
     pub fn exported(&self, peer: PeerId, prefix: IpNet) -> Option<Arc<Announcement>> {
         match prefix {

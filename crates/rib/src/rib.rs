@@ -1,4 +1,4 @@
-//! The tables of both families and the changes that they take.
+//! The tables of both families and their changes.
 
 use crate::host::HostRoute;
 use crate::part::{Part, Shared};
@@ -12,10 +12,10 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Who we are, for loops to be seen.
+/// Our own identity, for detecting loops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Our identifier.
+    /// Our BGP identifier.
     pub router_id: RouterId,
     /// The clusters that we reflect for.
     pub clusters: Vec<RouterId>,
@@ -27,22 +27,22 @@ impl Default for Identity {
     }
 }
 
-/// What a changed peer asks for beyond what the tables do themselves.
+/// The consequence of changing a peer that the tables cannot handle themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum PeerChange {
     /// Nothing.
     None,
-    /// The peer's routes were taken by other rules: it has to send them again.
+    /// The peer's routes were imported by other rules: it has to send them again.
     Refresh,
 }
 
-/// What the tables take, in bytes, and how much they hold.
+/// The memory used by the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Of prefixes and paths.
+    /// Bytes used for prefixes and paths.
     pub tables: usize,
-    /// Different sets of attributes, local routes among them.
+    /// The number of different sets of attributes, including local routes.
     pub routes: usize,
 }
 
@@ -53,7 +53,7 @@ pub struct Rib {
     pub(crate) v6: Part<V6>,
 }
 
-/// Does the same with the table of a prefix's or a family's addresses.
+/// Calls an operation on the table of a prefix's or an address's family.
 macro_rules! with {
     ($rib:ident, $family:expr, |$part:ident, $shared:ident| $body:expr) => {{
         let Self { shared: $shared, v4, v6 } = $rib;
@@ -71,7 +71,7 @@ macro_rules! with {
 }
 
 impl Rib {
-    /// Empty tables.
+    /// Creates empty tables.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -81,18 +81,18 @@ impl Rib {
         }
     }
 
-    /// Changes who we are. Loops are judged when routes come in: peers have to send theirs again, and sessions with another
-    /// identifier are other sessions anyway.
+    /// Changes our identity. Loops are detected on import, so peers have to send their routes again; sessions with
+    /// another identifier are new sessions anyway.
     pub fn set_identity(&mut self, identity: Identity) {
         self.shared.identity = identity;
     }
 
-    /// Says nothing to kernel and peers until [`Rib::tell`]: after a restart of our own, while peers send what they have.
+    /// Emits nothing to the kernel and peers until [`Rib::tell`]: after our own restart, while peers send their routes.
     pub fn defer(&mut self) {
         self.shared.deferred = true;
     }
 
-    /// Ends what [`Rib::defer`] began: the kernel and all peers get everything that they should have.
+    /// Ends the effect of [`Rib::defer`]: the kernel and all peers get all their routes.
     pub fn tell(&mut self, sink: &mut impl Sink) {
         if !std::mem::replace(&mut self.shared.deferred, false) {
             return;
@@ -110,7 +110,7 @@ impl Rib {
         self.shared.finish();
     }
 
-    /// All routes that the kernel should have.
+    /// Calls `each` for all desired routes of the kernel.
     pub fn kernel_routes(&self, mut each: impl FnMut(IpNet, &KernelRoute)) {
         struct Each<F>(F);
         impl<F: FnMut(IpNet, &KernelRoute)> Sink for Each<F> {
@@ -126,7 +126,7 @@ impl Rib {
         self.v6.kernel_all(&self.shared, &mut each);
     }
 
-    /// Adds a peer, or changes one whose session goes on or came back. It gets no routes before [`Rib::listen`].
+    /// Adds a peer, or changes one whose session continues or is up again. It gets no routes before [`Rib::listen`].
     pub fn set_peer(&mut self, id: PeerId, peer: Peer, sink: &mut impl Sink) -> PeerChange {
         if self.shared.counts.get(id).is_none() {
             self.shared.counts.insert(id, Default::default());
@@ -153,7 +153,7 @@ impl Rib {
         let (before4, before6) = (self.v4.before(&self.shared), self.v6.before(&self.shared));
         Arc::make_mut(&mut self.shared.peers).set(id, peer);
         if ties_changed {
-            // Who brought a route into the system may be who gets it, so a peer that listens is asked about all.
+            // The peer may have introduced some routes into the AS itself, so all exports to it are evaluated.
             let listens = known.listens.contains(&true);
             let concerned =
                 |paths: &[crate::route::Path]| listens || paths.iter().any(|path| path.is_of_peer(id));
@@ -166,7 +166,7 @@ impl Rib {
         if refresh { PeerChange::Refresh } else { PeerChange::None }
     }
 
-    /// The session with a peer is up for a family: it gets everything, and from now on every change.
+    /// Starts sending routes of a family to a peer: all present ones, and from now on every change.
     pub fn listen(&mut self, id: PeerId, family: Family, sink: &mut impl Sink) {
         Arc::make_mut(&mut self.shared.peers).listen(id, family, true);
         if !self.shared.deferred {
@@ -175,7 +175,7 @@ impl Rib {
         self.shared.finish();
     }
 
-    /// The session is down: the peer gets nothing any more. Its own routes stay until they are taken away.
+    /// Stops sending routes to a peer whose session is down. Its own routes remain until they are removed.
     pub fn unlisten(&mut self, id: PeerId) {
         for family in Family::ALL {
             Arc::make_mut(&mut self.shared.peers).listen(id, family, false);
@@ -185,7 +185,7 @@ impl Rib {
         }
     }
 
-    /// Sends everything again to a peer that asks for it (RFC 2918).
+    /// Sends everything again to a peer that requests it (RFC 2918).
     pub fn refresh(&mut self, id: PeerId, family: Family, sink: &mut impl Sink) {
         if self.shared.deferred {
             return;
@@ -197,7 +197,7 @@ impl Rib {
         self.shared.finish();
     }
 
-    /// Forgets a peer and its routes.
+    /// Removes a peer and its routes.
     pub fn remove_peer(&mut self, id: PeerId, sink: &mut impl Sink) {
         self.unlisten(id);
         for family in Family::ALL {
@@ -208,14 +208,14 @@ impl Rib {
         self.shared.counts.remove(id);
     }
 
-    /// Takes all routes of a peer in a family away. How many there were.
+    /// Removes all routes of a peer in a family. Returns their number.
     pub fn withdraw_all(&mut self, id: PeerId, family: Family, sink: &mut impl Sink) -> usize {
         let count = with!(self, family, |part, shared| part.take_all(shared, id, None, sink));
         self.shared.finish();
         count
     }
 
-    /// From now on the peer's routes of a family wait to be confirmed. How many there are.
+    /// Marks the peer's routes of a family as unconfirmed. Returns their number.
     pub fn mark(&mut self, id: PeerId, family: Family, mark: Mark) -> usize {
         match family {
             Family::Ipv4 => self.v4.mark(id, mark),
@@ -223,14 +223,14 @@ impl Rib {
         }
     }
 
-    /// Takes away what was not confirmed since [`Rib::mark`]. How many there were.
+    /// Removes the routes that were not confirmed since [`Rib::mark`]. Returns their number.
     pub fn sweep(&mut self, id: PeerId, family: Family, mark: Mark, sink: &mut impl Sink) -> usize {
         let count = with!(self, family, |part, shared| part.take_all(shared, id, Some(mark), sink));
         self.shared.finish();
         count
     }
 
-    /// Changes what the node says about a family.
+    /// Changes the node's policy for a family.
     pub fn set_policy(&mut self, family: Family, policy: Policy, now: Moment, sink: &mut impl Sink) {
         let current = match family {
             Family::Ipv4 => &self.v4.policy,
@@ -261,7 +261,7 @@ impl Rib {
         self.shared.finish();
     }
 
-    /// Routes that the intent has.
+    /// Changes the routes that originate from the intent.
     fn change_local(&mut self, old: &Policy, new: &Policy, now: Moment, sink: &mut impl Sink) {
         let (had, has) = (old.originated(), new.originated());
         for net in had.difference(&has) {
@@ -300,7 +300,7 @@ impl Rib {
         };
     }
 
-    /// The host has one route more.
+    /// Adds a route of the host.
     pub fn add_host_route(&mut self, route: HostRoute, now: Moment, sink: &mut impl Sink) {
         let destination = route.destination;
         if self.shared.host.insert(route) {
@@ -309,7 +309,7 @@ impl Rib {
         self.shared.finish();
     }
 
-    /// The host has one route less.
+    /// Removes a route of the host.
     pub fn remove_host_route(&mut self, route: &HostRoute, now: Moment, sink: &mut impl Sink) {
         if self.shared.host.remove(route) {
             self.host_changed(route.destination, now, sink);
@@ -317,7 +317,7 @@ impl Rib {
         self.shared.finish();
     }
 
-    /// The host has these routes and no others.
+    /// Replaces all routes of the host.
     pub fn set_host_routes(
         &mut self,
         routes: impl IntoIterator<Item = HostRoute>,
@@ -366,7 +366,7 @@ impl Rib {
         self.shared.counts.get(id).map(|counts| counts[family.index()]).unwrap_or_default()
     }
 
-    /// How many prefixes and paths a family has.
+    /// The number of prefixes and paths of a family.
     #[must_use]
     pub fn len(&self, family: Family) -> (usize, usize) {
         match family {
@@ -375,13 +375,13 @@ impl Rib {
         }
     }
 
-    /// Whether there is no route at all.
+    /// Whether there are no routes at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         Family::ALL.iter().all(|family| self.len(*family).0 == 0)
     }
 
-    /// What the tables take.
+    /// The memory used by the tables.
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory { tables: self.v4.table.memory() + self.v6.table.memory(), routes: self.shared.store.len() }

@@ -1,6 +1,7 @@
-//! What is known about a route, kept once however many prefixes share it.
+//! Routes: everything known about a path, stored once however many prefixes share it.
 //!
-//! A path of a prefix is 20 bytes: the number of what is said about the route, its sender, and since when. A cluster's routes differ in few things, so the sets are few; where every route differs, a set is what it costs.
+//! A path of a prefix takes 20 bytes: the number of its route, its sender, and its time. The routes of a cluster differ
+//! in few properties, so there are few sets of attributes; if every route differs, the cost is that of a set per route.
 
 use crate::store::RouteId;
 use bgp::Priority;
@@ -12,11 +13,11 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// A moment in seconds, by the speaker's clock. Only shown, never compared.
+/// A time in seconds by the speaker's clock. Only displayed, never compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub u32);
 
-/// The name of an interface: short, so a copy of it is no shared reference.
+/// The name of an interface: short, so copies need no shared reference.
 pub type InterfaceName = smol_str::SmolStr;
 
 /// An interface of the host.
@@ -28,43 +29,43 @@ pub struct Interface {
     pub name: InterfaceName,
 }
 
-/// Attributes and next hop, as a peer sent them and filters left them, or as they are sent.
+/// Attributes and next hop: as received and filtered, or as sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Announcement {
-    /// What is said about the route.
+    /// The attributes.
     pub attributes: Attributes,
-    /// Where packets go.
+    /// The next hop.
     pub next_hop: NextHop,
 }
 
-/// What is known about a route.
+/// A route of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
     /// A peer announced it.
     Bgp(BgpRoute),
-    /// The intent has it: a block of this node, or a service. It leads nowhere by itself.
+    /// From the intent: a block of this node, or a service. Has no target by itself.
     Originated,
-    /// The intent has it: a peer that is reached by a gateway.
+    /// From the intent: a peer that is reached through a gateway.
     Gateway {
         /// The gateway.
         via: IpAddr,
-        /// Where the gateway is in the list of next hops.
+        /// The gateway's slot in the list of next hops.
         slot: Slot,
     },
-    /// A network of an interface.
+    /// The network of an interface.
     Direct(Interface),
-    /// The host's table has it, and another program made it.
+    /// In the host's table, created by another program.
     Host {
-        /// By which neighbour.
+        /// The gateway.
         gateway: Option<IpAddr>,
-        /// By which interface; nothing for one that leads nowhere.
+        /// The interface; `None` for a route without a target.
         interface: Option<Interface>,
         /// The kernel's metric, if it has one.
         metric: Option<u32>,
     },
 }
 
-/// The place of a next hop in the list of next hops. It follows from the next hop, so it plays no part in comparisons.
+/// The slot of a next hop in the list of next hops. It is derived from the next hop, so it is ignored in comparisons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slot(pub(crate) u32);
 
@@ -83,11 +84,11 @@ impl Hash for Slot {
 /// A route that a peer announced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BgpRoute {
-    /// As received, after filters. The local preference is always there.
+    /// As received, after filters. The local preference is always set.
     pub announcement: Announcement,
-    /// The link of a next hop that is only known there.
+    /// The link, for a next hop that is only valid there.
     pub link: Option<Interface>,
-    /// Where its next hop is in the list of next hops.
+    /// The next hop's slot in the list of next hops.
     pub slot: Slot,
 }
 
@@ -98,13 +99,13 @@ impl BgpRoute {
         self.announcement.attributes.local_pref.unwrap_or(crate::DEFAULT_LOCAL_PREFERENCE)
     }
 
-    /// The priority that the local preference says.
+    /// The priority that corresponds to the local preference.
     #[must_use]
     pub fn priority(&self) -> Priority {
         Priority::of_local_preference(self.local_preference())
     }
 
-    /// The system that sent the route into this one.
+    /// The AS from which this one received the route.
     #[must_use]
     pub fn neighbor_as(&self) -> Option<Asn> {
         self.announcement.attributes.as_path.first()
@@ -112,8 +113,8 @@ impl BgpRoute {
 }
 
 impl Route {
-    /// How much the kind of route is preferred, as BIRD has it. A route of BGP with a priority above the ordinary one
-    /// counts as much as what the intent has.
+    /// The preference of the route's kind, as in BIRD. A BGP route with a priority above normal is equal to routes of
+    /// the intent.
     #[must_use]
     pub fn preference(&self, normal: Priority) -> u32 {
         match self {
@@ -125,7 +126,7 @@ impl Route {
         }
     }
 
-    /// Where its next hop is in the list of next hops.
+    /// The slot of its next hop, if it has one.
     pub(crate) fn slot(&self) -> Option<u32> {
         match self {
             Self::Bgp(route) => Some(route.slot.0),
@@ -134,7 +135,7 @@ impl Route {
         }
     }
 
-    /// As a route of BGP.
+    /// The BGP route, if it is one.
     #[must_use]
     pub fn as_bgp(&self) -> Option<&BgpRoute> {
         match self {
@@ -144,14 +145,14 @@ impl Route {
     }
 }
 
-/// Who a path is from.
+/// The source of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// A session, and which of its paths.
+    /// A session, and the id of the path.
     Peer(PeerId, PathId),
     /// The intent: blocks and services.
     Originated,
-    /// The intent: peers that are reached by a gateway.
+    /// From the intent: peers that are reached through a gateway.
     Gateway,
     /// The interfaces.
     Direct,
@@ -174,14 +175,14 @@ impl Source {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) route: RouteId,
-    /// The session; for local sources one of the numbers at the end.
+    /// The session; for local sources one of the highest numbers.
     sender: u32,
     path_id: u32,
     pub(crate) since: Moment,
     pub(crate) marks: Marks,
 }
 
-/// Numbers of senders that are not sessions.
+/// The numbers of senders that are not sessions.
 const ORIGINATED: u32 = u32::MAX;
 const GATEWAY: u32 = u32::MAX - 1;
 const DIRECT: u32 = u32::MAX - 2;
@@ -222,11 +223,11 @@ impl Path {
     }
 }
 
-/// What waits to be confirmed: routes from before the peer's restart, and routes from before a refresh.
+/// Marks of unconfirmed routes: from before the peer's restart, and from before a refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u8);
 
-/// Why routes of a peer wait to be confirmed.
+/// Why routes of a peer must be confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The peer restarts (RFC 4724).
@@ -252,7 +253,7 @@ impl Marks {
     }
 }
 
-/// The identifier that breaks ties: who brought the route into this system, else who sent it.
+/// The identifier that breaks ties: the originator within this AS, or else the sender.
 pub(crate) fn originator(route: &BgpRoute, sender: RouterId) -> RouterId {
     route.announcement.attributes.originator_id.unwrap_or(sender)
 }

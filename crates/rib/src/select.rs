@@ -1,7 +1,7 @@
-//! Which path of a prefix is the best (RFC 4271, 9.1), and which are as good for the kernel.
+//! Selects the best path of a prefix (RFC 4271, 9.1), and the paths that are equally good for the kernel.
 //!
-//! Candidates are struck out step by step, instead of being compared in pairs: metrics count only between routes of one
-//! neighbour, so pairs do not order them, and the winner would depend on which came first.
+//! Candidates are eliminated step by step instead of being compared in pairs: metrics only count between routes of one
+//! neighbouring AS, so pairwise comparison is not an order, and the winner would depend on which came first.
 
 use crate::peer::Relation;
 use crate::route::{BgpRoute, Path, Route, Source, originator};
@@ -13,19 +13,19 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
-/// Most paths that the kernel shares packets among.
+/// The maximum number of paths over which the kernel balances packets.
 pub(crate) const MOST_PATHS: usize = 16;
 
-/// The outcome.
+/// The result of a selection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
-    /// The best path, by place.
+    /// The index of the best path.
     pub(crate) best: usize,
-    /// All paths that are as good, by place, the best one among them.
+    /// The indexes of all equally good paths, including the best one.
     pub(crate) equal: SmallVec<[usize; 4]>,
 }
 
-/// A path of BGP with what is compared.
+/// A BGP path with the values to compare.
 struct Candidate<'a> {
     place: usize,
     route: &'a BgpRoute,
@@ -36,7 +36,7 @@ struct Candidate<'a> {
     metric: u32,
 }
 
-/// Selects among the paths of a prefix; nothing if none can be used.
+/// Selects among the paths of a prefix; `None` if none is usable.
 pub(crate) fn select(paths: &[Path], view: &View<'_>) -> Option<Selection> {
     let View { store, peers, resolutions, .. } = *view;
     let normal = view.policy.normal;
@@ -51,7 +51,7 @@ pub(crate) fn select(paths: &[Path], view: &View<'_>) -> Option<Selection> {
     let mut candidates: SmallVec<[Candidate<'_>; 4]> = SmallVec::new();
     for place in &usable {
         let path = &paths[*place];
-        // Local sources are one per kind, and kinds have different ranks.
+        // There is one local path per kind, and kinds have different ranks.
         let (Route::Bgp(route), Source::Peer(id, path_id)) = (&**store.get(path.route), path.source()) else {
             return only(*place);
         };
@@ -88,8 +88,8 @@ fn is_usable(route: &Route, resolutions: &Resolutions) -> bool {
     route.slot().is_none_or(|slot| resolutions.get(slot).metric().is_some())
 }
 
-/// The preference, and an order for kinds that share one: a route that overrides local ones is before them, and a network
-/// to announce is before a mere gateway.
+/// The preference, and an order among kinds with the same preference: a route that overrides local ones first, and
+/// networks to announce before mere gateways.
 fn rank(route: &Route, normal: Priority) -> (u32, u8) {
     let second = match route {
         Route::Bgp(_) => 2,
@@ -99,7 +99,7 @@ fn rank(route: &Route, normal: Priority) -> (u32, u8) {
     (route.preference(normal), second)
 }
 
-/// Keeps those with the smallest key.
+/// Keeps the items with the smallest key.
 fn keep_least<T, K: Ord, const N: usize>(items: &mut SmallVec<[T; N]>, key: impl Fn(&T) -> K)
 where
     [T; N]: smallvec::Array<Item = T>,
@@ -112,7 +112,7 @@ where
     }
 }
 
-/// Among routes of one neighbouring system, keeps those with the smallest MULTI_EXIT_DISC; a missing one is 0.
+/// Among routes of each neighbouring AS, keeps those with the smallest MULTI_EXIT_DISC; a missing one is 0.
 fn keep_least_discriminated(candidates: &mut SmallVec<[Candidate<'_>; 4]>) {
     if candidates.len() < 2 {
         return;

@@ -1,5 +1,5 @@
-//! Next hops in use and where they are. Routes name theirs by number, so that the many routes of a next hop follow it
-//! without being touched.
+//! The next hops in use and their resolutions. Routes refer to next hops by number, so that the many routes of a next
+//! hop follow it without being touched.
 
 use crate::host::{Host, Resolution};
 use crate::route::Interface;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A next hop, and its link where it is only known there.
+/// A next hop, and its link if it is only valid there.
 pub(crate) type HopKey = (NextHop, Option<Interface>);
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Slot {
     key: HopKey,
-    /// How many kept routes name it.
+    /// The number of interned routes that use it.
     users: usize,
     resolution: Resolution,
 }
@@ -39,7 +39,7 @@ impl Resolutions {
 }
 
 impl Slots {
-    /// The number of a next hop that one more route names.
+    /// Returns the number of a next hop, with one more user.
     pub(crate) fn take(
         &mut self,
         key: HopKey,
@@ -71,7 +71,7 @@ impl Slots {
         number
     }
 
-    /// One route less names it.
+    /// Releases a next hop for one user.
     pub(crate) fn give_back(&mut self, number: u32) {
         let Some(slot) = self.hops.get_mut(number as usize) else { return };
         slot.users -= 1;
@@ -81,7 +81,7 @@ impl Slots {
         }
     }
 
-    /// Looks again for next hops inside this network, or for all. The numbers of those that moved.
+    /// Resolves next hops inside this network again, or all of them. Returns the numbers of those that changed.
     pub(crate) fn look_again(
         &mut self,
         within: Option<IpNet>,
@@ -92,7 +92,7 @@ impl Slots {
         let mut moved = Vec::new();
         for (number, slot) in self.hops.iter_mut().enumerate() {
             let address = slot.key.0.address();
-            // A gateway's own place decides about the next hops behind it.
+            // The next hops behind a gateway follow the gateway.
             let concerned = |net: &IpNet| {
                 net.contains(&address) || gateways.get(&address).is_some_and(|via| net.contains(via))
             };

@@ -1,7 +1,7 @@
-//! All routes in use, each kept once and named by number.
+//! All routes in use, each stored once and referred to by number.
 //!
-//! Numbers instead of counted references: nearly every path changes a count, and a count that threads may share makes the
-//! processor wait until the table's memory has been written.
+//! Numbers instead of counted references: nearly every path changes a count, and with a count that threads may share,
+//! the processor would wait for writes to the memory of the table.
 
 use crate::route::Route;
 use hashbrown::DefaultHashBuilder;
@@ -9,14 +9,14 @@ use hashbrown::hash_table::{Entry, HashTable};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
-/// A kept route.
+/// An interned route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RouteId(u32);
 
 #[derive(Debug)]
 struct Kept {
     route: Arc<Route>,
-    /// How many paths and operations name it.
+    /// The number of paths and operations that refer to it.
     users: u32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The kept equal of a route, with one user more. `fresh` completes one that is new.
+    /// Interns a route, with one more user. `fresh` completes a new one.
     pub(crate) fn keep(&mut self, route: Route, fresh: impl FnOnce(&mut Route)) -> RouteId {
         let Self { kept, free, places, random } = self;
         let hash = random.hash_one(&route);
@@ -60,12 +60,12 @@ impl Store {
         RouteId(place)
     }
 
-    /// One user more.
+    /// Adds a user.
     pub(crate) fn use_again(&mut self, id: RouteId) {
         self.kept[id.0 as usize].users += 1;
     }
 
-    /// One user less. The last one brings the slot of its next hop.
+    /// Removes a user. For the last one, returns the slot of its next hop.
     pub(crate) fn give_back(&mut self, id: RouteId) -> Option<u32> {
         let Self { kept, free, places, random } = self;
         let one = &mut kept[id.0 as usize];
@@ -77,7 +77,7 @@ impl Store {
             entry.remove();
         }
         free.push(id.0);
-        // What it says goes now, its place when it is needed again.
+        // The content is freed now; the entry is reused later.
         std::mem::replace(&mut one.route, Arc::new(Route::Originated)).slot()
     }
 
@@ -85,7 +85,7 @@ impl Store {
         &self.kept[id.0 as usize].route
     }
 
-    /// How many different routes there are.
+    /// The number of different routes.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_routes_are_kept_once_until_the_last_user_is_gone() {
+    fn equal_routes_are_stored_once_until_the_last_user_is_gone() {
         let mut store = Store::default();
         let one = store.keep(direct(1), |_| {});
         let again = store.keep(direct(1), |_| panic!("it is known"));

@@ -1,8 +1,9 @@
-//! The prefixes of one family and their paths. Nearly all have one path, which is kept in place.
+//! The prefixes of one family and their paths. Nearly all prefixes have one path, which is stored in place.
 //!
-//! Neighbouring prefixes lie side by side: sixteen of one length share a random place, and their order in it. A peer sends
-//! its table in order, and a table is larger than the processor's cache, so this is most of what a route costs. The places
-//! are as hard to guess as those of any hash map here, so no peer can choose prefixes that collide.
+//! Adjacent prefixes are stored side by side: sixteen of one length share a random position, followed by their order in
+//! it. A peer sends its table in order, and a table is larger than the processor's cache, so memory access is most of
+//! the cost of a route. Positions are as hard to guess as those of any hash map here, so no peer can choose colliding
+//! prefixes.
 
 use crate::prefix::Key;
 use crate::route::{Path, Source};
@@ -10,7 +11,7 @@ use hashbrown::DefaultHashBuilder;
 use hashbrown::hash_table::{Entry, HashTable};
 use std::hash::BuildHasher as _;
 
-/// The paths of a prefix; never none.
+/// The paths of a prefix; never empty.
 #[derive(Clone, Debug)]
 pub(crate) enum Paths {
     One(Path),
@@ -40,7 +41,7 @@ impl Paths {
         }
     }
 
-    /// Adds a path of a source that has none here.
+    /// Adds a path of a source that has none for this prefix.
     fn push(&mut self, path: Path) {
         let mut more = self.as_slice().to_vec();
         more.push(path);
@@ -63,15 +64,15 @@ impl<K: Key> Default for Table<K> {
     }
 }
 
-/// What is at the place of a prefix.
+/// The entry for a prefix.
 pub(crate) enum Place<'a, K> {
-    /// Nothing; a first path can be put there.
+    /// No entry; a first path can be added.
     Free(Free<'a, K>),
-    /// Paths.
+    /// An entry with paths.
     Taken(Taken<'a, K>),
 }
 
-/// The place of a prefix that has no path.
+/// The entry for a prefix without paths.
 pub(crate) struct Free<'a, K> {
     entry: hashbrown::hash_table::VacantEntry<'a, (K, Paths)>,
     count: &'a mut usize,
@@ -79,14 +80,14 @@ pub(crate) struct Free<'a, K> {
 }
 
 impl<K: Key> Free<'_, K> {
-    /// Puts the first path there.
+    /// Adds the first path.
     pub(crate) fn put(self, path: Path) {
         self.entry.insert((self.key, Paths::One(path)));
         *self.count += 1;
     }
 }
 
-/// The place of a prefix that has paths.
+/// The entry for a prefix with paths.
 pub(crate) struct Taken<'a, K> {
     entry: hashbrown::hash_table::OccupiedEntry<'a, (K, Paths)>,
     count: &'a mut usize,
@@ -101,7 +102,7 @@ impl<K: Key> Taken<'_, K> {
         self.entry.get_mut().1.as_mut_slice()
     }
 
-    /// Puts a path in the place of the one from the same source, which is returned.
+    /// Adds a path, replacing and returning the one from the same source.
     pub(crate) fn put(&mut self, path: Path) -> Option<Path> {
         let source = path.source();
         if let Some(place) = self.paths_mut().iter_mut().find(|one| one.is_from(source)) {
@@ -112,7 +113,7 @@ impl<K: Key> Taken<'_, K> {
         None
     }
 
-    /// Takes the path from a source away; what is left.
+    /// Removes the path from a source; returns it, and the entry if paths remain.
     pub(crate) fn take(mut self, source: Source) -> (Option<Path>, Option<Self>) {
         let Some(place) = self.paths().iter().position(|path| path.is_from(source)) else {
             return (None, Some(self));
@@ -134,7 +135,7 @@ impl<K: Key> Taken<'_, K> {
 }
 
 impl<K: Key> Table<K> {
-    /// How many prefixes and paths there are.
+    /// The number of prefixes and paths.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.entries.len(), self.paths)
     }
@@ -149,7 +150,7 @@ impl<K: Key> Table<K> {
         found.map_or(&mut [], |(_, paths)| paths.as_mut_slice())
     }
 
-    /// The place of a prefix, looked for once.
+    /// Looks up the entry for a prefix.
     pub(crate) fn place(&mut self, key: K) -> Place<'_, K> {
         let Self { entries, paths: count, random } = self;
         let again = |(key, _): &(K, Paths)| hash(random, *key);
@@ -159,7 +160,7 @@ impl<K: Key> Table<K> {
         }
     }
 
-    /// The prefixes for which this holds, in order.
+    /// The prefixes whose paths meet a condition, in order.
     pub(crate) fn keys(&self, wanted: impl Fn(&[Path]) -> bool) -> Vec<K> {
         let mut keys: Vec<K> =
             self.entries.iter().filter(|(_, paths)| wanted(paths.as_slice())).map(|(key, _)| *key).collect();
@@ -167,14 +168,14 @@ impl<K: Key> Table<K> {
         keys
     }
 
-    /// Bytes of the table itself.
+    /// The memory of the table itself in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.entries.allocation_size() + self.paths.saturating_sub(self.entries.len()) * size_of::<Path>()
     }
 }
 
-/// A random place for each row of sixteen neighbours, and their order behind it. The uppermost seven bits, which tell
-/// entries apart before they are looked at, differ among neighbours, too.
+/// A random hash for each row of sixteen adjacent prefixes, followed by their order in it. The uppermost seven bits, by
+/// which the hash map tells entries apart first, also differ within a row.
 fn hash<K: Key>(random: &DefaultHashBuilder, key: K) -> u64 {
     let (row, place) = key.row();
     let hash = random.hash_one(row);
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_lie_side_by_side_and_others_anywhere() {
+    fn adjacent_prefixes_are_stored_side_by_side() {
         let random = DefaultHashBuilder::default();
         let at = |text: &str| hash(&random, V4::of(text.parse().expect("a network")).expect("IPv4"));
         let row: Vec<u64> = (0..16).map(|number| at(&format!("10.1.{number}.0/24"))).collect();
@@ -203,8 +204,8 @@ mod tests {
         let mut tags: Vec<u64> = row.iter().map(|hash| hash >> 57).collect();
         tags.sort_unstable();
         tags.dedup();
-        assert_eq!(tags.len(), 16, "tags tell neighbours apart");
-        // The next row, the same network with another length, and another table: each somewhere else.
+        assert_eq!(tags.len(), 16, "tags distinguish adjacent prefixes");
+        // The next row, the same network with another length, and another table are stored elsewhere.
         let others = [at("10.1.16.0/24"), at("10.1.0.0/23"), at("10.1.0.0/16")];
         let again = hash(
             &DefaultHashBuilder::default(),

@@ -1,4 +1,4 @@
-//! Scenarios and properties of the whole.
+//! Scenarios and properties of the whole crate.
 
 mod best_path;
 mod properties;

@@ -1,4 +1,4 @@
-//! What an UPDATE of a peer does to the tables.
+//! Applies an UPDATE of a peer to the tables.
 
 use crate::Sink;
 use crate::host::Resolution;
@@ -12,7 +12,7 @@ use crate::store::RouteId;
 use bgp_wire::{Attributes, Family, Nlri, Reach, Update};
 use smallvec::SmallVec;
 
-/// Who sent it, and when.
+/// The sender of an UPDATE, and when it arrived.
 struct Sender<'a> {
     id: PeerId,
     peer: &'a Peer,
@@ -20,7 +20,7 @@ struct Sender<'a> {
 }
 
 impl Rib {
-    /// Takes an UPDATE of a peer.
+    /// Applies an UPDATE of a peer.
     pub fn update(&mut self, id: PeerId, update: &Update, now: Moment, sink: &mut impl Sink) {
         let Some(peer) = self.shared.peers.known(id).map(|known| known.peer.clone()) else { return };
         let Self { shared, v4, v6 } = self;
@@ -64,7 +64,7 @@ fn announced<K: Key>(
     let Sender { id, peer, now } = *sender;
     let possible = import::is_possible(&shared.identity, peer, attributes, reach.next_hop);
     let interface = interface_of(shared, peer, reach);
-    // One set of attributes for each rule that accepts: a message's prefixes share it.
+    // One set of attributes per accepting rule, shared by the message's prefixes.
     let mut kept: SmallVec<[(Option<usize>, RouteId); 2]> = SmallVec::new();
     let mut counts = Counts::default();
     for nlri in &reach.nlri {
@@ -78,7 +78,7 @@ fn announced<K: Key>(
         };
         let Filtered::Accepted(rule) = filtered else {
             counts.filtered += u64::from(possible);
-            // It takes the place of what was announced before.
+            // A rejected announcement still replaces the previous one.
             part.take(shared, &nlri.prefix, source, sink);
             continue;
         };
@@ -105,7 +105,7 @@ fn announced<K: Key>(
     }
 }
 
-/// The interface that filters see, which is asked for only if one looks.
+/// The interface for filters, resolved only if a rule examines it.
 fn interface_of(shared: &Shared, peer: &Peer, reach: &Reach) -> Option<InterfaceName> {
     let rules = &peer.import.rules[reach.family.index()];
     if !rules.iter().any(|rule| rule.interface.is_some()) {

@@ -1,4 +1,4 @@
-//! Everything that decides about a prefix, at one moment. Two views, before and after a change, give the difference.
+//! All inputs of decisions about a prefix at one moment. Two views, before and after a change, give the difference.
 
 use crate::export::{Offer, Verdict};
 use crate::host::Resolution;
@@ -37,29 +37,29 @@ impl Best {
     }
 }
 
-/// What follows from the paths of a prefix. Its route stays until the end of the operation.
+/// The consequences of the paths of a prefix. Its route is kept until the end of the operation.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) best: Option<Best>,
     pub(crate) kernel: Option<KernelRoute>,
 }
 
-/// Announcements that were built during one operation. Nothing goes away while it lasts, so places in memory identify.
+/// Announcements built during one operation. Nothing is freed while it lasts, so addresses serve as identities.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     all: Vec<(BuiltFor, Arc<Announcement>)>,
-    /// Places of those behind the first few. An UPDATE has few, and comparing them is cheaper than hashing.
+    /// Indexes of all but the first few. An UPDATE has few, and comparing them is cheaper than hashing.
     places: HashMap<BuiltFor, usize>,
 }
 
-/// The place of what it is exported by, the route, the place of the policy, the sender, and what filters said.
+/// The address of the export, the route, the address of the policy, the sender, and the verdict.
 type BuiltFor = (usize, RouteId, usize, Option<PeerId>, Verdict);
 
-/// An announcement among those of an operation.
+/// The index of an announcement of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(usize);
 
-/// So many are compared before one is looked up.
+/// This many are compared before the map is used.
 const FEW: usize = 4;
 
 impl Built {
@@ -94,7 +94,7 @@ impl Built {
 }
 
 impl<'v> View<'v> {
-    /// What decides now, by what both families share and one family's policy.
+    /// The current inputs, from the shared state and one family's policy.
     pub(crate) fn new(family: Family, shared: &'v Shared, policy: &'v Policy) -> Self {
         Self { family, store: &shared.store, peers: &shared.peers, resolutions: &shared.resolutions, policy }
     }
@@ -109,7 +109,7 @@ impl<'v> View<'v> {
         Outcome { best: Some(Best::of(&paths[selection.best])), kernel }
     }
 
-    /// What peers of this kind get, before it is known which of them.
+    /// The announcement for peers of this kind, before considering individual peers.
     pub(crate) fn announcement(
         &self,
         built: &mut Built,
@@ -118,7 +118,7 @@ impl<'v> View<'v> {
         best: Best,
     ) -> Option<Place> {
         let sender = match best.source.peer() {
-            // The sender of a route that is about to go may be gone already.
+            // The sender of a route that is about to be removed may already be gone.
             Some(id) => Some(self.peers.get(id)?),
             None => None,
         };
@@ -136,7 +136,7 @@ impl<'v> View<'v> {
         Some(built.place(key, |verdict| offer.build(to, self.policy, verdict)))
     }
 
-    /// Whether this very peer may have the route: never its own one, nor one that it brought into the system.
+    /// Whether a particular peer may get the route: not its own one, and not one that it introduced into the AS.
     pub(crate) fn suits(&self, id: PeerId, best: Best) -> bool {
         if best.source.peer() == Some(id) {
             return false;
@@ -149,7 +149,7 @@ impl<'v> View<'v> {
         !(is_inside && originator(route, sender.router_id) == peer.router_id)
     }
 
-    /// The name of the interface that a route leads to.
+    /// The name of the outgoing interface of a route.
     pub(crate) fn interface<'a>(&'a self, route: &'a Route) -> Option<&'a str> {
         match route {
             Route::Direct(interface) | Route::Host { interface: Some(interface), .. } => {

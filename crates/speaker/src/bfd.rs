@@ -1,10 +1,10 @@
-//! Bidirectional forwarding detection (RFC 5880): whether a peer still forwards, found out in fractions of a second.
+//! Bidirectional forwarding detection (RFC 5880): detects within fractions of a second whether a peer still forwards.
 //!
 //! - [`packet`]: control packets as values and as bytes.
 //! - [`machine`]: one session. Pure: packets and time in, packets and news out.
 //!
-//! Asynchronous mode over one hop (RFC 5881) and over several (RFC 5883). Refused: authentication, echo and demand mode, which
-//! no BGP speaker needs; a peer that asks for demand mode still gets packets, as RFC 5880 allows.
+//! Asynchronous mode over one hop (RFC 5881) and over several (RFC 5883). Not supported: authentication, echo and
+//! demand mode, which no BGP speaker needs; a peer that requests demand mode still gets packets, as RFC 5880 allows.
 
 pub(crate) mod machine;
 pub(crate) mod packet;

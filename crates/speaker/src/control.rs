@@ -1,7 +1,7 @@
-//! What BIRD's clients learn about this speaker. Pure: the engine and the time in, facts out.
+//! Answers to BIRD's clients about this speaker. Pure: the engine and the time in, facts out.
 //!
-//! Names, kinds and words are those of Calico's BIRD, so that its tools recognise sessions and routes. It refuses to know
-//! sockets: those are `bird-control`'s.
+//! Names, kinds and words are those of Calico's BIRD, so that its tools recognise sessions and routes. Does not know
+//! sockets: `bird-control` handles those.
 
 use crate::engine::{Engine, PeerStatus};
 use crate::session::{Moment, StateName};
@@ -16,28 +16,28 @@ use jiff::{SignedDuration, Timestamp};
 use rib::{Counts, KernelTarget, PeerId, Query, Route, Shown, Source};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// What BIRD is called here. Calico's tools want the letter before the number.
+/// The version that is reported as BIRD's. Calico's tools expect the letter before the number.
 #[must_use]
 pub(crate) fn version() -> String {
     format!("v{}+tortie", env!("CARGO_PKG_VERSION"))
 }
 
-/// What the shell knows beside the engine.
+/// Facts that the engine does not know.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings {
-    /// The wall clock when the speaker began.
+    /// The wall-clock time at which the speaker began.
     pub began: Timestamp,
-    /// Since then.
+    /// The time since then.
     pub now: Moment,
     /// When the intent last changed.
     pub reconfigured: Moment,
-    /// Bytes that this process has.
+    /// The memory of this process in bytes.
     pub memory: u64,
     /// The host's links.
     pub interfaces: Vec<InterfaceFacts>,
 }
 
-/// How long peers may take to send what they have after a restart of ours, as BIRD counts it.
+/// How long peers may take to send all their routes after our restart, in BIRD's terms.
 const RECOVERY: u64 = 240;
 
 /// The names of BIRD's own sources of routes.
@@ -46,7 +46,7 @@ const KERNEL: &str = "kernel1";
 const DEVICE: &str = "device1";
 const DIRECT: &str = "direct1";
 
-/// The facts for a question to the daemon of one family.
+/// The facts that answer a question to the daemon of one family.
 #[must_use]
 pub(crate) fn facts(engine: &Engine, family: Family, question: &Question, around: &Surroundings) -> Facts {
     match question {
@@ -163,7 +163,7 @@ fn protocol(engine: &Engine, family: Family, peer: &PeerStatus, around: &Surroun
     }
 }
 
-/// The neighbour's address, and the interface of one that is only known there.
+/// The neighbour's address, and the interface of one that is only known by its interface.
 fn remote(peer: &PeerStatus) -> (IpAddr, Option<String>) {
     let (address, interface) = match peer.remote.split_once('%') {
         Some((address, interface)) => (address, Some(interface.to_owned())),
@@ -345,7 +345,7 @@ fn kernel_hops(shown: &Shown) -> Vec<NextHop> {
     hops.iter().map(|hop| NextHop { gateway: hop.gateway, interface: name(&hop.link) }).collect()
 }
 
-/// Attributes with BIRD's names, in the order of their numbers.
+/// Attributes by BIRD's names, in the order of their type codes.
 fn attributes(announcement: &rib::Announcement) -> Vec<(&'static str, String)> {
     let attributes = &announcement.attributes;
     let mut shown = vec![

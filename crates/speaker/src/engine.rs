@@ -1,7 +1,8 @@
-//! The speaker without its sockets: sessions and tables, bytes in, bytes and wishes out.
+//! The speaker without its sockets: sessions and tables, bytes in, bytes and actions out.
 //!
-//! A shell gives it what came over connections, the host's routes and the time, sends what it asks for, and puts routes into
-//! the kernel. A simulated network does the same in tests and benchmarks. Refuses: sockets, clock, the kernel.
+//! A shell passes it the data from connections, the host's routes and the time, executes its outputs, and puts routes
+//! into the kernel. A simulated network does the same in tests and benchmarks. Does not know sockets, the clock or the
+//! kernel.
 
 mod actions;
 mod apply;
@@ -36,17 +37,17 @@ pub struct Engine {
     peers: Peers,
     random: Random,
     intent: Option<Intent>,
-    /// Since when this speaker restarts.
+    /// When this speaker's graceful restart began, while it lasts.
     restart: Option<Moment>,
-    /// The restart goes on though peers that are not there have been waited for.
+    /// Whether the restart has waited long enough for peers that are down.
     soft_passed: bool,
     kernel: Vec<(IpNet, Option<KernelRoute>)>,
     outputs: Vec<Output>,
-    /// Peers that have something to send.
+    /// Peers with data to send.
     ready: Vec<PeerId>,
 }
 
-/// Where the tables put what follows from a change.
+/// Collects the consequences of a change in the tables.
 struct Collect<'a> {
     peers: &'a mut Peers,
     kernel: &'a mut Vec<(IpNet, Option<KernelRoute>)>,
@@ -68,7 +69,7 @@ impl Sink for Collect<'_> {
     }
 }
 
-/// Borrows the tables, and the rest as a place for what follows.
+/// Borrows the tables, and the rest as a sink for consequences.
 macro_rules! rib {
     ($engine:ident, |$rib:ident, $sink:ident| $body:expr) => {{
         let Engine { rib: $rib, peers, kernel, ready, .. } = &mut *$engine;
@@ -79,8 +80,8 @@ macro_rules! rib {
 use rib;
 
 impl Engine {
-    /// A speaker without sessions. `restarting`: the kernel forwards by routes of the speaker before; they stay until peers
-    /// have said what they have.
+    /// Creates a speaker without sessions. `restarting`: the kernel forwards by routes of the previous speaker, which
+    /// are kept until peers have sent their routes.
     #[must_use]
     pub fn new(seed: u64, restarting: bool, now: Moment) -> Self {
         let mut rib = Rib::new(Identity::default());
@@ -100,41 +101,41 @@ impl Engine {
         }
     }
 
-    /// The tables.
+    /// The routing tables.
     #[must_use]
     pub fn rib(&self) -> &Rib {
         &self.rib
     }
 
-    /// The intent that is carried out.
+    /// The intent in effect.
     #[must_use]
     pub fn intent(&self) -> Option<&Intent> {
         self.intent.as_ref()
     }
 
-    /// Whether routes of before a restart are still kept.
+    /// Whether routes from before a restart are still kept.
     #[must_use]
     pub fn is_restarting(&self) -> bool {
         self.restart.is_some()
     }
 
-    /// How a peer is connected to.
+    /// How a peer is connected.
     #[must_use]
     pub fn endpoint(&self, id: PeerId) -> Option<&Endpoint> {
         self.peers.get(id).map(|peer| &peer.endpoint)
     }
 
-    /// All sessions' endpoints; members of a range are not among them.
+    /// The endpoints of all sessions, except members of a range.
     pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         self.peers.iter().filter(|peer| peer.member.is_none()).map(|peer| &peer.endpoint)
     }
 
-    /// What the shell is asked to do, once.
+    /// Takes the pending requests to the shell.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Changes of the kernel's routes in their order, once.
+    /// Takes the pending changes of the kernel's routes, in order.
     pub fn take_kernel(&mut self) -> Vec<(IpNet, Option<KernelRoute>)> {
         std::mem::take(&mut self.kernel)
     }
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Deadlines may have passed.
+    /// Handles deadlines that have passed.
     pub fn tick(&mut self, now: Moment) {
         let due: Vec<PeerId> = self
             .peers
@@ -166,7 +167,7 @@ impl Engine {
         self.check_restart(now);
     }
 
-    /// The peers that BFD is to watch: those with an address, and others while they are connected.
+    /// The peers for BFD to watch: those with a configured address, and others while they are connected.
     #[must_use]
     pub fn watched(&self) -> Vec<(PeerId, Watched)> {
         let of = |peer: &Peer| {
@@ -182,8 +183,8 @@ impl Engine {
         self.peers.iter().filter_map(of).collect()
     }
 
-    /// What BFD says about a peer: whether it is seen, or that it no longer looks. A peer that is not seen any more has lost
-    /// its session.
+    /// Reports BFD's view of a peer: whether it is seen, or `None` if BFD no longer watches it. A peer that is no
+    /// longer seen loses its session.
     pub fn seen(&mut self, id: PeerId, seen: Option<bool>, now: Moment) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.seen = seen;
@@ -192,39 +193,39 @@ impl Engine {
         }
     }
 
-    /// The host has these routes and no others.
+    /// Replaces all routes of the host.
     pub fn set_host_routes(&mut self, routes: impl IntoIterator<Item = HostRoute>, now: Moment) {
         let when = moment(now);
         rib!(self, |rib, sink| rib.set_host_routes(routes, when, sink));
     }
 
-    /// The host has one route more.
+    /// Adds a route of the host.
     pub fn add_host_route(&mut self, route: HostRoute, now: Moment) {
         rib!(self, |rib, sink| rib.add_host_route(route, moment(now), sink));
     }
 
-    /// The host has one route less.
+    /// Removes a route of the host.
     pub fn remove_host_route(&mut self, route: &HostRoute, now: Moment) {
         rib!(self, |rib, sink| rib.remove_host_route(route, moment(now), sink));
     }
 }
 
-/// A moment as the tables show it.
+/// Converts a time to that of the tables.
 fn moment(now: Moment) -> rib::Moment {
     rib::Moment(u32::try_from(now.as_secs()).unwrap_or(u32::MAX))
 }
 
-/// Why a session ends that the intent does not have any more.
+/// The reason for ending a session that the intent no longer contains.
 fn removed() -> Notification {
     Cause::Cease(CeaseReason::PeerDeconfigured).into()
 }
 
-/// Whether an address is of a link.
+/// Whether an address is link-local.
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Whether two interfaces are the same one.
+/// Whether an interface has this name.
 fn is_on(link: Option<&Interface>, name: &str) -> bool {
     link.is_some_and(|link| &*link.name == name)
 }

@@ -5,7 +5,7 @@ use crate::session::StateName;
 use crate::shell::Handle;
 use telemetry::{Figure, FigureKind, Metrics};
 
-/// What a figure says about a session.
+/// The value of a figure for a session.
 type Value = fn(&PeerStatus) -> f64;
 
 fn number(count: u64) -> f64 {
@@ -16,7 +16,7 @@ fn sum(peer: &PeerStatus, part: impl Fn(&rib::Counts) -> usize) -> f64 {
     number(peer.counts.iter().map(|counts| part(counts) as u64).sum())
 }
 
-/// Name, kind, meaning and value of each figure of a session.
+/// The name, kind, help and value of each figure of a session.
 const FIGURES: [(&str, FigureKind, &str, Value); 11] = [
     ("bgp_session_established", FigureKind::Gauge, "Whether the session is established.", |peer| {
         f64::from(u8::from(peer.state == StateName::Established))
@@ -24,19 +24,22 @@ const FIGURES: [(&str, FigureKind, &str, Value); 11] = [
     ("bgp_session_establishments", FigureKind::Counter, "How often the session came up.", |peer| {
         number(peer.tally.established)
     }),
-    ("bgp_bfd_up", FigureKind::Gauge, "Whether BFD sees the peer; 0 also where it does not look.", |peer| {
+    ("bgp_bfd_up", FigureKind::Gauge, "Whether BFD sees the peer; 0 also if BFD is off.", |peer| {
         f64::from(u8::from(peer.seen == Some(true)))
     }),
     ("bgp_routes_imported", FigureKind::Gauge, "Routes of the peer in the table.", |peer| {
         sum(peer, |counts| counts.imported)
     }),
-    ("bgp_routes_preferred", FigureKind::Gauge, "Routes of the peer that are the best ones.", |peer| {
-        sum(peer, |counts| counts.preferred)
-    }),
-    ("bgp_routes_exported", FigureKind::Gauge, "Routes that the peer has from this node.", |peer| {
+    (
+        "bgp_routes_preferred",
+        FigureKind::Gauge,
+        "Routes of the peer that are the best for their prefix.",
+        |peer| sum(peer, |counts| counts.preferred),
+    ),
+    ("bgp_routes_exported", FigureKind::Gauge, "Routes announced to the peer.", |peer| {
         sum(peer, |counts| counts.exported)
     }),
-    ("bgp_routes_waiting", FigureKind::Gauge, "Changed routes that wait to be sent.", |peer| {
+    ("bgp_routes_waiting", FigureKind::Gauge, "Changed routes waiting to be sent.", |peer| {
         number(peer.waiting as u64)
     }),
     ("bgp_messages_received", FigureKind::Counter, "Messages received.", |peer| number(peer.tally.received)),
@@ -47,7 +50,7 @@ const FIGURES: [(&str, FigureKind, &str, Value); 11] = [
     ("bgp_bytes_sent", FigureKind::Counter, "Bytes sent.", |peer| number(peer.tally.bytes_sent)),
 ];
 
-/// Shows the figures of a speaker for as long as it runs. The speaker is queried on each scrape.
+/// Offers the figures of a speaker for as long as it runs. The speaker is queried on each scrape.
 pub(crate) fn offer(handle: &Handle, metrics: &Metrics) {
     let handle = handle.clone();
     metrics.source(move |figures| {

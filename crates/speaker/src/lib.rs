@@ -1,7 +1,7 @@
 //! The native BGP speaker.
 //!
-//! - [`session`]: the machine of one session. Pure.
-//! - [`bfd`]: whether a peer still forwards, in fractions of a second. Pure.
+//! - [`session`]: the state machine of one session. Pure.
+//! - [`bfd`]: detects within fractions of a second whether a peer still forwards. Pure.
 //! - [`engine`]: all sessions and the tables, without sockets. Pure.
 //! - [`shell`]: sockets, the kernel's routes, one thread.
 //! - [`figures`]: figures for Prometheus.
@@ -9,7 +9,7 @@
 //! - [`run`]: the component: intent in, sessions and answers out.
 //! - `simulation`: speakers in one process, over a network that is a list. With the feature `testing` only.
 //!
-//! Without the feature `component`, only what is pure is built: [`session`], [`bfd`], [`engine`].
+//! Without the feature `component`, only the pure parts are built: [`session`], [`bfd`], [`engine`].
 
 #[cfg(feature = "component")]
 mod bfd;
@@ -29,7 +29,7 @@ mod simulation;
 #[cfg(feature = "component")]
 pub use run::{RunError, run};
 
-/// What tests and benchmarks reach into, and nothing else may.
+/// Items for tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::engine::{Engine, PeerStatus};

@@ -1,7 +1,7 @@
-//! The component: follows the intent, has the speaker carry it out, answers at BIRD's sockets.
+//! The component: follows the intent, applies it to the speaker, and answers at BIRD's sockets.
 //!
-//! The speaker is a thread of its own; what follows the store and answers clients is asynchronous and small. It refuses to
-//! speak before an intent is there: a node that cannot read its datastore says nothing to peers that is not true.
+//! The speaker has its own thread; following the store and answering clients is asynchronous and small. Does not start
+//! sessions before there is an intent: a node that cannot read its datastore announces nothing.
 
 use crate::control::{self, Surroundings};
 use crate::shell::{Handle, Speaker, StartError};
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long changes are gathered before they are carried out: a node that comes brings several objects.
+/// How long changes are gathered before they are applied: a new node causes changes of several objects.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// It cannot go on.
+/// Why the component cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The environment cannot be used.
@@ -29,13 +29,13 @@ pub enum RunError {
     /// The sources cannot be opened.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The speaker cannot begin.
+    /// The speaker cannot start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// BIRD's clients cannot be answered.
+    /// BIRD's sockets cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The speaker has ended by itself.
+    /// The speaker has ended unexpectedly.
     #[error("the speaker ended")]
     Speaker,
     /// The sources ended.
@@ -43,10 +43,10 @@ pub enum RunError {
     Ended,
 }
 
-/// Runs until the end is asked for. `folder` is where BIRD's sockets are looked for.
+/// Runs until shutdown is requested. `folder` is the folder of BIRD's sockets.
 ///
 /// # Errors
-/// When it cannot go on.
+/// When it cannot continue.
 pub async fn run(
     folder: &Path,
     environment: &(dyn Environment + Send + Sync),
@@ -71,7 +71,7 @@ pub async fn run(
     let outcome = loop {
         match latest.borrow_and_update().clone() {
             Latest::Waiting => {}
-            Latest::NodeMissing(missing) => tracing::warn!("{missing}: sessions stay as they are"),
+            Latest::NodeMissing(missing) => tracing::warn!("{missing}: sessions remain unchanged"),
             Latest::Intent(intent) => {
                 log.follow(intent.log_level);
                 let since = Timestamp::now().duration_since(began);
@@ -99,13 +99,13 @@ pub async fn run(
             break Err(RunError::Speaker);
         }
     };
-    // Whoever takes over, this program again or BIRD, finds the routes in place, and peers keep theirs.
+    // The next speaker, this program again or BIRD, finds the routes in place, and peers keep theirs.
     handle.end(true, "restarting");
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     outcome
 }
 
-/// Figures that are served for as long as this lives.
+/// Figures that are served as long as this lives.
 struct Serving(tokio::task::JoinHandle<()>);
 
 impl Serving {
@@ -124,12 +124,12 @@ impl Drop for Serving {
     }
 }
 
-/// What answers at the socket of one family.
+/// The answers at the socket of one family.
 struct Door {
     family: Family,
     handle: Handle,
     began: Timestamp,
-    /// When the intent last changed, in seconds since the beginning.
+    /// When the intent last changed, in seconds since the start.
     reconfigured: Arc<AtomicU64>,
 }
 
@@ -142,7 +142,7 @@ impl bird_control::server::Speaker for Door {
         let (handle, question, family, began) =
             (self.handle.clone(), question.clone(), self.family, self.began);
         let reconfigured = Duration::from_secs(self.reconfigured.load(Ordering::Relaxed));
-        // The speaker answers between two other things that it does.
+        // Blocks until the speaker's thread answers.
         let asked = tokio::task::spawn_blocking(move || {
             handle.ask(move |engine, now| {
                 let interfaces = match question {
@@ -157,14 +157,14 @@ impl bird_control::server::Speaker for Door {
     }
 }
 
-/// Bytes that this process has in memory.
+/// The resident memory of this process in bytes.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or_default();
     pages.saturating_mul(4096)
 }
 
-/// The host's links and their addresses; none when the kernel does not say.
+/// The host's links and their addresses; empty if the kernel does not report them.
 fn interfaces() -> Vec<InterfaceFacts> {
     let Ok(mut kernel) = netlink::Handle::open() else { return Vec::new() };
     let (Ok(links), Ok(addresses)) = (kernel.links(), kernel.addresses(None, None)) else {

@@ -1,8 +1,8 @@
 //! The speaker with its sockets: one thread that owns everything and sleeps until something happens.
 //!
-//! It uses epoll directly: a runtime would cost threads, and a node of a large mesh should cost a few megabytes and, when
-//! nothing happens, nothing. Peers are read a bounded amount at a time, so one that sends much does not keep others waiting.
-//! Refuses: decisions, which are the engine's.
+//! It uses epoll directly: a runtime would cost threads, and a node of a large mesh should cost a few megabytes and,
+//! when idle, no processor time. A bounded amount is read from a peer at a time, so that one that sends much does not
+//! block others. Makes no decisions, which are the engine's.
 
 mod connections;
 mod discovery;
@@ -40,16 +40,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use watch::{Found, Watch};
 
-/// What was refused by the host (a port, a route) is tried again after this.
+/// After this time, operations that the host refused (a port, a route) are retried.
 const RETRY: Duration = Duration::from_secs(5);
-/// One read.
+/// The size of one read.
 const READ: usize = 64 * 1024;
-/// So many reads of one connection before others have their turn.
+/// The maximum number of reads from one connection before others get their turn.
 const READS: usize = 4;
 
 const WAKE: u64 = 0;
 const MONITOR: u64 = 1;
-/// Listeners have the next two numbers, then those of BFD, connections those from here on.
+/// The next two numbers are those of listeners, followed by BFD's, and connections from there on.
 const LISTENERS: u64 = 2;
 const BFD: u64 = 4;
 const DISCOVERY: u64 = BFD + watch::LISTENERS;
@@ -76,27 +76,27 @@ pub struct Speaker {
     ended: bool,
 }
 
-/// The speaker could not begin.
+/// Why the speaker could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The kernel's network objects cannot be read.
     #[error("the network of this host cannot be read")]
     Netlink(#[from] netlink::Error),
-    /// The kernel gives no means to wait.
+    /// The kernel refuses epoll or an event counter.
     #[error("waiting for sockets is not possible")]
     Wait(#[from] rustix::io::Errno),
 }
 
 impl Speaker {
-    /// Opens what is needed, in the network namespace of this thread. Nothing is sent before an intent is there.
+    /// Opens everything needed in this thread's network namespace. Nothing is sent before there is an intent.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// When the kernel refuses.
     pub fn open() -> Result<(Self, Handle), StartError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         epoll::add(&epoll, &*wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        // Listening begins before reading, so that nothing is missed in between.
+        // Monitoring begins before reading, so that nothing is missed in between.
         let monitor =
             Monitor::open(Interests { links: true, addresses: true, routes: true, ..Interests::default() })?;
         epoll::add(&epoll, &monitor, EventData::new_u64(MONITOR), EventFlags::IN)?;
@@ -104,7 +104,7 @@ impl Speaker {
         let host = Host::read(routes.kernel(), Vec::new())?;
         let restarting = routes.has_adopted();
         if restarting {
-            tracing::info!("routes of the speaker before are kept until peers have sent theirs");
+            tracing::info!("routes of the previous speaker are kept until peers have sent theirs");
         }
         let begun = Instant::now();
         let mut engine = Engine::new(seed(), restarting, Duration::ZERO);
@@ -140,7 +140,7 @@ impl Speaker {
     /// Runs until [`Handle::end`].
     ///
     /// # Errors
-    /// The kernel takes away the means to wait.
+    /// When waiting for sockets fails.
     pub fn run(mut self) -> io::Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         while !self.ended {
@@ -182,7 +182,7 @@ impl Speaker {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        // A millisecond late rather than many times too early.
+        // Rather a millisecond late than many times too early.
         soonest.map(|time| time + Duration::from_millis(1))
     }
 
@@ -202,7 +202,7 @@ impl Speaker {
 
     fn commands(&mut self) {
         let mut counter = [0; 8];
-        // It only says that something is there.
+        // Its value does not matter.
         let _ = rustix::io::read(&*self.wake, &mut counter);
         while let Ok(command) = self.commands.try_recv() {
             let now = self.now();
@@ -227,7 +227,7 @@ impl Speaker {
         }
     }
 
-    /// What BFD found out.
+    /// Handles BFD's findings.
     fn found(&mut self, found: Vec<Found>) {
         let now = self.now();
         for Found { peer, remote, news } in found {
@@ -241,14 +241,14 @@ impl Speaker {
                     self.engine.seen(peer, Some(false), now);
                 }
                 News::Ended => {
-                    tracing::info!("{remote} has ended BFD on purpose");
+                    tracing::info!("{remote} has shut down BFD");
                     self.engine.seen(peer, None, now);
                 }
             }
         }
     }
 
-    /// Does what the engine asks for, until it asks for nothing.
+    /// Executes the engine's outputs until there are none.
     fn pump(&mut self) {
         loop {
             self.outputs();
@@ -280,7 +280,7 @@ impl Speaker {
                         if let Some(connection) = self.connections.get(&token)
                             && !last.is_empty()
                         {
-                            // What does not go at once is not worth waiting for.
+                            // Data that cannot be sent immediately is dropped.
                             let _ = (&connection.socket).write(&last);
                         }
                         self.drop_connection(token);
@@ -302,7 +302,7 @@ impl Speaker {
     }
 }
 
-/// Something that differs between two starts.
+/// A value that differs between starts.
 fn seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

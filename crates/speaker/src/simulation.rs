@@ -1,5 +1,5 @@
-//! Speakers in one process, over a network that is a list of connections: real messages, time that is passed in. For tests and
-//! benchmarks.
+//! Speakers in one process, over a network that is a list of connections: real messages, and time as an input. For
+//! tests and benchmarks.
 
 pub(crate) mod adversary;
 
@@ -20,17 +20,17 @@ use std::time::Duration;
 /// One end of a connection.
 type Place = (usize, PeerId, Direction);
 
-/// A speaker and what it has given its kernel.
+/// A speaker and the routes that it has put into its kernel.
 pub struct Node {
     /// The speaker.
     pub engine: Engine,
     /// Its address.
     pub address: IpAddr,
-    /// Its routes.
+    /// The routes in its kernel.
     pub kernel: BTreeMap<IpNet, KernelRoute>,
-    /// What it said to people.
+    /// Its log.
     pub log: Vec<LogLine>,
-    /// How often routes of before a restart were swept.
+    /// How often routes from before a restart were swept.
     pub sweeps: usize,
 }
 
@@ -42,7 +42,7 @@ pub struct Simulation {
     /// The time.
     pub now: Moment,
     links: HashMap<Place, Place>,
-    /// Nodes that cannot be reached just now.
+    /// Nodes that are currently unreachable.
     pub cut: Vec<usize>,
 }
 
@@ -65,7 +65,7 @@ impl Simulation {
         self.nodes[node].engine = engine;
     }
 
-    /// Breaks all connections of a node. Its own side does not notice if it is replaced next.
+    /// Breaks all connections of a node. If the node is replaced next, its own side does not notice.
     pub fn break_links(&mut self, node: usize) {
         let mine: Vec<(Place, Place)> =
             self.links.iter().filter(|(from, _)| from.0 == node).map(|(from, to)| (*from, *to)).collect();
@@ -77,7 +77,7 @@ impl Simulation {
         }
     }
 
-    /// Carries bytes until nothing is left to carry.
+    /// Transports bytes until none are left.
     pub fn settle(&mut self) {
         loop {
             let mut moved = false;
@@ -157,7 +157,7 @@ impl Simulation {
         let ends = |local, remote| Ends { local, link_local: None, remote, link: None };
         let there = self.nodes[other].address;
         let accepted = self.nodes[other].engine.accept(ends(there, here), self.now);
-        // What the acceptance closed has to be closed before the new connection takes its place.
+        // A connection that the accepted one replaces must be closed first.
         self.outputs(other);
         self.nodes[index].engine.connected(id, ends(here, there), self.now);
         match accepted {

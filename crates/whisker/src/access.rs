@@ -1,11 +1,11 @@
-//! Who may ask, and what every answer says to browsers.
+//! Access control, and the headers that every answer carries.
 //!
-//! - Only GET and HEAD, and one POST that asks what a policy would do: nothing here changes anything.
-//! - A bearer token, where one is set or Kubernetes is asked about them, for everything that shows data. The page itself is
-//!   public: it has no data, and asks for the token.
-//! - Where nothing else guards a server on loopback, the name that it is asked by must be a name of this machine: a page
-//!   of a stranger whose name was made to mean 127.0.0.1 must not read flows.
-//! - Certificates of clients are checked below, in the handshake.
+//! - Only GET and HEAD are served, and one POST that asks what a policy would do: nothing here changes anything.
+//! - Everything that shows data requires a bearer token, if one is configured or Kubernetes reviews tokens. The page
+//!   itself is public: it contains no data, and asks for the token.
+//! - A server on loopback without other protection only answers requests for a name of this machine: a stranger's page
+//!   whose name resolves to 127.0.0.1 must not read flows.
+//! - Client certificates are checked earlier, in the handshake.
 
 use crate::app::App;
 use crate::respond::error;
@@ -18,14 +18,14 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
-/// Who may ask.
+/// The rules for access.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// The hash of the token, where one is wanted.
+    /// The hash of the token, if one is required.
     token: Option<[u8; 32]>,
-    /// Who says whose other tokens are, and what those may see.
+    /// Reviews other tokens: who owns them, and what their owners may see.
     reviews: Option<Arc<Reviews>>,
-    /// Whether only names of this machine are answered to.
+    /// Whether only requests for a name of this machine are answered.
     only_local_names: bool,
 }
 
@@ -40,42 +40,42 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// With this token, where there is one.
+    /// Access with this token, if there is one.
     #[must_use]
     pub fn new(token: Option<&str>, only_local_names: bool) -> Self {
         let token = token.map(|token| Sha256::digest(token).into());
         Self { token, reviews: None, only_local_names }
     }
 
-    /// And with tokens of those whom Kubernetes permits.
+    /// Also accepts tokens whose owners Kubernetes permits.
     #[must_use]
     pub fn with_reviews(mut self, reviews: Option<Reviews>) -> Self {
         self.reviews = reviews.map(Arc::new);
         self
     }
 
-    /// Why data is not shown; nothing if it is.
+    /// The refusal of data to this token; `None` if data may be shown.
     async fn data_refusal(&self, token: Option<&str>) -> Option<Response> {
         if self.token.is_none() && self.reviews.is_none() {
             return None;
         }
-        let Some(token) = token else { return Some(unauthorized("a bearer token is needed")) };
-        // Hashes are compared: how long that takes says nothing about the token.
+        let Some(token) = token else { return Some(unauthorized("a bearer token is required")) };
+        // Hashes are compared, so that timing reveals nothing about the token.
         if self.token.is_some_and(|known| <[u8; 32]>::from(Sha256::digest(token)) == known) {
             return None;
         }
-        let Some(reviews) = &self.reviews else { return Some(unauthorized("this is not the token")) };
+        let Some(reviews) = &self.reviews else { return Some(unauthorized("the token is wrong")) };
         match reviews.judge(token).await {
             Ok(Verdict::Permitted) => None,
             Ok(Verdict::Unknown) => Some(unauthorized("Kubernetes does not know this token")),
             Ok(Verdict::Forbidden) => {
                 let problem =
-                    format!("the owner of this token may not get {PATH}: bind a ClusterRole with it");
+                    format!("the owner of this token may not get {PATH}: bind a ClusterRole that grants it");
                 Some(error(StatusCode::FORBIDDEN, &problem))
             }
             Err(_) => Some(error(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "Kubernetes cannot be asked who may see flows; the log says why",
+                "cannot ask Kubernetes who may see flows; see the server's log",
             )),
         }
     }
@@ -99,13 +99,13 @@ fn is_local_name(host: &str) -> bool {
     is_loopback || name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// Which paths show data.
+/// Whether a path shows data.
 fn is_data(path: &str) -> bool {
     ["/flows", "/whisker-backend/", "/api/", "/config/"].iter().any(|data| path.starts_with(data))
         && path != "/flow-logs"
 }
 
-/// Headers of every answer.
+/// The headers of every answer.
 const HEADERS: [(&str, &str); 7] = [
     (
         "content-security-policy",
@@ -119,7 +119,7 @@ const HEADERS: [(&str, &str); 7] = [
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// Stands before every path.
+/// Checks every request before its path is served.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let mut refused = refusal(&app.access, &request);
     if refused.is_none() && is_data(request.uri().path()) {
@@ -139,18 +139,18 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 fn refusal(access: &Access, request: &Request) -> Option<Response> {
     let asks = request.method() == Method::POST && request.uri().path() == "/api/v1/impact";
     if request.method() != Method::GET && request.method() != Method::HEAD && !asks {
-        return Some(error(StatusCode::METHOD_NOT_ALLOWED, "only GET: nothing can be changed here"));
+        return Some(error(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "only GET is supported: nothing can be changed here",
+        ));
     }
     if !access.knows_name(request) {
-        return Some(error(
-            StatusCode::MISDIRECTED_REQUEST,
-            "ask by a name of this machine, such as localhost",
-        ));
+        return Some(error(StatusCode::MISDIRECTED_REQUEST, "use a name of this machine, such as localhost"));
     }
     None
 }
 
-/// The token that a client shows.
+/// The bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let shown = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (kind, token) = shown.split_once(' ')?;

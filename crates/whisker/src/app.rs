@@ -1,4 +1,4 @@
-//! The paths, without sockets.
+//! The paths, independent of sockets.
 
 use crate::access::{self, Access};
 use crate::page::Page;
@@ -11,50 +11,50 @@ use axum::routing::get;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// How many streams there may be at once, as Goldmane has it.
+/// The maximum number of concurrent streams, as in Goldmane.
 const STREAMS: usize = 100;
 
-/// What every answer needs.
+/// State shared by all requests.
 pub(crate) struct App {
-    /// Where flows come from.
+    /// The source of flows.
     pub(crate) source: Arc<dyn Source>,
     pub(crate) page: Page,
     pub(crate) access: Access,
     pub(crate) policies: Policies,
-    /// `/config/config.json`.
+    /// The body of `/config/config.json`.
     pub(crate) config: String,
-    /// Places for streams.
+    /// Permits for streams.
     pub(crate) streams: Arc<Semaphore>,
 }
 
-/// What is served.
+/// Options of the service.
 pub struct Options {
-    /// Who may ask.
+    /// The rules for access.
     pub access: Access,
-    /// Where the cluster's policies are.
+    /// The source of the cluster's policies.
     pub policies: Policies,
-    /// A folder to serve the page from, in the place of the one that is built in.
+    /// A folder to serve the page from instead of the built-in one.
     pub page_dir: Option<std::path::PathBuf>,
-    /// What `/config/config.json` says.
+    /// The content of `/config/config.json`.
     pub config: ClusterConfig,
 }
 
-/// What Calico's page wants to know of the cluster.
+/// Facts about the cluster for Calico's page.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct ClusterConfig {
     /// The cluster's id.
     pub cluster_id: String,
-    /// Its type.
+    /// The cluster's type.
     pub cluster_type: String,
     /// The version of Calico.
     pub calico_version: String,
     /// Whether Calico's page shows notices: `Enabled` or `Disabled`.
     pub notifications: String,
-    /// Where Calico's page gets them from. Ours asks nobody.
+    /// Where Calico's page gets notices from. Our page does not fetch any.
     pub calico_cloud_url: String,
 }
 
-/// The service for these flows.
+/// Creates the service for a source of flows.
 pub fn service(source: Arc<dyn Source>, options: Options) -> Router {
     let config = serde_json::json!({ "config": options.config }).to_string();
     let app = Arc::new(App {

@@ -10,16 +10,16 @@ use std::process::ExitCode;
 /// Serve the page that shows flows, and the API of Calico's whisker-backend.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Arguments {
-    /// Where to listen, instead of HOST and PORT.
+    /// The address to listen on, instead of HOST and PORT.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Where Goldmane is, instead of GOLDMANE_HOST.
+    /// The address of Goldmane, instead of GOLDMANE_HOST.
     #[arg(long, value_name = "HOST:PORT")]
     pub goldmane: Option<String>,
-    /// Show made-up flows: to see the page without a cluster.
+    /// Show made-up flows, to try the page without a cluster.
     #[arg(long, conflicts_with = "goldmane")]
     pub demo: bool,
-    /// Serve the page from this folder, to work on it.
+    /// Serve the page from this folder, for working on the page.
     #[arg(long, value_name = "DIR")]
     pub page_dir: Option<PathBuf>,
 }
@@ -27,7 +27,7 @@ pub struct Arguments {
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
-/// When it cannot begin.
+/// When the server cannot start.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let log = Log::start(LevelFilter::INFO);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! The paths of Calico's whisker-backend: the same questions, the same answers.
+//! The paths of Calico's whisker-backend, with the same requests and answers.
 
 use crate::app::App;
 use crate::events;
@@ -67,22 +67,22 @@ pub(crate) async fn config(State(app): State<Arc<App>>) -> Response {
     answer(StatusCode::OK, "application/json", app.config.clone())
 }
 
-/// What a browser got to before its connection broke.
+/// The id of the last event that a browser received before its connection broke.
 pub(crate) fn last_event(headers: &HeaderMap) -> Option<&str> {
     headers.get("last-event-id").and_then(|value| value.to_str().ok())
 }
 
-/// A place for one more stream, while there is one.
+/// A permit for one more stream, if available.
 pub(crate) fn stream_place(app: &App) -> Option<tokio::sync::OwnedSemaphorePermit> {
     Arc::clone(&app.streams).try_acquire_owned().ok()
 }
 
-/// What the others hear.
+/// The answer when no permit is available.
 pub(crate) fn no_place() -> Response {
     error(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open: close a page and try again")
 }
 
-/// An answer that goes on. Its place is free again when it ends.
+/// An answer that continues until the stream ends; then its permit is released.
 pub(crate) fn stream<E: std::error::Error + Send + Sync + 'static>(
     events: impl Stream<Item = Result<bytes::Bytes, E>> + Send + 'static,
     place: tokio::sync::OwnedSemaphorePermit,
@@ -95,7 +95,7 @@ pub(crate) fn stream<E: std::error::Error + Send + Sync + 'static>(
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies must not gather what is meant to be seen at once.
+    // Proxies must not buffer what is meant to be seen at once.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }

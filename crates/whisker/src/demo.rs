@@ -1,6 +1,7 @@
-//! Made-up flows of a small shop, to see the page without a cluster: allowed, denied, and what staged policies would deny.
+//! Made-up flows of a small shop, to try the page without a cluster: allowed, denied, and flows that staged policies
+//! would deny.
 //!
-//! The same time gives the same flows.
+//! Deterministic: the same time gives the same flows.
 
 use crate::reasons;
 use crate::source::{Local, SharedRing};
@@ -11,15 +12,15 @@ use flows::{
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How much history there is at the start, in seconds.
+/// The length of the history at the start, in seconds.
 const HISTORY: i64 = 900;
-/// The policies and pods.
+/// The policies and pods behind the flows.
 const CLUSTER: &str = include_str!("demo/cluster.yaml");
-/// How often flows come.
+/// How often flows arrive.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// A connection that comes again and again: from, to, port, by which service, how often in a hundred beats, the policies at
-/// the source, those at the destination, and those that are tried there.
+/// A recurring connection: source, destination, port, service, how often in a hundred beats, the policies at the
+/// source, those at the destination, and the staged ones there.
 struct Line {
     from: &'static str,
     to: &'static str,
@@ -215,7 +216,7 @@ const LINES: &[Line] = &[
     },
 ];
 
-/// Starts to make flows up.
+/// Starts generating flows.
 #[must_use]
 pub(crate) fn start(shutdown: Shutdown) -> Local {
     let ring = SharedRing::new(RingOptions::default());
@@ -235,11 +236,11 @@ pub(crate) fn start(shutdown: Shutdown) -> Local {
     Local::new(ring, "made-up flows")
 }
 
-/// The policies and pods behind them.
+/// The policies and pods behind the flows.
 #[must_use]
 pub(crate) fn cluster() -> explain::Cluster {
     let mut cluster = explain::Cluster::new();
-    // A test reads every object.
+    // Errors are ignored: a test parses every object.
     for document in reasons::documents(CLUSTER.as_bytes()).unwrap_or_default() {
         let _ = cluster.add_manifest(document);
     }
@@ -281,7 +282,7 @@ fn beat(ring: &SharedRing, lines: &[[Option<FlowKey>; 2]], time: i64, number: u6
     }
 }
 
-/// A number that looks like chance, and is the same for the same number.
+/// A pseudo-random number, always the same for the same input.
 fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^= mixed >> 29;
@@ -289,13 +290,13 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-/// The flows that both ends report of a line.
+/// The keys of the flows that both ends report for a line.
 fn keys(line: &Line) -> [Option<FlowKey>; 2] {
     let (source, dest) = (peer(line.from), peer(line.to));
     let (namespace, name) = line.service.split_once('/').unwrap_or(("-", "-"));
     let key = |reporter: Reporter, hits: &[&str], pending: &[&str]| {
         let trace = trace(hits, pending);
-        // Without a policy everything passes.
+        // Without policies everything passes.
         let action = trace.enforced.last().map_or(Action::Allow, |hit| hit.action);
         FlowKey {
             source: source.clone(),
@@ -332,7 +333,7 @@ fn peer(text: &str) -> Peer {
     Peer { kind, namespace: namespace.into(), name: name.into() }
 }
 
-/// The table's texts are Calico's; a test reads them all.
+/// Parses the table's texts, which are Calico's; a test parses them all.
 fn trace(enforced: &[&str], pending: &[&str]) -> Trace {
     let hits =
         |texts: &[&str]| -> Vec<PolicyHit> { texts.iter().filter_map(|text| text.parse().ok()).collect() };
@@ -345,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_of_the_table_is_a_decision() {
+    fn every_text_of_the_table_parses_as_a_decision() {
         for line in LINES {
             for text in line.egress.iter().chain(line.ingress).chain(line.pending) {
                 text.parse::<PolicyHit>().unwrap();

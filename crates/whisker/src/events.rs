@@ -1,4 +1,4 @@
-//! Streams of server-sent events: ids to go on from, comments as heart-beats, and the source's state for our own page.
+//! Streams of server-sent events: ids to resume from, comments as heartbeats, and the source's state for our own page.
 
 use crate::source::{Batch, Batches, Source, SourceError};
 use crate::status::status;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often a stream without events says that it lives.
+/// How often a stream without events sends a heartbeat.
 const HEART_BEAT: Duration = Duration::from_secs(15);
-/// How often our page hears how the source is.
+/// How often our page gets the state of the source.
 const STATUS: Duration = Duration::from_secs(2);
-/// How long a browser waits before it connects again.
+/// How long a browser waits before it reconnects.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many flows an event of ours has at most: a page stays responsive between two of them.
+/// The maximum number of flows in an event of ours: the page stays responsive between two events.
 const MOST_PER_EVENT: usize = 500;
 
-/// Flows as Calico's page reads them: one event each. An id says from which time to go on.
+/// Flows for Calico's page: one event each. An id is the time to resume from.
 pub(crate) fn compatible(
     batches: Batches,
 ) -> impl Stream<Item = Result<Bytes, SourceError>> + Send + 'static {
@@ -37,7 +37,7 @@ pub(crate) fn compatible(
 fn compatible_events(batch: &Batch) -> Bytes {
     let mut text = String::new();
     for (place, flow) in batch.flows.iter().enumerate() {
-        // Until the last one has arrived, its time has to be sent again.
+        // Until the last flow has arrived, its bucket has to be sent again.
         let is_last = place + 1 == batch.flows.len();
         let id = if is_last { batch.place.clone() } else { flow.start.to_string() };
         event(&mut text, None, &id, &json(&FlowJson::from(flow)));
@@ -45,8 +45,8 @@ fn compatible_events(batch: &Batch) -> Bytes {
     text.into()
 }
 
-/// Flows as our page reads them: `flows` with a list, `status` with how the source is, `reset` where what the page has is to be
-/// forgotten.
+/// Flows for our page: `flows` with a list, `status` with the state of the source, `reset` when the page must discard
+/// what it has.
 pub(crate) fn live(
     batches: Batches,
     source: Arc<dyn Source>,
@@ -82,7 +82,7 @@ fn live_events(batch: &Batch) -> Bytes {
     }
     while let Some(chunk) = chunks.next() {
         let flows: Vec<OwnFlow<'_>> = chunk.iter().map(OwnFlow::from).collect();
-        // Only with the last part is the place reached.
+        // Only the last part completes the batch.
         let id = if chunks.peek().is_none() { batch.place.as_str() } else { "" };
         event(&mut text, Some("flows"), id, &json(&flows));
     }
@@ -101,6 +101,6 @@ fn event(text: &mut String, name: Option<&str>, id: &str, data: &str) {
 }
 
 fn json(value: &impl serde::Serialize) -> String {
-    // Our own types have only texts and numbers.
+    // Cannot fail: our own types contain only strings and numbers.
     serde_json::to_string(value).unwrap_or_default()
 }

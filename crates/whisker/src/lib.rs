@@ -1,4 +1,4 @@
-//! Whisker: the page that shows who talked to whom and why it was allowed, and the HTTP API behind it.
+//! Whisker: the page that shows which workloads communicated and why that was allowed, and the HTTP API behind it.
 //!
 //! ```text
 //! Goldmane (ours or Calico's) ─► source ─┬─► compatible: /flows, /flows-filter-hints, /config/config.json, as Calico's
@@ -6,13 +6,13 @@
 //! a datastore, where there is one ─► stored ─► reasons: rules, explanations, previews, recommendations
 //! ```
 //!
-//! - [`source`]: where flows come from. [`demo`]: made-up flows, to look at the page without a cluster.
+//! - [`source`]: the sources of flows. [`demo`]: made-up flows, to try the page without a cluster.
 //! - [`views`]: graph, board and lists of talkers, as functions of flows.
-//! - [`app`]: the paths, as a service that needs no socket. [`serve`]: the sockets.
-//! - [`access`]: who may ask, and what every answer says to browsers. [`reviews`]: what Kubernetes says about that.
+//! - [`app`]: the paths, as a service independent of sockets. [`serve`]: the sockets.
+//! - [`access`]: access control, and the headers of every answer. [`reviews`]: token reviews by Kubernetes.
 //!
-//! It refuses to change anything: GET and HEAD are answered, and one POST that asks what a policy would do. It refuses to serve in the clear to other machines, and
-//! to let a page ask anyone but this server.
+//! Does not change anything: it answers GET and HEAD, and one POST that asks what a policy would do. Does not serve
+//! other machines unencrypted, and does not let a page contact any other server.
 
 mod access;
 mod app;
@@ -37,7 +37,7 @@ mod wire;
 
 pub use environment::VARIABLES;
 
-/// What tests and benchmarks reach into, and nothing else may.
+/// Items for tests and benchmarks only.
 #[doc(hidden)]
 pub mod for_tests {
     pub use crate::access::Access;

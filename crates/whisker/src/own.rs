@@ -1,4 +1,4 @@
-//! Our own API, `/api/v1`: what our page asks.
+//! Our own API for our page, `/api/v1`.
 
 use crate::app::App;
 use crate::compatible::{last_event, no_place, stream, stream_place};
@@ -17,9 +17,9 @@ use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 
-/// How many nodes a picture has, unless asked otherwise, and at most.
+/// The number of nodes in a graph: the default and the maximum.
 const NODES: (usize, usize) = (300, 2000);
-/// How many talkers a list has, unless asked otherwise.
+/// The default number of talkers in a list.
 const TALKERS: usize = 20;
 
 pub(crate) fn routes() -> Router<Arc<App>> {
@@ -40,7 +40,7 @@ pub(crate) async fn list(app: &App, parameters: &Parameters) -> Result<Vec<Flow>
     Ok(app.source.list(query).await.map_err(|failure| own_failed(&failure))?.items)
 }
 
-/// Flows with everything that is known of them.
+/// Flows with everything known about them.
 async fn flows(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query): Query) -> Response {
     let answer = async {
         let flows = list(&app, &Parameters::read(query.as_deref())?).await?;
@@ -50,7 +50,7 @@ async fn flows(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query):
     merged(answer.await)
 }
 
-/// Flows as soon as they are known.
+/// Flows as soon as they are known, as a stream.
 async fn live(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query): Query) -> Response {
     let answer = async {
         let query = Parameters::read(query.as_deref())?.stream(last_event(&headers))?;
@@ -107,12 +107,12 @@ async fn answer_top(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(qu
     merged(answer.await)
 }
 
-/// Whether the process runs.
+/// Reports that the process runs.
 pub(crate) async fn liveness() -> Response {
     answer(StatusCode::OK, "text/plain; charset=utf-8", "")
 }
 
-/// Whether flows can be shown.
+/// Reports whether flows can be shown.
 pub(crate) async fn readiness(State(app): State<Arc<App>>) -> Response {
     match app.source.state().await.problem {
         None => answer(StatusCode::OK, "text/plain; charset=utf-8", ""),
@@ -126,7 +126,7 @@ pub(crate) fn merged(outcome: Result<Response, Response>) -> Response {
     }
 }
 
-/// One of some words; the first where none is given.
+/// Parses one of several words; the default if the parameter is missing.
 pub(crate) fn choice<T: Copy + Default>(
     parameters: &Parameters,
     name: &str,

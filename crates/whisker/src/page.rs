@@ -1,6 +1,6 @@
-//! The page: one html, one js, one css and an icon, built in; or from a folder while it is worked on.
+//! The page: one html, one js, one css and an icon, built in, or read from a folder during development.
 //!
-//! Answers carry an ETag of their contents, so that a browser asks each time and loads only what is new.
+//! Answers carry an ETag of their content, so that a browser revalidates each time and only loads what changed.
 
 use crate::app::App;
 use crate::respond::{answer, error, gzipped, takes_gzip};
@@ -38,7 +38,7 @@ static FILES: [File; 4] = [
     File { name: "icon.svg", kind: "image/svg+xml", bytes: include_bytes!("../page/dist/icon.svg") },
 ];
 
-/// A file as it is sent.
+/// A file ready to be sent.
 #[derive(Clone)]
 struct Encoded {
     plain: Bytes,
@@ -46,11 +46,11 @@ struct Encoded {
     tag: HeaderValue,
 }
 
-/// The page.
+/// The files of the page.
 #[derive(Default)]
 pub(crate) struct Page {
     folder: Option<PathBuf>,
-    /// Each made when it is asked for first.
+    /// Each encoded on first use.
     encoded: [OnceLock<Encoded>; FILES.len()],
 }
 
@@ -61,7 +61,7 @@ impl Encoded {
         let tag = HeaderValue::try_from(format!("\"{hash}\""));
         Self {
             compressed: gzipped(&plain, Compression::best()).into(),
-            // A text of digits is a header.
+            // Cannot fail: hexadecimal digits are valid in a header.
             tag: tag.unwrap_or_else(|_| HeaderValue::from_static("\"\"")),
             plain,
         }
@@ -69,12 +69,12 @@ impl Encoded {
 }
 
 impl Page {
-    /// The page that is built in, or the one in a folder.
+    /// The built-in page, or the one in a folder.
     pub(crate) fn new(folder: Option<PathBuf>) -> Self {
         Self { folder, ..Self::default() }
     }
 
-    /// A file by its place.
+    /// A file by its index.
     fn encoded(&self, place: usize) -> Result<Encoded, String> {
         let file = &FILES[place];
         match &self.folder {
@@ -88,14 +88,14 @@ impl Page {
     }
 }
 
-/// Which file a path means. A path without an extension is a view of the page, as Calico's `/flow-logs`.
+/// The file for a path. A path without an extension is a view of the page, like Calico's `/flow-logs`.
 fn place_of(path: &str) -> Option<usize> {
     let name = path.rsplit('/').next().unwrap_or_default();
     let name = if name.contains('.') { path.trim_start_matches('/') } else { INDEX };
     FILES.iter().position(|file| file.name == name)
 }
 
-/// Answers with a file of the page.
+/// Serves a file of the page.
 pub(crate) async fn page(State(app): State<Arc<App>>, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path();
     let Some(place) = place_of(path).filter(|_| !path.starts_with("/api/")) else {

@@ -1,7 +1,7 @@
-//! The parameters of a request: Whisker's query strings, read as its backend reads them.
+//! The parameters of a request: Whisker's query strings, parsed as its backend does.
 //!
-//! `filters` is JSON that was URL-encoded before it became a parameter, so it is decoded twice; JSON that was not is read as
-//! well. A parameter that nobody knows is ignored, one that cannot be read is refused.
+//! `filters` is JSON that was URL-encoded before it became a parameter, so it is decoded twice; JSON that was encoded
+//! only once is accepted, too. Unknown parameters are ignored, invalid ones refused.
 
 use crate::source::{HintsQuery, ListQuery, SortBy, StreamQuery};
 use flows::query::{Filter, HintType, Page, PolicyMatch, StringMatch};
@@ -9,11 +9,11 @@ use flows::{Action, PolicyKind, Reporter};
 use serde::Deserialize;
 use std::fmt::Display;
 
-/// Why a request is refused; the text goes to the client.
+/// Why a request is refused; the text is sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadParameter(pub String);
 
-/// The parameters of a query string, decoded, in their order.
+/// The decoded parameters of a query string, in order.
 pub(crate) struct Parameters(Vec<(String, String)>);
 
 /// Decodes `%xx` and `+`.
@@ -41,7 +41,7 @@ fn decoded(text: &str) -> Result<String, BadParameter> {
 }
 
 impl Parameters {
-    /// Reads a query string.
+    /// Parses a query string.
     ///
     /// # Errors
     /// When it cannot be decoded.
@@ -54,21 +54,21 @@ impl Parameters {
         Ok(Self(pairs.map(read).collect::<Result<_, _>>()?))
     }
 
-    /// Every value of a parameter.
+    /// All values of a parameter.
     pub(crate) fn every<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Its first value, where that is not empty.
+    /// The first value of a parameter, unless it is empty.
     #[must_use]
     pub(crate) fn first<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.every(name).next().filter(|value| !value.is_empty())
     }
 
-    /// A number; the default where it is not given.
+    /// A number; the default if the parameter is missing.
     ///
     /// # Errors
-    /// When it is no number.
+    /// When the value is not a number.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> Result<T, BadParameter> {
         match self.first(name) {
             None => Ok(default),
@@ -76,10 +76,10 @@ impl Parameters {
         }
     }
 
-    /// Whether a stream is wanted.
+    /// Whether a stream is requested.
     ///
     /// # Errors
-    /// When the value is neither yes nor no.
+    /// When the value is not a boolean.
     pub(crate) fn watch(&self) -> Result<bool, BadParameter> {
         match self.first("watch") {
             None => Ok(false),
@@ -89,10 +89,10 @@ impl Parameters {
         }
     }
 
-    /// The request for a list.
+    /// Parses a request for a list.
     ///
     /// # Errors
-    /// When a parameter cannot be read.
+    /// When a parameter is invalid.
     pub(crate) fn list(&self) -> Result<ListQuery, BadParameter> {
         let sort = self.every("sortBy").map(sort_by).collect::<Result<_, _>>()?;
         Ok(ListQuery {
@@ -103,19 +103,19 @@ impl Parameters {
         })
     }
 
-    /// The request for a stream. `resume` is the header `Last-Event-ID`.
+    /// Parses a request for a stream. `resume` is the header `Last-Event-ID`.
     ///
     /// # Errors
-    /// When a parameter cannot be read.
+    /// When a parameter is invalid.
     pub(crate) fn stream(&self, resume: Option<&str>) -> Result<StreamQuery, BadParameter> {
         let resume = resume.filter(|place| !place.is_empty()).map(str::to_owned);
         Ok(StreamQuery { gte: self.number("startTimeGte", 0)?, resume, filter: self.filter()? })
     }
 
-    /// The request for hints.
+    /// Parses a request for hints.
     ///
     /// # Errors
-    /// When a parameter is missing or cannot be read.
+    /// When a parameter is missing or invalid.
     pub(crate) fn hints(&self) -> Result<HintsQuery, BadParameter> {
         let text = self.first("type").ok_or_else(|| BadParameter("type is required".to_owned()))?;
         let known = HINTS.iter().find(|(name, _)| *name == text).map(|(_, of)| *of);
@@ -127,13 +127,13 @@ impl Parameters {
         Ok(HintsQuery { of, filter: self.filter()?, page })
     }
 
-    /// The filter.
+    /// Parses the filter.
     ///
     /// # Errors
-    /// When it is not the JSON of one.
+    /// When it is not valid JSON for a filter.
     pub(crate) fn filter(&self) -> Result<Filter, BadParameter> {
         let Some(text) = self.first("filters") else { return Ok(Filter::default()) };
-        // What was encoded once has no escape left, or one that belongs to it.
+        // JSON that was encoded once has no escapes left, or only escapes of its own.
         let json = match text.trim_start().starts_with('{') {
             true => text.to_owned(),
             false => decoded(text)?,
@@ -172,7 +172,7 @@ fn sort_by(text: &str) -> Result<SortBy, BadParameter> {
     })
 }
 
-/// Whisker's filters. A field that is missing, or null, does not filter.
+/// Whisker's filters. A field that is missing or null does not filter.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Filters {
@@ -207,7 +207,7 @@ struct Policy {
 
 impl Filters {
     fn into_filter(self) -> Result<Filter, BadParameter> {
-        // The last numbers that the enums have.
+        // The highest numbers of the enums.
         let actions = |texts: Option<Vec<String>>| -> Result<Vec<Action>, BadParameter> {
             let texts = texts.unwrap_or_default();
             texts.iter().map(|text| named(text, 3, Action::from_number, Action::as_str)).collect()
@@ -272,14 +272,14 @@ fn matches(
     texts.unwrap_or_default().into_iter().map(|text| text.into_match(convert)).collect()
 }
 
-/// The value of an enum by its name.
+/// Looks up an enum value by its name.
 fn named<T: Copy>(
     text: &str,
     last: i32,
     from_number: fn(i32) -> T,
     name: fn(T) -> &'static str,
 ) -> Result<T, BadParameter> {
-    // The words for "not said" mean what an empty text means here.
+    // The names for "unspecified" mean the same as an empty string here.
     if ["", "ActionUnspecified", "KindUnspecified", "ReporterUnspecified"].contains(&text) {
         return Ok(from_number(0));
     }
@@ -290,7 +290,7 @@ fn unknown(text: &str) -> BadParameter {
     BadParameter(format!("filters: unknown value: {text}"))
 }
 
-/// What pages show for networks, as flows have it.
+/// Converts the name that pages show for a network to the name in flows.
 fn network_name(name: String) -> String {
     match name.as_str() {
         crate::wire::PUBLIC_NETWORK => "pub".to_owned(),
@@ -299,7 +299,7 @@ fn network_name(name: String) -> String {
     }
 }
 
-/// What pages show for no namespace, as flows have it.
+/// Converts what pages show for no namespace to the value in flows.
 fn no_namespace(namespace: String) -> String {
     if namespace == crate::wire::GLOBAL { "-".to_owned() } else { namespace }
 }
@@ -313,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn whiskers_own_requests() {
-        // Encoded once more than the query string is, as Calico's backend wants it.
+    fn requests_of_calicos_page() {
+        // Encoded once more than the query string, as Calico's backend requires.
         let twice = "filters=%257B%2522dest_names%2522%253A%255B%257B%2522value%2522%253A%2522a%2526b%2522%257D%255D%257D";
         let once = "filters=%7B%22dest_names%22%3A%5B%7B%22value%22%3A%22a%26b%22%7D%5D%7D";
         let found = read(twice).unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_its_reason() {
+    fn invalid_parameters_are_refused_with_a_reason() {
         for (query, reason) in [
             ("startTimeGte=soon", "startTimeGte: 'soon' is not a number"),
             ("sortBy=Size", "unknown sortBy value: Size"),

@@ -1,7 +1,7 @@
-//! Our own API about policies, `/api/v1`: what a rule says, why one may talk to another, everybody to everybody, what a policy
-//! would change, and which policies recorded flows suggest.
+//! Our own API about policies, `/api/v1`: the text of a rule, why one workload may connect to another, the matrix of
+//! all workloads, what a policy would change, and which policies recorded flows suggest.
 //!
-//! Nothing is changed by any of them. The one that takes a policy in takes it as a body, because addresses of pages are kept in
+//! None of them changes anything. The one that accepts a policy takes it in the body, because URLs are kept in
 //! histories and logs; it refuses bodies that a stranger's page could send.
 
 use crate::app::App;
@@ -23,11 +23,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::{Arc, OnceLock};
 
-/// The largest body: longer than any policy.
+/// The maximum size of a body: longer than any policy.
 const LARGEST: usize = 256 << 10;
-/// How many flows are asked about at most. Each is asked of `explain`, which is thorough rather than fast.
+/// The maximum number of flows per evaluation. Each is evaluated by `explain`, which is thorough rather than fast.
 const MOST_FLOWS: usize = 5000;
-/// How many workloads a matrix has at most.
+/// The maximum number of workloads in a matrix.
 const MOST_WORKLOADS: usize = 60;
 
 pub(crate) fn routes() -> Router<Arc<App>> {
@@ -39,13 +39,13 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/impact", post(answer_impact).layer(DefaultBodyLimit::max(LARGEST)))
 }
 
-/// The cluster, or why not.
+/// The cluster's policies, or the answer that says why they are not available.
 async fn cluster(app: &App) -> Result<Arc<Cluster>, Response> {
     let cluster = app.policies.cluster().await;
     cluster.map_err(|reason| error(StatusCode::SERVICE_UNAVAILABLE, &reason))
 }
 
-/// Evaluates beside the threads that serve others, a few at once.
+/// Evaluates off the threads that serve requests; a few evaluations run at once.
 async fn evaluated<T: Send + 'static>(
     app: &App,
     work: impl FnOnce() -> T + Send + 'static,
@@ -59,7 +59,7 @@ async fn evaluated<T: Send + 'static>(
     done.await.map_err(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "the evaluation failed"))
 }
 
-/// The flows of the question as `flows-cli` knows them, and how many were too many.
+/// The requested flows in the form of `flows-cli`, and how many were left out.
 async fn recorded(app: &App, parameters: &Parameters) -> Result<(Vec<flows_cli::Flow>, usize), Response> {
     let mut found = list(app, parameters).await?;
     let left_out = found.len().saturating_sub(MOST_FLOWS);
@@ -75,7 +75,7 @@ async fn recorded(app: &App, parameters: &Parameters) -> Result<(Vec<flows_cli::
     Ok((found.into_iter().map(flow).collect(), left_out))
 }
 
-/// A policy as it is written.
+/// Returns a policy as it was written.
 async fn policy(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query): Query) -> Response {
     let answer = async {
         let parameters = Parameters::read(query.as_deref())?;
@@ -93,7 +93,7 @@ async fn policy(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query)
     merged(answer.await)
 }
 
-/// Flows name policies by the kinds of their users; names of converted ones have a prefix in the datastore.
+/// Flows use the users' names for kinds of policies; converted policies have a prefix in the datastore.
 fn stored_policy<'a>(cluster: &'a Cluster, kind: &str, namespace: &str, name: &str) -> Option<&'a Resource> {
     let (kind, prefixes): (Kind, &[&str]) = match kind {
         "CalicoNetworkPolicy" => (Kind::NetworkPolicy, &["", "default."]),
@@ -111,7 +111,7 @@ fn stored_policy<'a>(cluster: &'a Cluster, kind: &str, namespace: &str, name: &s
     prefixes.iter().find_map(|prefix| cluster.get(kind, namespace, &format!("{prefix}{name}")))
 }
 
-/// Why one may talk to another, or not.
+/// Explains why one workload may or may not connect to another.
 async fn answer_explain(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query): Query) -> Response {
     let answer = async {
         let parameters = Parameters::read(query.as_deref())?;
@@ -134,14 +134,14 @@ async fn answer_explain(State(app): State<Arc<App>>, headers: HeaderMap, RawQuer
     merged(answer.await)
 }
 
-/// The first workload that a flow's name stands for: `shop/web-*` is any of them.
+/// The first workload that a flow's name matches: `shop/web-*` is any of its pods.
 fn one_of(cluster: &Cluster, text: &str) -> String {
     let Some(start) = text.strip_suffix('*') else { return text.to_owned() };
     let names = cluster.resources().filter_map(cell_names);
     names.into_iter().find(|name| name.starts_with(start)).unwrap_or_else(|| text.to_owned())
 }
 
-/// Everybody to everybody, as policies say, with what was seen.
+/// The matrix of all workloads: what policies decide, and what was seen.
 async fn answer_matrix(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery(query): Query) -> Response {
     let answer = async {
         let parameters = Parameters::read(query.as_deref())?;
@@ -166,7 +166,7 @@ async fn answer_matrix(State(app): State<Arc<App>>, headers: HeaderMap, RawQuery
     merged(answer.await)
 }
 
-/// What is recommended, for the page.
+/// The recommended policies, for the page.
 #[derive(Serialize)]
 struct Recommended {
     yaml: String,
@@ -210,7 +210,7 @@ async fn answer_recommend(
     merged(answer.await)
 }
 
-/// The effect, for the page.
+/// The effect of a policy, for the page.
 #[derive(Serialize)]
 struct Effect {
     #[serde(flatten)]
@@ -219,7 +219,7 @@ struct Effect {
     left_out: usize,
 }
 
-/// Which recorded flows would be decided otherwise with the policies in the body.
+/// Returns which recorded flows would be decided differently with the policies in the body.
 async fn answer_impact(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -227,7 +227,7 @@ async fn answer_impact(
     body: Bytes,
 ) -> Response {
     let answer = async {
-        // Pages of strangers can send plain texts and forms without being asked whether they may.
+        // A stranger's page can send plain text and forms without a preflight request.
         let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !["application/yaml", "application/json"].iter().any(|known| kind.starts_with(known)) {
             return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send the policy as application/yaml"));
@@ -250,7 +250,7 @@ async fn answer_impact(
     merged(answer.await)
 }
 
-/// The documents of a text: Calico's read as strictly as `calicoctl apply` does, Kubernetes' as `explain` does.
+/// Parses documents: Calico's as strictly as `calicoctl apply`, Kubernetes' like `explain`.
 pub(crate) fn documents(text: &[u8]) -> Result<Vec<Value>, String> {
     static ANYTHING: OnceLock<Map<String, Value>> = OnceLock::new();
     let anything = ANYTHING.get_or_init(|| {
@@ -259,9 +259,9 @@ pub(crate) fn documents(text: &[u8]) -> Result<Vec<Value>, String> {
     let name = "the policy";
     let documents = api::document::read_as(name, text, anything).map_err(|mistakes| mistakes.to_string())?;
     if documents.is_empty() {
-        return Err("there is no policy in this text".to_owned());
+        return Err("this text contains no policy".to_owned());
     }
-    // A bare list of objects is as good as documents.
+    // A bare list of objects is as good as several documents.
     let is_listed = documents.iter().any(Value::is_array);
     let flat = |document: Value| match document {
         Value::Array(items) => items,
@@ -271,7 +271,7 @@ pub(crate) fn documents(text: &[u8]) -> Result<Vec<Value>, String> {
     let is_own = |document: &Value| document["apiVersion"] == api::kind::API_VERSION;
     for document in &documents {
         if !document["kind"].is_string() || !document["apiVersion"].is_string() {
-            return Err("this is not a policy: kind and apiVersion are needed".to_owned());
+            return Err("this is not a policy: kind and apiVersion are required".to_owned());
         }
     }
     if !is_listed && documents.iter().all(is_own) {
@@ -286,7 +286,7 @@ mod tests {
     use super::documents;
 
     #[test]
-    fn texts_that_are_policies_and_others() {
+    fn policies_and_other_texts() {
         for (text, expected) in [
             (
                 "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a, namespace: b}\nspec: {podSelector: {}}\n",

@@ -1,4 +1,4 @@
-//! Answers: JSON, compressed where it is worth it, and errors in Calico's form.
+//! Answers: JSON, compressed if worthwhile, and errors in Calico's form.
 
 use crate::params::BadParameter;
 use crate::source::SourceError;
@@ -12,10 +12,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use std::io::Write as _;
 
-/// Below this many bytes nothing is gained.
+/// Smaller bodies, in bytes, gain nothing from compression.
 const WORTH_COMPRESSING: usize = 1400;
 
-/// Whether a client reads gzip. A quality of zero is a no.
+/// Whether a client accepts gzip. A quality of zero means no.
 pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
     let texts = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).any(|one| {
@@ -28,7 +28,7 @@ pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Compresses.
+/// Compresses bytes.
 pub(crate) fn gzipped(bytes: &[u8], level: Compression) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), level);
     // Writing to a Vec cannot fail.
@@ -36,7 +36,7 @@ pub(crate) fn gzipped(bytes: &[u8], level: Compression) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-/// An answer of bytes.
+/// An answer with this body.
 pub(crate) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(axum::body::Body::from(body.into()));
     *response.status_mut() = status;
@@ -44,9 +44,9 @@ pub(crate) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Byt
     response
 }
 
-/// An answer of JSON.
+/// A JSON answer, compressed if worthwhile and accepted.
 pub(crate) fn json(headers: &HeaderMap, value: &impl Serialize) -> Response {
-    // Our own types have only texts and numbers.
+    // Cannot fail: our own types contain only strings and numbers.
     let mut body = serde_json::to_vec(value).unwrap_or_default();
     body.push(b'\n');
     let is_compressed = body.len() >= WORTH_COMPRESSING && takes_gzip(headers);
@@ -75,13 +75,13 @@ impl From<BadParameter> for Response {
     }
 }
 
-/// What Calico's backend says when Goldmane fails; the log says why.
+/// The answer of Calico's backend when Goldmane fails; the reason is logged.
 pub(crate) fn source_failed(failure: &SourceError) -> Response {
-    tracing::warn!(error = %failure, "the source of flows does not answer");
+    tracing::warn!(error = %failure, "the source of flows is not available");
     error(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
 }
 
-/// The same for our own page, with the reason.
+/// The answer to our own page when the source fails, with the reason.
 pub(crate) fn own_failed(failure: &SourceError) -> Response {
     match failure {
         SourceError::Refused(reason) => error(StatusCode::BAD_REQUEST, reason),
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_read_gzip() {
+    fn clients_that_accept_gzip() {
         for (text, expected) in [
             ("gzip, deflate, br", true),
             ("br;q=1.0, GZIP;q=0.8", true),

@@ -1,8 +1,8 @@
-//! Who may see flows, as Kubernetes says: whose a token is (TokenReview), and whether they may `get` the path `/flows`
+//! Asks Kubernetes who may see flows: who owns a token (TokenReview), and whether the owner may `get` the path `/flows`
 //! (SubjectAccessReview), which an ordinary ClusterRole with `nonResourceURLs` grants.
 //!
-//! Answers are remembered for a few seconds, by the hash of the token, and never too many of them. While Kubernetes does not
-//! answer nobody is let in. It refuses to keep tokens.
+//! A bounded number of verdicts is cached for a few seconds, by the hash of the token. While Kubernetes does not
+//! answer, no new token is accepted. Does not store tokens.
 
 use kube_access::cluster::{Cluster, ClusterError};
 use kube_access::remembered::Remembered;
@@ -11,27 +11,27 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
-/// The path that readers of flows must be allowed to get, whatever they ask here.
+/// The path that users must be allowed to get, whichever path they request here.
 pub(crate) const PATH: &str = "/flows";
-/// How long an answer is good for.
+/// How long a verdict is cached.
 const GOOD: Duration = Duration::from_secs(10);
-/// How many answers are remembered.
+/// The maximum number of cached verdicts.
 const MOST: usize = 4096;
 
 type Hash = [u8; 32];
 
-/// What Kubernetes says about a token.
+/// Kubernetes' verdict on a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Its owner may see flows.
     Permitted,
-    /// Its owner may not.
+    /// Its owner may not see flows.
     Forbidden,
-    /// It is nobody's.
+    /// It has no owner.
     Unknown,
 }
 
-/// Asks Kubernetes, and remembers.
+/// Asks Kubernetes, and caches the verdicts.
 #[derive(Debug)]
 pub struct Reviews {
     cluster: Cluster,
@@ -39,24 +39,24 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Asks this API.
+    /// Creates a reviewer that asks this cluster.
     #[must_use]
     pub fn new(cluster: Cluster) -> Self {
         Self { cluster, answers: Remembered::new(MOST) }
     }
 
-    /// What may be done with a token.
+    /// Returns what the owner of a token may do.
     ///
     /// # Errors
-    /// When Kubernetes cannot be asked.
+    /// When Kubernetes does not answer.
     pub(crate) async fn judge(&self, token: &str) -> Result<Verdict, String> {
         let hash: Hash = Sha256::digest(token).into();
         if let Some(known) = self.answers.get(&hash) {
             return Ok(known);
         }
         let verdict = self.ask(token).await.map_err(|error| error.to_string());
-        let verdict = verdict
-            .inspect_err(|error| tracing::warn!(error, "Kubernetes cannot be asked who may see flows"))?;
+        let verdict =
+            verdict.inspect_err(|error| tracing::warn!(error, "cannot ask Kubernetes who may see flows"))?;
         self.answers.put(hash, verdict, GOOD);
         Ok(verdict)
     }

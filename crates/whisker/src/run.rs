@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tls::{ClientAuth, Renewing, TlsFiles};
 use tokio::net::TcpListener;
 
-/// Runs until the end is asked for.
+/// Runs until shutdown is requested.
 pub(crate) async fn run(
     arguments: &Arguments,
     environment: &(dyn Environment + Send + Sync),
@@ -63,22 +63,23 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Where the cluster's policies are: in the datastore that is named, and nowhere if none is, because Calico's pod of this
-/// server has no right to read one.
+/// The source of the cluster's policies: the configured datastore, or none if none is configured, because Calico's pod
+/// for this server has no right to read one.
 fn policies(arguments: &Arguments, environment: &dyn Environment) -> Result<Policies> {
     if arguments.demo {
         return Ok(Policies::fixed(demo::cluster()));
     }
     if environment.variable("DATASTORE_TYPE").is_none_or(|value| value.is_empty()) {
         return Ok(Policies::nowhere(
-            "this server knows no policies: set DATASTORE_TYPE (and what goes with it) to let it read the cluster's",
+            "this server has no policies: set DATASTORE_TYPE (and the settings of that datastore) to let it read the cluster's",
         ));
     }
-    let config = ClientConfig::from_environment(environment).context("reading where the datastore is")?;
+    let config =
+        ClientConfig::from_environment(environment).context("reading the settings of the datastore")?;
     Ok(Policies::stored(config))
 }
 
-/// Listens; where all addresses are meant and there is no IPv6, on those of IPv4.
+/// Binds an address; all addresses become those of IPv4 if the machine has no IPv6.
 async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(_) if address.ip() == IpAddr::from(Ipv6Addr::UNSPECIFIED) => {
@@ -88,7 +89,7 @@ async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-/// Where to listen. Without a certificate only this machine is served.
+/// The address to listen on. Without a certificate only this machine is served.
 async fn address(arguments: &Arguments, settings: &Settings, has_certificate: bool) -> Result<SocketAddr> {
     let everywhere = || match has_certificate {
         true => SocketAddr::from((Ipv6Addr::UNSPECIFIED, settings.port)),
@@ -144,7 +145,7 @@ fn token(settings: &Settings, environment: &dyn Environment) -> Result<Option<St
     Ok(Some(token.to_owned()))
 }
 
-/// Who says whose tokens are, where that is wanted.
+/// The reviewer of tokens, if enabled.
 async fn reviews(
     settings: &Settings,
     environment: &(dyn Environment + Send + Sync),
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_with_a_certificate_are_other_machines_served() {
+    async fn other_machines_are_served_only_with_a_certificate() {
         for (variables, listen, has_certificate, expected) in [
             (&[][..], None, false, Ok("127.0.0.1:8080")),
             (&[("PORT", "3002")], None, true, Ok("[::]:3002")),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_certificate_is_a_mistake() {
+    fn a_certificate_without_its_key_is_a_mistake() {
         assert!(server_files(&settings(&[("SERVER_TLS_CERT_PATH", "/a")])).is_err());
         assert!(server_files(&settings(&[("WHISKER_CLIENT_CA_PATH", "/a")])).is_err());
         assert!(server_files(&settings(&[])).unwrap().is_none());

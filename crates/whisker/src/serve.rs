@@ -1,4 +1,4 @@
-//! Connections: HTTP/1 and HTTP/2, over TLS where there are files for it, and an end that does not wait for streams.
+//! Connections: HTTP/1 and HTTP/2, over TLS if files are configured, with a shutdown that does not wait for streams.
 
 use axum::Router;
 use daemon::Shutdown;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use tls::{Door, Renewing, Stream};
 use tokio::net::TcpListener;
 
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long answers may take to finish when the server ends. Streams never finish.
+/// How long answers may take to finish after shutdown began. Streams never finish.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How many connections there may be: a browser has a few.
+/// The maximum number of connections: a browser opens a few.
 const CONNECTIONS: usize = 1000;
 
-/// Serves until the end is asked for.
+/// Serves until shutdown is requested.
 pub async fn serve(
     listener: TcpListener,
     certificates: Option<Renewing>,
@@ -26,7 +26,7 @@ pub async fn serve(
     let door = Door { listener, certificates, most: CONNECTIONS, farewell: FAREWELL };
     let ending = shutdown.clone();
     let answer = move |stream, _| connection(stream, service.clone(), ending.clone());
-    // Streams have no end, and clients come back by themselves.
+    // Streams never end; clients reconnect by themselves.
     let _ = door.serve(&shutdown, answer).await;
 }
 

@@ -1,7 +1,7 @@
-//! Where flows come from: a trait with two implementations, a ring in this process and a Goldmane elsewhere.
+//! The sources of flows: a trait with two implementations, a ring in this process and a remote Goldmane.
 //!
-//! Times are as in Goldmane's requests: above zero seconds since 1970, below zero so long before now, zero for the beginning
-//! of history (or now, where an end is meant).
+//! Times are as in Goldmane's requests: positive values are seconds since 1970, negative ones are relative to now, and
+//! zero is the beginning of history (or now, for an end).
 
 mod goldmane;
 mod local;
@@ -14,40 +14,40 @@ use flows::{Action, Counters, FlowKey, Labels, Trace};
 use futures::stream::BoxStream;
 use std::sync::Arc;
 
-/// A flow over some time.
+/// A flow over some period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// The number of its key.
     pub id: u64,
-    /// What it is.
+    /// The flow's identity.
     pub key: Arc<FlowKey>,
-    /// The labels that all sources had.
+    /// The labels that all sources have in common.
     pub source_labels: Labels,
-    /// The labels that all destinations had.
+    /// The labels that all destinations have in common.
     pub dest_labels: Labels,
-    /// When it began.
+    /// When it began, in seconds since 1970.
     pub start: i64,
-    /// When it ended.
+    /// When it ended, in seconds since 1970.
     pub end: i64,
-    /// The figures.
+    /// Packets, bytes and connections.
     pub counters: Counters,
 }
 
 impl Flow {
-    /// What the packets' fate would be with staged policies, where that is known.
+    /// The packets' fate if staged policies were enforced, if known.
     #[must_use]
     pub fn would(&self) -> Option<Action> {
         would(&self.key.trace)
     }
 }
 
-/// The last decision of the pending trace that ends it.
+/// The last final decision of the pending trace.
 fn would(trace: &Trace) -> Option<Action> {
     let decides = |action: &Action| matches!(action, Action::Allow | Action::Deny);
     trace.pending.iter().rev().map(|hit| hit.action).find(decides)
 }
 
-/// The order of a list, by Goldmane's names. Types are names that it knows and refuses.
+/// The order of a list, by Goldmane's names. Goldmane knows sorting by type, but refuses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortBy {
     /// The newest first.
@@ -55,144 +55,144 @@ pub enum SortBy {
     Time,
     /// By the destination's name.
     DestName,
-    /// By its namespace.
+    /// By the destination's namespace.
     DestNamespace,
-    /// By its type.
+    /// By the destination's type.
     DestType,
     /// By the source's name.
     SourceName,
-    /// By its namespace.
+    /// By the source's namespace.
     SourceNamespace,
-    /// By its type.
+    /// By the source's type.
     SourceType,
 }
 
-/// Which flows are wanted.
+/// A query for flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListQuery {
-    /// At or after this time.
+    /// From this time on.
     pub gte: i64,
     /// Before this time.
     pub lt: i64,
-    /// The order; only the first counts.
+    /// The order; only the first one is used.
     pub sort: Vec<SortBy>,
-    /// Which of them.
+    /// The conditions on flows.
     pub filter: Filter,
 }
 
-/// Which values of a field are wanted.
+/// A query for the values of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HintsQuery {
-    /// Of which field.
+    /// The field.
     pub of: HintType,
-    /// Of which flows.
+    /// The flows to search.
     pub filter: Filter,
-    /// Which page.
+    /// The page of the results.
     pub page: Page,
 }
 
-/// From where a stream begins.
+/// A query for a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamQuery {
-    /// At or after this time; zero for no history.
+    /// From this time on; zero for no history.
     pub gte: i64,
-    /// What the last stream of this reader got to, to go on from there. A place of another process counts as none.
+    /// The place that the reader's last stream reached, to resume there. A place of another process is ignored.
     pub resume: Option<String>,
-    /// Which flows.
+    /// The conditions on flows.
     pub filter: Filter,
 }
 
-/// Some results, and how many pages there are of them.
+/// Results of one page, with the number of pages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found<T> {
-    /// How many pages.
+    /// The number of pages.
     pub total_pages: u64,
-    /// Those of this page.
+    /// The results of this page.
     pub items: Vec<T>,
 }
 
-/// Flows that came at once. A flow with the same id and the same start replaces what came before.
+/// Flows that arrived together. A flow with the same id and start replaces the earlier one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// The flows.
     pub flows: Vec<Flow>,
-    /// The place to go on from after a broken connection, once all of these have arrived.
+    /// The place to resume from after a broken connection, once all flows of the batch have arrived.
     pub place: String,
-    /// Whether it does not go on from what the reader has: that is to be forgotten first, as numbers may mean other flows.
+    /// Whether this does not continue what the reader has: it must discard that first, as ids may mean other flows.
     pub is_fresh: bool,
 }
 
-/// Batches, until the source breaks off.
+/// Batches, until the source fails.
 pub(crate) type Batches = BoxStream<'static, Result<Batch, SourceError>>;
 
-/// Something that was not counted, or not shown.
+/// Something that was not counted or not shown.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Loss {
-    /// On which node; empty for the source itself.
+    /// The node; empty for the source itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node: String,
-    /// What, in words.
+    /// A description.
     pub what: &'static str,
-    /// How often: in the last hour, where nodes tell it.
+    /// The count: of the last hour, for losses reported by nodes.
     pub count: u64,
 }
 
-/// A node that says nothing any more: its flows may be missing.
+/// A node that no longer reports: its flows may be missing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SilentNode {
     /// The node, by its name in Calico.
     pub node: String,
-    /// For how many seconds.
+    /// How many seconds ago it last reported.
     pub age: i64,
 }
 
-/// How the source is.
+/// The state of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceState {
-    /// Which source, in words.
+    /// A description of the source.
     pub name: String,
-    /// Why it does not answer.
+    /// Why it is not available, if so.
     pub problem: Option<String>,
-    /// The newest time that data is there for.
+    /// The newest time for which there is data.
     pub newest: Option<i64>,
-    /// Flows that came in so far, where that is known.
+    /// The number of flows received so far, if known.
     pub received: Option<u64>,
-    /// Distinct flows, where that is known.
+    /// The number of distinct flows, if known.
     pub keys: Option<u64>,
     /// What was lost.
     pub losses: Vec<Loss>,
-    /// How many nodes tell what they lost, where that is known.
+    /// The number of nodes that report losses, if known.
     pub nodes: Option<u64>,
-    /// Those of them that say nothing any more.
+    /// Nodes that no longer report.
     pub silent: Vec<SilentNode>,
 }
 
-/// Why a source does not answer.
+/// Why a source failed to answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// What was asked for cannot be.
+    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
-    /// It cannot be reached, or broke off.
+    /// The source cannot be reached, or the connection broke.
     #[error("{0}")]
     Away(String),
 }
 
-/// Where flows come from.
+/// A source of flows.
 #[async_trait::async_trait]
 pub trait Source: Send + Sync + 'static {
-    /// Flows of a time, one per key.
+    /// Flows of a period, one per key.
     async fn list(&self, query: ListQuery) -> Result<Found<Flow>, SourceError>;
 
-    /// Values of a field.
+    /// The values of a field.
     async fn hints(&self, query: HintsQuery) -> Result<Found<String>, SourceError>;
 
-    /// Flows bucket by bucket, each when its time is over, as Goldmane sends them.
+    /// Flows bucket by bucket, each once it is complete, as Goldmane sends them.
     async fn buckets(&self, query: StreamQuery) -> Result<Batches, SourceError>;
 
     /// Flows as soon as they are known.
     async fn live(&self, query: StreamQuery) -> Result<Batches, SourceError>;
 
-    /// How it is.
+    /// The source's state.
     async fn state(&self) -> SourceState;
 }

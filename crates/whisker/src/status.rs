@@ -1,4 +1,4 @@
-//! How old the data is, and what was lost: every view shows it.
+//! The age of the data, and what was lost: shown in every view.
 
 use crate::source::{Loss, SilentNode, Source};
 use serde::Serialize;
@@ -8,19 +8,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     source: String,
-    /// Why it does not answer.
+    /// Why the source is not available.
     problem: Option<String>,
-    /// How old the newest data is, in seconds.
+    /// The age of the newest data in seconds.
     age: Option<i64>,
     received: Option<u64>,
     keys: Option<u64>,
     losses: Vec<Loss>,
-    /// How many nodes tell what they lost; unknown where the source keeps no account.
+    /// The number of nodes that report losses; `None` if the source keeps no record.
     nodes: Option<u64>,
     silent: Vec<SilentNode>,
 }
 
-/// Asks the source.
+/// Queries the state of the source.
 pub(crate) async fn status(source: &dyn Source) -> Status {
     let state = source.state().await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

@@ -1,7 +1,8 @@
-//! The cluster's policies, read from its datastore where there is one: what explanations, the matrix and previews are about.
+//! The cluster's policies, read from its datastore if one is configured: the basis of explanations, the matrix and
+//! previews.
 //!
-//! Read-only, and only when asked; an answer is kept for a moment, as a page asks several things at once. Without a datastore
-//! everything that needs one says why it is empty.
+//! Read-only, and only on request; the result is reused for a moment, as a page makes several requests at once. Without
+//! a datastore every answer that needs one says why it is empty.
 
 use client::{Client, ClientConfig};
 use explain::Cluster;
@@ -9,27 +10,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore};
 
-/// How long what was read is good for.
+/// How long a result is reused.
 const FRESH: Duration = Duration::from_secs(2);
-/// How long reading may take before the page hears that it does not come.
+/// How long reading may take before the page gets an error.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How many evaluations run at once: each keeps a processor busy.
 const EVALUATIONS: usize = 2;
 
-/// Where the cluster's policies are.
+/// The source of the cluster's policies.
 pub struct Policies {
     place: Place,
     kept: Mutex<Option<(Instant, Arc<Cluster>)>>,
-    /// Places for evaluations.
+    /// Permits for evaluations.
     pub(crate) evaluations: Arc<Semaphore>,
 }
 
 enum Place {
-    /// Nowhere, and why.
+    /// Not available, with the reason.
     Nowhere(String),
-    /// Here.
+    /// Policies that do not change.
     Fixed(Arc<Cluster>),
-    /// In a datastore.
+    /// Read from a datastore.
     Datastore(Box<ClientConfig>, Mutex<Option<Client>>),
 }
 
@@ -38,34 +39,34 @@ impl Policies {
         Self { place, kept: Mutex::new(None), evaluations: Arc::new(Semaphore::new(EVALUATIONS)) }
     }
 
-    /// Nowhere, and why.
+    /// Policies are not available for this reason.
     #[must_use]
     pub fn nowhere(reason: impl Into<String>) -> Self {
         Self::at(Place::Nowhere(reason.into()))
     }
 
-    /// A cluster that does not change.
+    /// Policies that do not change.
     #[must_use]
     pub fn fixed(cluster: Cluster) -> Self {
         Self::at(Place::Fixed(Arc::new(cluster)))
     }
 
-    /// In the datastore of this configuration.
+    /// Policies in the datastore of this configuration.
     #[must_use]
     pub fn stored(config: ClientConfig) -> Self {
         Self::at(Place::Datastore(Box::new(config), Mutex::new(None)))
     }
 
-    /// The cluster as it is.
+    /// The cluster at present.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// Why it is not available.
     pub(crate) async fn cluster(&self) -> Result<Arc<Cluster>, String> {
         match &self.place {
             Place::Nowhere(reason) => Err(reason.clone()),
             Place::Fixed(cluster) => Ok(Arc::clone(cluster)),
             Place::Datastore(config, client) => {
-                // Those who ask meanwhile wait for the same answer.
+                // Concurrent requests wait for the same result.
                 let mut kept = self.kept.lock().await;
                 if let Some((read, cluster)) = &*kept
                     && read.elapsed() < FRESH
@@ -76,7 +77,7 @@ impl Policies {
                 let reading = tokio::time::timeout(PATIENCE, read(config, &mut client));
                 let outcome = reading.await.unwrap_or_else(|_| Err("it does not answer".to_owned()));
                 let cluster = outcome.map_err(|problem| {
-                    // The next one connects anew.
+                    // The next request reconnects.
                     *client = None;
                     tracing::warn!(problem, "the datastore cannot be read");
                     format!("the datastore cannot be read: {problem}")

@@ -1,5 +1,5 @@
-//! What the page shows of many flows at once, as functions of a list of flows: the service graph, the policy board, who talks
-//! most, everybody to everybody.
+//! Views of many flows at once, as functions of a list of flows: the service graph, the policy board, top talkers, the
+//! matrix of all workloads.
 
 mod board;
 mod graph;

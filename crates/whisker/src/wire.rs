@@ -1,18 +1,18 @@
-//! Flows as JSON: as Calico's whisker-backend writes them, and with what our own page shows beyond that.
+//! Flows as JSON: as Calico's whisker-backend writes them, and with more fields for our own page.
 
 use crate::source::Flow;
 use flows::{Action, Decider, PolicyHit, PolicyKind, PolicyName, Reporter};
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// What pages show for addresses that are not private.
+/// Shown by pages for public addresses.
 pub(crate) const PUBLIC_NETWORK: &str = "PUBLIC NETWORK";
-/// What pages show for private addresses.
+/// Shown by pages for private addresses.
 pub(crate) const PRIVATE_NETWORK: &str = "PRIVATE NETWORK";
-/// What pages show for no namespace.
+/// Shown by pages for objects without a namespace.
 pub(crate) const GLOBAL: &str = "Global";
 
-/// A list as Calico's backend answers it. Without items there are none at all, not an empty list.
+/// A list as Calico's backend returns it: without items it has `null` or an empty list, depending on the request.
 #[derive(Debug, Serialize)]
 pub(crate) struct List<T> {
     total: Total,
@@ -26,14 +26,14 @@ struct Total {
 }
 
 impl<T> List<T> {
-    /// A list of flows, where nothing is null.
+    /// A list of flows: `null` if empty.
     #[must_use]
     pub(crate) fn flows(total_pages: u64, items: Vec<T>) -> Self {
         let items = Some(items).filter(|items| !items.is_empty());
         Self { total: Total { total_pages }, items }
     }
 
-    /// A list of hints, where nothing is an empty list.
+    /// A list of hints: an empty list if empty.
     #[must_use]
     pub(crate) fn hints(total_pages: u64, items: Vec<T>) -> Self {
         Self { total: Total { total_pages }, items: Some(items) }
@@ -43,14 +43,14 @@ impl<T> List<T> {
 /// One hint.
 #[derive(Debug, Serialize)]
 pub(crate) struct Hint {
-    /// What a filter may look for.
+    /// A value for a filter.
     pub(crate) value: String,
 }
 
-/// An error as Calico's backend answers it.
+/// An error as Calico's backend returns it.
 #[derive(Debug, Serialize)]
 pub(crate) struct ErrorText<'a> {
-    /// What is wrong.
+    /// The reason.
     pub(crate) error: &'a str,
 }
 
@@ -94,22 +94,22 @@ struct Hit<'a> {
     trigger: Option<Box<Hit<'a>>>,
 }
 
-/// A flow with what our page shows beyond Calico's form.
+/// A flow with additional fields for our page.
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnFlow<'a> {
-    /// The number of its key: a flow with the same number and start is the same flow with newer figures.
+    /// The number of its key: a flow with the same number and start is the same flow with newer counters.
     id: u64,
     #[serde(flatten)]
     flow: FlowJson<'a>,
     source_type: &'static str,
     dest_type: &'static str,
-    /// Where connections were made to a service.
+    /// The service, if the client connected to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<ServiceJson<'a>>,
     connections_started: u64,
     connections_completed: u64,
     connections_live: u64,
-    /// What its fate would be with staged policies, where that is another.
+    /// Its fate if staged policies were enforced, if different.
     #[serde(skip_serializing_if = "Option::is_none")]
     would: Option<&'static str>,
 }
@@ -121,14 +121,14 @@ struct ServiceJson<'a> {
     port: Cow<'a, str>,
 }
 
-/// A time as Calico writes it.
+/// A time in Calico's format.
 #[must_use]
 pub(crate) fn time(seconds: i64) -> String {
-    // What no clock shows is shown as the beginning of all clocks.
+    // Times out of range are shown as 1970.
     jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }
 
-/// A name as pages show it.
+/// A name in the form that pages show.
 #[must_use]
 pub(crate) fn name(name: &str) -> &str {
     match name {
@@ -138,19 +138,19 @@ pub(crate) fn name(name: &str) -> &str {
     }
 }
 
-/// A namespace as hints show it.
+/// A namespace in the form that hints show.
 #[must_use]
 pub(crate) fn namespace(namespace: &str) -> &str {
     if namespace.is_empty() || namespace == "-" { GLOBAL } else { namespace }
 }
 
-/// An action by Calico's name.
+/// Calico's name of an action.
 #[must_use]
 pub(crate) fn action(action: Action) -> &'static str {
     if action == Action::Unspecified { "ActionUnspecified" } else { action.as_str() }
 }
 
-/// A kind of policy by Calico's name.
+/// Calico's name of a kind of policy.
 #[must_use]
 pub(crate) fn kind(kind: PolicyKind) -> &'static str {
     if kind == PolicyKind::Unspecified { "KindUnspecified" } else { kind.as_str() }

@@ -33,7 +33,7 @@ struct Site {
 impl Site {
     async fn start(variables: &Variables) -> Result<Self> {
         let mut options = Options::read(variables, None)?;
-        // The machine's own folder is not the test's.
+        // Not the machine's own folder.
         options.typha_folder = options.status_folder.parent().context("a folder")?.to_owned();
         let client = Client::new(client::open_backend(&options.client).await?);
         let source = bgp_source::start(options, variables).await?;
@@ -45,7 +45,7 @@ impl Site {
         Ok(())
     }
 
-    /// The first intent that is as it should be.
+    /// Waits for an intent that meets a condition.
     async fn intent(&self, what: &str, is_right: impl Fn(&Intent) -> bool) -> Result<Arc<Intent>> {
         let mut latest = self.source.latest();
         let right = latest.wait_for(|latest| matches!(latest, Latest::Intent(intent) if is_right(intent)));

@@ -1,4 +1,4 @@
-//! The source behind a Typha: nothing is published before it has said everything, and its claims of other nodes are passed over.
+//! The source with a Typha: nothing is published before it has sent everything, and claims of other nodes are ignored.
 
 use super::{Site, etcd_variables, node};
 use anyhow::Result;
@@ -58,7 +58,7 @@ async fn an_intent_through_typha() -> Result<()> {
     let intent = site.intent("the block of this node", |intent| !intent.v4.export.blocks.is_empty()).await?;
     assert_eq!((intent.v4.export.blocks.len(), intent.sessions().count()), (1, 1));
     assert_eq!(state_file::read(folder.path(), SyncerType::Bgp), None);
-    // It goes and comes back: what was said stays, and what changed meanwhile is reported.
+    // It disappears and returns: known objects are kept, and changes in the meantime are reported.
     drop(typha);
     testkit::eventually_async("it says so", async || {
         state_file::read(folder.path(), SyncerType::Bgp).is_some()

@@ -1,5 +1,5 @@
-//! Any bytes are messages or refused; what is read can be written and read again, and is then the same.
-//! Run with `cargo +nightly fuzz run messages` from the bgp-wire crate.
+//! Any bytes are decoded or refused; decoded messages can be encoded and decoded again, with the same result. Run with
+//! `cargo +nightly fuzz run messages` from the bgp-wire crate.
 #![no_main]
 
 use bgp_wire::{Message, SessionOptions, decode, encode, frame};
@@ -20,7 +20,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     while let Ok(Some(found)) = frame(bytes, &options) {
         bytes = &bytes[found.length..];
         let Ok(message) = decode(&found, &options) else { continue };
-        // The announced and the withdrawn prefixes of a message may come back in several.
+        // The announced and withdrawn prefixes of a message may be encoded as several messages.
         let mut written = Vec::new();
         encode(&mut written, &message, &options);
         let mut rest = written.as_slice();

@@ -1,4 +1,4 @@
-//! Path attributes, and what RFC 7606 says about each malformed one.
+//! Path attributes, with RFC 7606's handling of each malformed one.
 
 mod values;
 
@@ -15,17 +15,17 @@ const TRANSITIVE: u8 = 0x40;
 const PARTIAL: u8 = 0x20;
 const EXTENDED_LENGTH: u8 = 0x10;
 
-/// The prefixes of MP_REACH_NLRI or MP_UNREACH_NLRI, still as bytes.
+/// The undecoded prefixes of MP_REACH_NLRI or MP_UNREACH_NLRI.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefixes<'a> {
     pub(super) family: Family,
     pub(super) with_path: bool,
-    /// Only of MP_REACH_NLRI. `None` if it is not the address of a host.
+    /// Only for MP_REACH_NLRI. `None` if it is not the address of a host.
     pub(super) next_hop: Option<NextHop>,
     pub(super) nlri: &'a [u8],
 }
 
-/// What the attributes of a message say.
+/// The decoded attributes of a message.
 #[derive(Debug, Default)]
 pub(super) struct Read<'a> {
     pub(super) attributes: Attributes,
@@ -35,11 +35,11 @@ pub(super) struct Read<'a> {
     pub(super) faults: Vec<Fault>,
     pub(super) has_origin: bool,
     pub(super) has_as_path: bool,
-    /// How many attributes there are.
+    /// The number of attributes.
     pub(super) count: usize,
 }
 
-/// One attribute, still as bytes.
+/// An undecoded attribute.
 #[derive(Clone, Copy, Debug)]
 struct Raw<'a> {
     flags: u8,
@@ -47,7 +47,7 @@ struct Raw<'a> {
     value: &'a [u8],
 }
 
-/// Why an attribute is not taken.
+/// Why an attribute is rejected.
 enum Refusal {
     Fault(FaultKind, FaultAction),
     Reset(UpdateFault),
@@ -61,10 +61,10 @@ fn discard(kind: FaultKind) -> Refusal {
     Refusal::Fault(kind, FaultAction::Discard)
 }
 
-/// Reads the attributes of a message.
+/// Decodes the attributes of a message.
 ///
 /// # Errors
-/// The session has to end.
+/// When the session has to end.
 pub(super) fn read<'a>(bytes: &'a [u8], options: &SessionOptions) -> Result<Read<'a>, Notification> {
     let mut reader = Reader::new(bytes);
     let mut read = Read::default();
@@ -73,7 +73,8 @@ pub(super) fn read<'a>(bytes: &'a [u8], options: &SessionOptions) -> Result<Read
     let mut four_bytes = values::FourBytes::default();
     while !reader.is_empty() {
         let Some(raw) = next(&mut reader) else {
-            // What follows cannot be found. Its code is that of the last whole attribute's successor, if it has one.
+            // The start of the next attribute is unknown. The reported code is read from where it should be, if there
+            // are bytes left.
             let code = reader.rest().get(1).copied().unwrap_or_default();
             read.faults.push(Fault { code, kind: FaultKind::Overrun, action: FaultAction::Withdraw });
             break;
@@ -110,7 +111,7 @@ pub(super) fn read<'a>(bytes: &'a [u8], options: &SessionOptions) -> Result<Read
             Ok(()) => {}
             Err(Refusal::Fault(kind, action)) => {
                 read.faults.push(Fault { code: raw.code, kind, action });
-                // With wrong flags its routes are still found, so that they can be withdrawn.
+                // Even with wrong flags, the routes are decoded, so that they can be withdrawn.
                 if kind == FaultKind::Flags {
                     match raw.code {
                         attribute::MP_REACH => read.reach = reset(values::reach(raw.value, options), raw)?,
@@ -137,11 +138,11 @@ fn reset<T>(result: Result<T, Refusal>, raw: Raw<'_>) -> Result<T, Notification>
     })
 }
 
-/// The attribute as data of a NOTIFICATION, as RFC 4271 asks for.
+/// The attribute as data of a NOTIFICATION, as RFC 4271 requires.
 fn notification(fault: UpdateFault, raw: Raw<'_>) -> Notification {
     let mut data = vec![raw.flags | EXTENDED_LENGTH, raw.code];
     data.extend_from_slice(&u16::try_from(raw.value.len()).unwrap_or(u16::MAX).to_be_bytes());
-    // A NOTIFICATION has to fit into the shortest message that a peer can be asked to read.
+    // A NOTIFICATION has to fit into the shortest maximum length that a peer may support.
     data.extend_from_slice(&raw.value[..raw.value.len().min(2048)]);
     Notification::new(Cause::Update(fault), data)
 }
@@ -156,7 +157,7 @@ fn next<'a>(reader: &mut Reader<'a>) -> Option<Raw<'a>> {
     Some(Raw { flags, code, value })
 }
 
-/// Whether the flags fit the type.
+/// Checks that the flags fit the type.
 fn flags(raw: Raw<'_>) -> Result<(), Refusal> {
     let expected = match raw.code {
         attribute::ORIGIN
@@ -181,7 +182,7 @@ fn flags(raw: Raw<'_>) -> Result<(), Refusal> {
     if raw.flags & (OPTIONAL | TRANSITIVE) == expected {
         return Ok(());
     }
-    // What stands in for AS_PATH of a two-byte speaker, and AIGP, is never worth a route.
+    // For AS4_PATH and the like, and AIGP, losing the attribute is preferred to losing the route.
     Err(match raw.code {
         attribute::AS4_PATH | attribute::AS4_AGGREGATOR | attribute::AIGP => discard(FaultKind::Flags),
         _ => withdraw(FaultKind::Flags),

@@ -1,4 +1,4 @@
-//! The optional parameters of OPEN. A capability that cannot be read is kept as bytes: the sender loses the capability, not the
+//! The optional parameters of OPEN. A malformed capability is kept as bytes: the sender loses the capability, not the
 //! session.
 
 use super::Reader;
@@ -8,10 +8,10 @@ use crate::{
 };
 
 const PARAMETER_CAPABILITIES: u8 = 2;
-/// The parameter type, and length, that say that lengths have two bytes (RFC 9072).
+/// The parameter type, and length, that indicate two-byte lengths (RFC 9072).
 const EXTENDED: u8 = 255;
 
-/// Reads length and parameters, in both forms.
+/// Decodes the length and the parameters, in both formats.
 pub(super) fn parameters(bytes: &[u8]) -> Result<Vec<Capability>, Notification> {
     let malformed = || Notification::from(Cause::Open(OpenFault::Unspecific));
     let mut reader = Reader::new(bytes);

@@ -5,10 +5,11 @@ use crate::{Cause, Family, Nlri, Notification, PathId, UpdateFault};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Adds prefixes to a list. Answers how many were left out because no host can have such an address.
+/// Appends prefixes to a list. Returns how many were left out because no host can have such an address.
 ///
 /// # Errors
-/// A prefix is too long or cut off: where the next one begins is not known, and the session has to end (RFC 7606, 5.3).
+/// When a prefix is too long or truncated: the start of the next one is unknown, and the session has to end (RFC 7606,
+/// 5.3).
 pub(super) fn prefixes(
     bytes: &[u8],
     family: Family,
@@ -18,7 +19,7 @@ pub(super) fn prefixes(
     let malformed = || Notification::from(Cause::Update(UpdateFault::NetworkField));
     let mut reader = Reader::new(bytes);
     let mut left_out = 0;
-    // Most prefixes take four bytes or more; a list of shorter ones grows.
+    // Most prefixes take four bytes or more; for shorter ones the list grows.
     list.reserve(bytes.len() / if with_path { 8 } else { 4 });
     while !reader.is_empty() {
         let path = if with_path { PathId(reader.u32().ok_or_else(malformed)?) } else { PathId::default() };
@@ -45,7 +46,7 @@ pub(super) fn prefixes(
     Ok(left_out)
 }
 
-/// Whether hosts elsewhere can have addresses of a prefix: not those of this host, of a link, or of groups.
+/// Whether hosts elsewhere can have addresses of a prefix: excludes loopback, link-local and multicast.
 fn is_usable(prefix: &IpNet) -> bool {
     match prefix {
         IpNet::V4(prefix) => {

@@ -1,6 +1,6 @@
-//! A cursor over bytes that answers `None` at the end.
+//! A cursor over bytes that returns `None` at the end.
 
-/// What is left to read.
+/// The unread bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],

@@ -1,4 +1,4 @@
-//! UPDATE: the lists, and RFC 7606's answer to what is wrong with them.
+//! UPDATE: the lists, with RFC 7606's handling of errors in them.
 
 use super::attributes::{self, Fault};
 use super::prefixes::prefixes;
@@ -8,7 +8,7 @@ use crate::{
     SessionOptions, Update, UpdateFault, attribute,
 };
 
-/// Reads the body of an UPDATE.
+/// Decodes the body of an UPDATE.
 pub(super) fn decode(body: &[u8], options: &SessionOptions) -> Result<Update, Notification> {
     let malformed = || Notification::from(Cause::Update(UpdateFault::MalformedAttributes));
     let mut reader = Reader::new(body);
@@ -59,7 +59,7 @@ pub(super) fn decode(body: &[u8], options: &SessionOptions) -> Result<Update, No
     }
 
     let withdraw = update.faults.iter().find(|fault| fault.action == FaultAction::Withdraw);
-    // Attributes without routes, one of them unreadable: the routes may have been in it (RFC 7606, 5.2).
+    // Attributes without routes, one of them unreadable: it may have contained the routes (RFC 7606, 5.2).
     if let Some(fault) = withdraw
         && reachable.is_empty()
     {
@@ -67,7 +67,7 @@ pub(super) fn decode(body: &[u8], options: &SessionOptions) -> Result<Update, No
     }
     let lost = withdraw.is_some();
     for (family, next_hop, nlri) in reachable {
-        // A family that was not agreed on is not taken, whatever is in it.
+        // Routes of a family that was not agreed on are dropped.
         if !options.exchanges(family) {
             continue;
         }

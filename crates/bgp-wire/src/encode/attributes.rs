@@ -1,5 +1,5 @@
-//! Path attributes to bytes, in the order of their codes; MP_REACH_NLRI first, so that a receiver finds the routes of a message
-//! whose other attributes it cannot read (RFC 7606, 5.1).
+//! Encodes path attributes in the order of their codes; MP_REACH_NLRI first, so that a receiver finds the routes of a
+//! message even if it cannot read other attributes (RFC 7606, 5.1).
 
 use crate::{Aggregator, AsPath, Asn, Attributes, Family, NextHop, SegmentKind, SessionOptions, attribute};
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,7 +9,7 @@ const TRANSITIVE: u8 = 0x40;
 const PARTIAL: u8 = 0x20;
 const EXTENDED_LENGTH: u8 = 0x10;
 
-/// Writes all attributes but those that say where packets go.
+/// Writes all attributes except the next hop.
 pub(super) fn write(out: &mut Vec<u8>, attributes: &Attributes, options: &SessionOptions) {
     put(out, TRANSITIVE, attribute::ORIGIN, &[attributes.origin.number()]);
     let mut value = Vec::new();
@@ -76,9 +76,9 @@ pub(super) fn write(out: &mut Vec<u8>, attributes: &Attributes, options: &Sessio
     }
 }
 
-/// Writes the attributes with NEXT_HOP at its place behind AS_PATH.
+/// Writes the attributes with NEXT_HOP at its place after AS_PATH.
 pub(super) fn write_with_next_hop(out: &mut Vec<u8>, block: &[u8], next_hop: Ipv4Addr) {
-    // ORIGIN has four bytes; AS_PATH says its own length.
+    // ORIGIN has four bytes; AS_PATH contains its own length.
     let path_end = match block.get(4..8) {
         Some(&[flags, _, high, low]) if flags & EXTENDED_LENGTH != 0 => {
             8 + usize::from(u16::from_be_bytes([high, low]))
@@ -92,7 +92,7 @@ pub(super) fn write_with_next_hop(out: &mut Vec<u8>, block: &[u8], next_hop: Ipv
     out.extend_from_slice(tail);
 }
 
-/// Writes MP_REACH_NLRI up to its prefixes; answers where its length belongs.
+/// Writes MP_REACH_NLRI up to its prefixes; returns the position of its length.
 pub(super) fn begin_reach(out: &mut Vec<u8>, family: Family, next_hop: &NextHop) -> usize {
     out.extend([OPTIONAL | EXTENDED_LENGTH, attribute::MP_REACH]);
     let at = out.len();
@@ -100,7 +100,7 @@ pub(super) fn begin_reach(out: &mut Vec<u8>, family: Family, next_hop: &NextHop)
     out.extend_from_slice(&family.afi().to_be_bytes());
     out.push(family.safi());
     match (family, next_hop) {
-        // An IPv6 route always has an IPv6 next hop; of an IPv4 one the mapped address is what there is.
+        // An IPv6 route must have an IPv6 next hop; for an IPv4 one only the mapped address is available.
         (Family::Ipv6, NextHop::Ipv4(address)) => {
             out.push(16);
             out.extend(address.to_ipv6_mapped().octets());

@@ -1,4 +1,4 @@
-//! Malformed UPDATEs: what RFC 7606 asks for, attribute by attribute.
+//! Malformed UPDATEs: the handling required by RFC 7606, attribute by attribute.
 
 use super::{external, internal};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 const ORIGIN: &[u8] = &[0x40, 1, 1, 0];
 const AS_PATH: &[u8] = &[0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xe8];
 const NEXT_HOP: &[u8] = &[0x40, 3, 4, 192, 0, 2, 1];
-/// 2001:db8::/32 by 2001:db8::1.
+/// 2001:db8::/32 via 2001:db8::1.
 const REACH: &[u8] = &[
     0x80, 14, 26, 0, 2, 1, 16, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 32, 0x20, 1, 0xd,
     0xb8,
@@ -40,7 +40,7 @@ fn a_whole_update_is_read() {
     assert_eq!(update.attributes.as_path, AsPath::sequence([65000]));
 }
 
-/// What becomes of a route to 10.1.2.0/24 when one more attribute comes with it, or one is replaced.
+/// The fate of a route to 10.1.2.0/24 when an attribute is added or replaced.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Taken,
@@ -53,7 +53,7 @@ fn every_attribute_has_its_answer() {
     use FaultAction::{Discard, Withdraw};
     use FaultKind::{Flags, Length, NotFromExternal, Overrun, Repeated, Value};
     use Outcome::{Fault, Reset, Taken};
-    // Replaces the attribute of the same code among the three that have to be there, or comes behind them.
+    // Replaces the attribute with the same code among the three mandatory ones, or is appended to them.
     for (name, options, attribute, expected) in [
         ("origin of two bytes", internal(), &[0x40, 1, 2, 0, 0][..], Fault(Length, Withdraw)),
         ("origin 3", internal(), &[0x40, 1, 1, 3], Fault(Value, Withdraw)),
@@ -185,7 +185,7 @@ fn an_unreadable_attribute_without_routes_ends_the_session() {
     let communities: &[u8] = &[0xc0, 8, 3, 0, 0, 0];
     let answer = read(&body(&[8, 10], &[ORIGIN, communities], &[]), &internal()).unwrap_err();
     assert_eq!(answer.cause, Cause::Update(UpdateFault::AttributeLength));
-    // One that is only ignored does not.
+    // One that is merely ignored does not end it.
     let update = read(&body(&[8, 10], &[ORIGIN, &[0x40, 6, 1, 0]], &[]), &internal()).unwrap();
     assert_eq!(update.withdrawn.len(), 1);
 }
@@ -223,7 +223,7 @@ fn families_that_were_not_agreed_on_are_ignored() {
 }
 
 #[test]
-fn prefixes_that_no_host_has_are_left_out() {
+fn prefixes_of_no_host_are_left_out() {
     let announced = [4, 0xe0, 8, 127, 0, 24, 10, 1, 2];
     let update = read(&body(&[], &[ORIGIN, AS_PATH, NEXT_HOP], &announced), &internal()).unwrap();
     let prefixes: Vec<String> = update.reach[0].nlri.iter().map(|nlri| nlri.prefix.to_string()).collect();
@@ -231,13 +231,13 @@ fn prefixes_that_no_host_has_are_left_out() {
 }
 
 #[test]
-fn bits_behind_a_prefix_do_not_count() {
+fn bits_beyond_the_prefix_length_are_ignored() {
     let update = read(&body(&[], &[ORIGIN, AS_PATH, NEXT_HOP], &[12, 10, 0xff]), &internal()).unwrap();
     assert_eq!(update.reach[0].nlri[0].prefix.to_string(), "10.240.0.0/12");
 }
 
 #[test]
-fn ends_of_tables() {
+fn end_of_rib_markers() {
     assert_eq!(read(&[0, 0, 0, 0], &internal()).unwrap().end_of_rib, Some(Family::Ipv4));
     let update = read(&body(&[], &[&[0x80, 15, 3, 0, 2, 1]], &[]), &internal()).unwrap();
     assert_eq!(update.end_of_rib, Some(Family::Ipv6));
@@ -246,7 +246,7 @@ fn ends_of_tables() {
 }
 
 #[test]
-fn numbers_of_four_bytes_are_put_back() {
+fn four_byte_numbers_are_restored() {
     let two_bytes = SessionOptions { four_byte_as: false, ..external() };
     // AS_PATH 65001 23456 23456, AS4_PATH 4200000001 4200000002.
     let path: &[u8] = &[0x40, 2, 8, 2, 3, 0xfd, 0xe9, 0x5b, 0xa0, 0x5b, 0xa0];
@@ -257,11 +257,11 @@ fn numbers_of_four_bytes_are_put_back() {
     let update = read(&body(&[], &all, PREFIX), &two_bytes).unwrap();
     assert_eq!(update.attributes.as_path, AsPath::sequence([65001, 4_200_000_001, 4_200_000_002]));
     assert_eq!(update.attributes.aggregator.map(|aggregator| aggregator.system), Some(Asn(4_200_000_001)));
-    // An aggregate of a two-byte speaker: what came before it does not count.
+    // An aggregate of a two-byte speaker: AS4_PATH from before it is ignored.
     let aggregator: &[u8] = &[0xc0, 7, 6, 0, 7, 1, 1, 1, 1];
     let update = read(&body(&[], &[ORIGIN, path, NEXT_HOP, aggregator, four], PREFIX), &two_bytes).unwrap();
     assert_eq!(update.attributes.as_path, AsPath::sequence([65001, 23456, 23456]));
-    // A longer path of four-byte numbers than the path itself is not believed.
+    // An AS4_PATH longer than AS_PATH is ignored.
     let short: &[u8] = &[0x40, 2, 4, 2, 1, 0x5b, 0xa0];
     let update = read(&body(&[], &[ORIGIN, short, NEXT_HOP, four], PREFIX), &two_bytes).unwrap();
     assert_eq!(update.attributes.as_path, AsPath::sequence([23456]));

@@ -22,7 +22,7 @@ fn written(message: &Message) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn encoded_opens_are_decoded() {
     let families = vec![GracefulRestartFamily { family: Family::Ipv6, forwarding: true }];
     let restart = GracefulRestart { restarting: true, notification: false, restart_time: 120, families };
     let mut open = Open::new(Asn(4_200_000_000), 240, "192.0.2.1".parse().unwrap());
@@ -64,7 +64,7 @@ fn a_speaker_without_multiprotocol_exchanges_ipv4() {
 }
 
 #[test]
-fn lengths_of_two_bytes_are_read() {
+fn two_byte_lengths_are_decoded() {
     let mut body = vec![4, 0, 1, 0, 90, 1, 1, 1, 1, 255, 255, 0, 9];
     body.extend([2, 0, 6, 65, 4, 0, 1, 0, 0]);
     let messages = read_all(&message(1, &body), &internal()).unwrap();
@@ -142,7 +142,7 @@ fn headers_are_checked_before_the_body_is_there() {
 }
 
 #[test]
-fn refreshes_that_are_not_known_are_ignored_and_long_marks_refused() {
+fn unknown_refreshes_are_ignored_and_long_markers_refused() {
     let options = internal();
     for body in [[0, 1, 3, 1], [0, 25, 0, 70], [0, 1, 255, 1]] {
         assert_eq!(read_all(&message(5, &body), &options), Ok(vec![Message::UnknownRefresh]));

@@ -1,4 +1,4 @@
-//! Properties: what is written is read again, divided over messages as it has to be; any bytes are read or refused.
+//! Properties: encoded messages are decoded again, split as necessary; arbitrary bytes are decoded or refused.
 
 use super::{internal, read_all};
 use crate::{
@@ -81,12 +81,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn announcements_are_read_as_written(
+    fn announcements_are_decoded_as_encoded(
         attributes in attributes(),
         prefixes in vec(prefix(), 1..400),
         options in options(),
     ) {
-        // Without identifiers on the wire there are none to read.
+        // Without path identifiers on the wire none are decoded.
         let prefixes: Vec<Nlri> = prefixes.into_iter().map(|nlri| {
             if options.add_path_send[nlri.family().index()] { nlri } else { Nlri::new(nlri.prefix) }
         }).collect();
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn withdrawals_are_read_as_written(prefixes in vec(prefix(), 1..2500)) {
+    fn withdrawals_are_decoded_as_encoded(prefixes in vec(prefix(), 1..2500)) {
         let prefixes: Vec<Nlri> = prefixes.into_iter().map(|nlri| Nlri::new(nlri.prefix)).collect();
         let mut out = Vec::new();
         UpdateWriter::new(internal()).withdraw(&mut out, prefixes.iter().copied());
@@ -128,13 +128,13 @@ proptest! {
     }
 
     #[test]
-    fn any_body_is_read_or_refused(kind in 1..=5_u8, body in vec(any::<u8>(), 0..300), options in options()) {
+    fn any_body_is_decoded_or_refused(kind in 1..=5_u8, body in vec(any::<u8>(), 0..300), options in options()) {
         let kind = MessageKind::from_number(kind).unwrap();
         drop(decode(&Frame { kind, body: &body, length: 19 + body.len() }, &options));
     }
 
     #[test]
-    fn a_changed_byte_is_read_or_refused(
+    fn a_changed_byte_is_decoded_or_refused(
         attributes in attributes(),
         at in any::<prop::sample::Index>(),
         value in any::<u8>(),
@@ -161,7 +161,7 @@ fn equal_attributes_share_full_messages() {
     let next_hop = NextHop::Ipv4(Ipv4Addr::new(192, 0, 2, 1));
     UpdateWriter::new(internal()).announce(&mut out, &Attributes::default(), &next_hop, prefixes).unwrap();
     let messages = read_all(&out, &internal()).unwrap();
-    // Four bytes a prefix, some 40 for the rest of a message of 4,096.
+    // Four bytes per prefix, and some 40 for the rest of a message of 4,096.
     assert_eq!(messages.len(), 4);
 }
 
@@ -177,7 +177,7 @@ fn attributes_that_fit_no_message_are_refused() {
 }
 
 #[test]
-fn paths_grow_over_segments() {
+fn long_paths_are_split_into_segments() {
     let path = AsPath::sequence(1..=254).prepended(Asn(9), 300);
     let lengths: Vec<usize> = path.segments().iter().map(|segment| segment.numbers.len()).collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What pools, blocks and configuration say about announced and programmed routes.
+//! Derives announced and programmed routes from pools, blocks and configuration.
 
 use crate::facts::{Facts, NodeFacts, PoolEncapsulation};
 use crate::intent::{
@@ -10,10 +10,10 @@ use model::IpVersion;
 use model::NodeName;
 use std::collections::BTreeMap;
 
-/// Routes over these interfaces never leave the node.
+/// Routes over these interfaces are never announced.
 const LOCAL_INTERFACES: &str = "bpf*.cali";
 
-/// For which pools without VXLAN the BGP backend makes the routes.
+/// The pools without VXLAN whose routes the BGP backend programs.
 #[derive(Clone, Copy)]
 struct Division {
     ipip: bool,
@@ -43,7 +43,7 @@ fn pools(facts: &Facts, version: IpVersion) -> BTreeMap<Prefix, (PoolEncapsulati
     pools
 }
 
-/// The part of the export policy that pools decide.
+/// The part of the export policy that depends on pools.
 pub(crate) fn export_of_pools(facts: &Facts, version: IpVersion) -> Export {
     let mut export = Export::default();
     for (prefix, (_, exported)) in pools(facts, version) {
@@ -57,12 +57,12 @@ pub(crate) fn export_of_pools(facts: &Facts, version: IpVersion) -> Export {
     export
 }
 
-/// Which learned routes go to the kernel, but for services.
+/// The learned routes for the kernel, except those of services.
 pub(crate) fn kernel(facts: &Facts, own_name: &NodeName, own: &NodeFacts, version: IpVersion) -> Kernel {
     let division = Division::of(facts.default.as_deref());
     let subnet = own.network(version);
     let mut kernel = Kernel { subnet, ..Kernel::default() };
-    // Without an IPv4 network there is no telling near from far, and Calico leaves IPv4 pools alone altogether.
+    // Without an IPv4 network, near and far cannot be distinguished, and Calico ignores IPv4 pools altogether.
     if version == IpVersion::V6 || subnet.is_some() {
         kernel.pools = pools(facts, version)
             .into_iter()
@@ -92,7 +92,7 @@ pub(crate) fn kernel(facts: &Facts, own_name: &NodeName, own: &NodeFacts, versio
     kernel
 }
 
-/// The blocks of the node: what it claimed, or what Kubernetes gave it.
+/// The blocks of the node: those it claimed, or the one that Kubernetes assigned.
 pub(crate) fn blocks(facts: &Facts, own: &NodeFacts, version: IpVersion) -> Vec<OwnBlock> {
     let mut blocks = BTreeMap::new();
     if facts.settings.use_pod_cidr {
@@ -107,7 +107,7 @@ pub(crate) fn blocks(facts: &Facts, own: &NodeFacts, version: IpVersion) -> Vec<
         .collect()
 }
 
-/// Communities by network. A node's own list replaces that of all nodes, in both families.
+/// Communities by network. A node's own list replaces the global one, in both families.
 pub(crate) fn communities(
     facts: &Facts,
     own_name: &NodeName,

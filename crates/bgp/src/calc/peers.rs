@@ -1,8 +1,8 @@
-//! Which sessions a node has.
+//! The sessions of a node.
 //!
-//! Peerings are emitted in this order, and the first for an address and port wins: BGPPeers of all nodes, BGPPeers of some
-//! nodes, then the reverse of every BGPPeer whose other end is this node; each by name. A BGPPeer of some nodes yields to
-//! one of all nodes. The mesh comes beside them, with sessions of its own.
+//! Peerings are emitted in this order, and the first for an address and port wins: BGPPeers of all nodes, BGPPeers of
+//! some nodes, then the reverse of every BGPPeer whose other end is this node; each by name. A BGPPeer of some nodes
+//! yields to one of all nodes. The mesh is separate, with its own sessions.
 
 use crate::extras::Extras;
 use crate::facts::{Facts, LocalPeer, NodeFacts};
@@ -21,12 +21,12 @@ use std::num::NonZeroU8;
 mod mesh;
 mod reverse;
 
-/// The sessions of one node, both families, and what belongs to them.
+/// The sessions of one node in both families, and related state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sessions {
     pub(crate) v4: BTreeMap<SessionName, Session>,
     pub(crate) v6: BTreeMap<SessionName, Session>,
-    /// In the order of the peers' addresses and ports as text, those of all nodes first.
+    /// Sorted by the peers' addresses and ports as text, those of all nodes first.
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -69,13 +69,13 @@ pub(crate) fn sessions(facts: &Facts, own_name: &NodeName, own: &NodeFacts) -> S
     sessions
 }
 
-/// One end of a peering, as a BGPPeer describes it for this node.
+/// One end of a peering, as described by a BGPPeer for this node.
 #[derive(Clone, Debug)]
 struct Peering {
     origin: Origin,
     local_workload: bool,
     remote: Remote,
-    /// The address, or, of peers that are not known by one, the unspecified one of their family.
+    /// The address; for peers that are not identified by one, the unspecified address of their family.
     address: IpAddr,
     port: Option<u16>,
     peer_as: AsNumber,
@@ -87,7 +87,7 @@ struct Peering {
     keepalive_time: Option<Secs>,
     keep_next_hop: bool,
     next_hop: NextHop,
-    /// Whether the peer was given by address and that address is a node's.
+    /// Whether the peer was given by an address that belongs to a node.
     is_node: bool,
     allowed_local_as: u32,
     ttl_security: Option<NonZeroU8>,
@@ -123,7 +123,7 @@ impl Peering {
     }
 }
 
-/// What makes two peerings one session. BGP's own port is the same as none.
+/// Identifies a session: peerings with equal keys are one session. BGP's default port is the same as none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     remote: Remote,
@@ -148,8 +148,8 @@ struct Peerings {
 }
 
 impl Peerings {
-    /// Takes a peering unless there is one already. Two BGPPeers for one session are reported; that a reverse peering
-    /// gives way to an explicit one is how it is meant.
+    /// Adds a peering unless there is one already. Two BGPPeers for one session are reported; a reverse peering that
+    /// yields to an explicit one is intended.
     fn emit(&mut self, scope: GatewayScope, peering: Peering) {
         let key = Key::of(&peering);
         if let Some(present) = self.by_key.get(&(scope, key.clone())) {
@@ -175,7 +175,7 @@ impl Peerings {
     }
 }
 
-/// BGPPeers that are about this node.
+/// BGPPeers that apply to this node.
 struct Forward<'a> {
     facts: &'a Facts,
     own_name: &'a NodeName,
@@ -244,7 +244,7 @@ impl Forward<'_> {
     ) -> Result<Peering, String> {
         let extras = self.facts.extras.get(name);
         if extras.is_some_and(|extras| extras.unusable) {
-            return Err("its annotations do not say who the peer is".to_owned());
+            return Err("its annotations do not identify the peer".to_owned());
         }
         let (remote, address, port) = remote(spec, extras)?;
         if spec.as_number.0 == 0 {
@@ -273,7 +273,7 @@ impl Forward<'_> {
     }
 }
 
-/// What every peering of a BGPPeer shares.
+/// The settings shared by all peerings of a BGPPeer.
 struct Common {
     password: Option<Password>,
     use_node_address: bool,
@@ -303,7 +303,8 @@ impl Common {
     }
 }
 
-/// A workload has only what the resource says about the session itself: it is one hop away, and it calls.
+/// A workload's peering only has the resource's settings of the session itself: the workload is one hop away, and it
+/// connects.
 fn workload(peer: &LocalPeer, spec: &BGPPeerSpec, origin: &Origin) -> Vec<Peering> {
     let at = |address: IpAddr| {
         let mut peering = Peering::new(origin.clone(), address, spec.as_number.into());
@@ -335,7 +336,7 @@ fn node_as_peer(
     Some(peering)
 }
 
-/// Nodes with this address and AS number, which listen on this port if one is given and any is configured.
+/// Nodes with this address and AS number that listen on this port, if one is given and any is configured.
 fn nodes_at(
     facts: &Facts,
     address: IpAddr,
@@ -352,7 +353,8 @@ fn nodes_at(
     })
 }
 
-/// Who a BGPPeer without a selector is about: an address, whoever is on an interface, or whoever calls from a network.
+/// The remote end of a BGPPeer without a selector: an address, the neighbour on an interface, or any peer within a
+/// network.
 fn remote(spec: &BGPPeerSpec, extras: Option<&Extras>) -> Result<(Remote, IpAddr, Option<u16>), String> {
     let interface = extras.and_then(|extras| extras.interface.clone());
     let range = extras.and_then(|extras| extras.range);
@@ -402,7 +404,7 @@ pub(crate) fn seconds(duration: Option<&Duration>) -> Option<Secs> {
     Some(Secs(u32::try_from(rounded).unwrap_or(u32::MAX)))
 }
 
-/// The password that a reference leads to. An empty one is none.
+/// The password that a reference refers to. An empty one counts as none.
 pub(crate) fn password(
     facts: &Facts,
     reference: Option<&BGPPassword>,
@@ -421,12 +423,12 @@ pub(crate) fn password(
     found.filter(|password| !password.expose().is_empty()).cloned()
 }
 
-/// Adds the session that a peering asks for; none with the node itself.
+/// Adds the session for a peering, unless it is with the node itself.
 fn build(facts: &Facts, own: &NodeFacts, scope: GatewayScope, peering: &Peering, sessions: &mut Sessions) {
     let version = version_of(peering.address);
     let own_address = own.address(version);
     let is_plain = matches!(peering.remote, Remote::Address { interface: None, .. });
-    // Who is found on a link or calls from a network needs no address of this family on the node.
+    // A peer on a link or within a range needs no address of this family on the node.
     if is_plain && own_address.is_none_or(|address| address == peering.address) {
         return;
     }
@@ -468,7 +470,7 @@ fn build(facts: &Facts, own: &NodeFacts, scope: GatewayScope, peering: &Peering,
         local_as: effective_as,
         local_as_is_own: local_as.is_some(),
         source: own_address.filter(|_| peering.use_node_address && is_plain),
-        // Between two nodes, one end calls: the one whose address is the smaller text.
+        // Between two nodes, the one whose address is the smaller text connects.
         passive: peering.local_workload
             || (kind == SessionKind::Global
                 && peering.is_node

@@ -1,4 +1,4 @@
-//! Which service networks and addresses a node announces.
+//! The service networks and addresses that a node announces.
 
 use crate::facts::{Facts, NodeFacts, ObjectName, Service, TrafficPolicy};
 use crate::intent::Problem;
@@ -11,14 +11,14 @@ use std::net::IpAddr;
 /// Nodes with this label announce no services.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// What is configured about services.
+/// The configuration of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceNetworks {
     pub(crate) cluster: Vec<Prefix>,
     pub(crate) external: Vec<Prefix>,
     pub(crate) load_balancer: Vec<Prefix>,
     pub(crate) aggregated: bool,
-    /// Whether the node has the label that excludes it.
+    /// Whether the node has the excluding label.
     pub(crate) excluded: bool,
     pub(crate) problems: Vec<Problem>,
 }
@@ -74,8 +74,8 @@ impl ServiceNetworks {
         }
     }
 
-    /// The networks that every node announces whole, and that no node programs: the ranges, but not single addresses
-    /// outside the cluster, which belong to single services.
+    /// The networks that every node announces as a whole, and that no node programs: the ranges, but not single
+    /// addresses outside the cluster, which belong to individual services.
     pub(crate) fn whole(&self) -> BTreeSet<Prefix> {
         let ranges = |networks: &[Prefix]| -> Vec<Prefix> {
             networks.iter().copied().filter(|network| !network.is_host()).collect()
@@ -88,7 +88,7 @@ impl ServiceNetworks {
         whole
     }
 
-    /// The addresses of one service that this node announces by themselves.
+    /// The addresses of one service that this node announces individually.
     pub(crate) fn routes(&self, facts: &Facts, name: &ObjectName, service: &Service) -> BTreeSet<Prefix> {
         if !self.announces(facts, name, service) {
             return BTreeSet::new();
@@ -107,7 +107,7 @@ impl ServiceNetworks {
             return false;
         }
         let Some(slices) = facts.slices.get(name) else { return false };
-        // A single address is announced wherever the service may be served, as its range would be.
+        // A single address is announced wherever the service may be served, just as its range would be.
         if service.policy == TrafficPolicy::Cluster && self.has_single_address(service) {
             return true;
         }

@@ -1,4 +1,4 @@
-//! What a node does with a route on a session: the order of [`crate::intent::export`], and the import filters.
+//! A node's decisions about a route on a session: the order of [`crate::intent::export`], and the import filters.
 
 use crate::intent::filter::{Action, FilterRule, Operation, PeerType, RouteSource};
 use crate::intent::{FamilyIntent, Intent, Session};
@@ -13,7 +13,7 @@ pub(super) struct Route {
     as_path: Vec<AsNumber>,
     communities: Vec<Community>,
     priority: Option<Priority>,
-    /// How it was learned; nothing for the node's own.
+    /// How it was learned; `None` for the node's own.
     learned: Option<Learned>,
 }
 
@@ -21,28 +21,28 @@ pub(super) struct Route {
 #[derive(Clone, Copy, Debug)]
 struct Learned {
     internal: bool,
-    /// Whether from a client of this reflector.
+    /// Whether it was learned from a client of this reflector.
     from_client: bool,
 }
 
-/// What becomes of a route.
+/// A decision about a route.
 pub(super) struct Decision {
     pub(super) route: Option<Route>,
     pub(super) because: String,
 }
 
 impl Route {
-    /// A block on the node that has it.
+    /// A block on the node that owns it.
     pub(super) fn own(prefix: Prefix) -> Self {
         let (as_path, communities) = (Vec::new(), Vec::new());
         Self { prefix, next_hop: None, as_path, communities, priority: None, learned: None }
     }
 
-    /// After it crossed a session: `back` is the receiver's, `sent` the sender's.
+    /// Updates the route after it crossed a session: `back` is the receiver's, `sent` the sender's.
     pub(super) fn learned(&mut self, back: &Session, sent: &Session) {
         if !sent.is_internal() {
             self.as_path.insert(0, sent.local_as);
-            // Local preference does not cross the border of an AS.
+            // The local preference is not sent to another AS.
             self.priority = None;
         }
         self.learned =
@@ -50,7 +50,7 @@ impl Route {
     }
 }
 
-/// What is sent.
+/// Decides about sending a route.
 pub(super) fn export(intent: &Intent, family: &FamilyIntent, session: &Session, route: &Route) -> Decision {
     let refuse = |because: String| Decision { route: None, because };
     if let Some(learned) = route.learned
@@ -110,29 +110,29 @@ pub(super) fn export(intent: &Intent, family: &FamilyIntent, session: &Session, 
     Decision { route: Some(route), because }
 }
 
-/// What is taken.
+/// Decides about accepting a route.
 pub(super) fn import(session: &Session, route: &Route) -> Decision {
     let refuse = |because: String| Decision { route: None, because };
     let own: Vec<&AsNumber> = route.as_path.iter().filter(|number| **number == session.local_as).collect();
     if own.len() > session.allowed_local_as as usize {
-        return refuse(format!("not taken: the node's own AS {} is in its path", session.local_as));
+        return refuse(format!("rejected: the node's own AS {} is in its path", session.local_as));
     }
     let mut route = route.clone();
     for (filter, rule) in session.import_rules() {
         if matches(rule, session, &route) {
             return match rule.action {
-                Action::Reject => refuse(format!("not taken because of BGPFilter {}", filter.name)),
+                Action::Reject => refuse(format!("rejected by BGPFilter {}", filter.name)),
                 Action::Accept => {
                     change(rule, &mut route);
-                    Decision { route: Some(route), because: format!("taken by BGPFilter {}", filter.name) }
+                    Decision { route: Some(route), because: format!("accepted by BGPFilter {}", filter.name) }
                 }
             };
         }
     }
-    Decision { route: Some(route), because: "taken".to_owned() }
+    Decision { route: Some(route), because: "accepted".to_owned() }
 }
 
-/// The interface of a block's route is the blackhole's, which has none.
+/// Rules on interfaces never match: the route of a block is a blackhole without an interface.
 fn matches(rule: &FilterRule, session: &Session, route: &Route) -> bool {
     let of_type = match rule.peer_type {
         None => true,

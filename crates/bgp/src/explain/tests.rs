@@ -1,4 +1,4 @@
-//! Clusters of three nodes, and why the first of them has a route.
+//! Clusters of three nodes, and explanations of the first one's routes.
 
 use super::*;
 use serde_json::{Value, json};
@@ -64,22 +64,22 @@ fn a_route_of_the_mesh() {
     let answer = explained(&cluster(&json!({}), &[]), "10.66.2.5");
     assert_eq!(
         answer.text(),
-        "n1 -> 10.66.2.5: made by BGP: 10.66.2.0/26 via 10.65.0.2\n\
+        "n1 -> 10.66.2.5: programmed by BGP: 10.66.2.0/26 via 10.65.0.2\n\
          \x20 pool   pods (10.66.0.0/16)\n\
          \x20 block  10.66.2.0/26\n\
          \x20 owner  n2\n\
          \x20 n2 Mesh_10_65_0_1 (node-to-node mesh with n1): announced: the node's own block\n\
-         \x20 n1 Mesh_10_65_0_2 (node-to-node mesh with n2): taken\n"
+         \x20 n1 Mesh_10_65_0_2 (node-to-node mesh with n2): accepted\n"
     );
 }
 
 #[test]
-fn what_decides() {
+fn the_outcome_for_each_kind_of_address() {
     let mesh = cluster(&json!({"serviceClusterIPs": [{"cidr": "10.96.0.0/16"}]}), &[]);
     for (to, routed, outcome) in [
         ("10.66.1.5", true, "an address of the node's own block"),
         ("10.67.2.5", false, "no route: the announcement of 10.67.2.0/26 by n2 does not arrive"),
-        ("10.68.2.5", true, "made by Felix over VXLAN"),
+        ("10.68.2.5", true, "programmed by Felix over VXLAN"),
         ("10.66.200.1", false, "no node has a block with this address"),
         ("192.0.2.1", false, "not an address of a pool"),
         ("10.96.0.1", false, "a service address in 10.96.0.0/16"),
@@ -94,14 +94,17 @@ fn what_decides() {
 }
 
 #[test]
-fn over_a_route_reflector_and_held_back_by_a_filter() {
+fn reflected_or_withheld_by_a_filter() {
     let off = json!({"nodeToNodeMeshEnabled": false});
     let clients = json!({"nodeSelector": "!has(rr)", "peerSelector": "has(rr)"});
     let reflected = explained(&cluster(&off, &[("BGPPeer", "clients", clients.clone())]), "10.66.2.5");
     assert!(reflected.routed, "{}", reflected.text());
     let places: Vec<&str> = reflected.steps.iter().map(|step| step.node.as_str()).collect();
     assert_eq!(places, ["n2", "rr", "rr", "n1"]);
-    assert_eq!(reflected.outcome, "made by BGP: 10.66.2.0/26 via 10.65.0.2", "reflectors keep the next hop");
+    assert_eq!(
+        reflected.outcome, "programmed by BGP: 10.66.2.0/26 via 10.65.0.2",
+        "reflectors keep the next hop"
+    );
 
     let mut filtered = clients;
     filtered["filters"] = json!(["quiet"]);

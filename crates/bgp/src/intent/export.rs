@@ -1,12 +1,12 @@
-//! What a node announces.
+//! The routes that a node announces.
 //!
-//! For each route and session, in this order; the first answer holds:
+//! For each route and session, the first of these that decides is final:
 //!
-//! 1. The route's priority is settled: of a route learned by BGP, its local preference; of others, the kernel's metric, or
-//!    the family's normal priority where there is none. It is sent as local preference within the AS.
+//! 1. The route's priority is determined: for a route learned by BGP from its local preference; for others it is the
+//!    kernel's metric, or the family's normal priority if there is none. It is sent as local preference within the AS.
 //! 2. The export filters of the session.
 //! 3. Routes inside [`Export::withheld`]: no.
-//! 4. Within the AS: routes over an interface in [`Export::tunnels`]: no. Every node makes its own.
+//! 4. Within the AS: routes over an interface in [`Export::tunnels`]: no. Every node creates its own.
 //! 5. Routes over an interface in [`Export::local`]: no.
 //! 6. Communities are added ([`Export::communities`]).
 //! 7. The node's own blocks ([`Export::own_block`]).
@@ -15,26 +15,26 @@
 //! 10. Routes inside [`Export::pools`]: yes.
 //! 11. No.
 //!
-//! [`Export::originated`] are the routes that exist because the intent says so, whatever the kernel has.
+//! [`Export::originated`] are routes that exist because of the intent, whatever is in the kernel.
 
 use crate::values::{Community, InterfacePattern, Prefix, Priority};
 use std::net::IpAddr;
 
-/// What a node announces in one family.
+/// The routes that a node announces in one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Export {
     /// The pools that are not announced (`disableBGPExport`), in order.
     pub withheld: Vec<Prefix>,
-    /// The interfaces of tunnels whose routes Felix makes on each node.
+    /// The interfaces of tunnels whose routes Felix programs on each node.
     pub tunnels: Vec<InterfacePattern>,
-    /// The interfaces of routes that never leave the node.
+    /// The interfaces of routes that are never announced.
     pub local: Vec<InterfacePattern>,
-    /// Communities by network. Every rule that the route lies in adds its own.
+    /// Communities by network. A route gets those of every rule that contains it.
     pub communities: Vec<CommunityRule>,
     /// The blocks of this node, in order.
     pub blocks: Vec<OwnBlock>,
-    /// Service networks and addresses that this node announces, in order. They are announced though no route to them is
-    /// in the kernel.
+    /// Service networks and addresses that this node announces, in order. They are announced even without a route in
+    /// the kernel.
     pub services: Vec<Prefix>,
     /// Load balancer networks that a route reflector passes on, as configured; empty on other nodes.
     pub reflected_load_balancers: Vec<Prefix>,
@@ -42,28 +42,28 @@ pub struct Export {
     pub reflected_externals: Vec<Prefix>,
     /// The pools that are announced, in order.
     pub pools: Vec<Prefix>,
-    /// Routes to peers that are reached by a gateway (`reachableBy`): for the kernel, not announced by themselves.
+    /// Routes to peers that are reached through a gateway (`reachableBy`): for the kernel, not announced themselves.
     pub gateways: Vec<Gateway>,
 }
 
 impl Export {
-    /// The networks that this node announces whatever the kernel has: its blocks but those of one address, and its
-    /// services. They lead nowhere on this node by themselves (blackholes).
+    /// The networks that this node announces independently of the kernel: its blocks except those of a single address,
+    /// and its services. On this node they are blackholes.
     pub fn originated(&self) -> impl Iterator<Item = Prefix> {
         let blocks = self.blocks.iter().map(|block| block.prefix).filter(|prefix| !prefix.is_host());
         blocks.chain(self.services.iter().copied())
     }
 
-    /// What the node's blocks say about a route: yes to a block itself and to a route inside that is preferred to
-    /// ordinary ones; no to any other route inside; nothing about routes outside all blocks, or in a block that is being
-    /// given up.
+    /// The decision of the node's blocks about a route: yes for a block itself and for a route inside with more than
+    /// normal priority; no for any other route inside; `None` for routes outside all blocks, or in a block that is
+    /// being released.
     #[must_use]
     pub fn own_block(&self, route: Prefix, priority: Priority, normal: Priority) -> Option<bool> {
         let block = self.blocks.iter().find(|block| block.is_confirmed() && block.prefix.contains(route))?;
         Some(block.prefix == route || priority < normal)
     }
 
-    /// Networks that a route reflector passes on.
+    /// The networks that a route reflector passes on.
     pub fn reflected(&self) -> impl Iterator<Item = Prefix> {
         self.reflected_load_balancers.iter().chain(&self.reflected_externals).copied()
     }
@@ -74,7 +74,7 @@ impl Export {
 pub struct CommunityRule {
     /// The network.
     pub prefix: Prefix,
-    /// What its routes carry, sorted by their text, each once.
+    /// The communities of its routes, sorted by their text, without duplicates.
     pub communities: Vec<Community>,
 }
 
@@ -83,7 +83,7 @@ pub struct CommunityRule {
 pub struct OwnBlock {
     /// Its network.
     pub prefix: Prefix,
-    /// Whether it is the node's for good.
+    /// The state of the node's claim.
     pub state: BlockState,
 }
 
@@ -95,33 +95,33 @@ impl OwnBlock {
     }
 }
 
-/// How far the claim of a block is. Blocks whose claim is pending are not in the intent.
+/// The state of the claim on a block. Blocks whose claim is pending are not in the intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockState {
     /// Claimed.
     Confirmed,
-    /// Claimed by a release that wrote no state.
+    /// Claimed by a release that did not record a state.
     Implicit,
-    /// Being given up, or in a state of a newer release: the route stays, routes inside are not hidden by it.
+    /// Being released, or in a state of a newer release: the route remains, but routes inside are not hidden by it.
     Other(String),
 }
 
-/// A route to a peer that is reached by a gateway.
+/// A route to a peer that is reached through a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// The peer.
     pub peer: IpAddr,
     /// The gateway.
     pub via: IpAddr,
-    /// Whose peer it is.
+    /// The nodes that have the peer.
     pub scope: GatewayScope,
 }
 
-/// Whose peer is reached by a gateway.
+/// The nodes that have a peer behind a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GatewayScope {
-    /// All nodes'.
+    /// All nodes.
     Global,
-    /// Some nodes'.
+    /// Some nodes.
     Node,
 }

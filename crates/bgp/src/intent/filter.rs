@@ -1,5 +1,4 @@
-//! A BGPFilter as typed rules. The first rule that matches decides; one that nothing matches leaves the route to the
-//! next filter of the session.
+//! A BGPFilter as typed rules. The first matching rule decides; if none matches, the session's next filter is applied.
 
 use crate::values::{AsNumber, Community, InterfacePattern, Prefix, Priority};
 use model::IpVersion;
@@ -20,13 +19,13 @@ impl fmt::Display for FilterName {
 pub struct Filter {
     /// Its name.
     pub name: FilterName,
-    /// For received IPv4 routes.
+    /// Rules for received IPv4 routes.
     pub import_v4: Vec<FilterRule>,
-    /// For sent IPv4 routes.
+    /// Rules for sent IPv4 routes.
     pub export_v4: Vec<FilterRule>,
-    /// For received IPv6 routes.
+    /// Rules for received IPv6 routes.
     pub import_v6: Vec<FilterRule>,
-    /// For sent IPv6 routes.
+    /// Rules for sent IPv6 routes.
     pub export_v6: Vec<FilterRule>,
 }
 
@@ -50,24 +49,24 @@ impl Filter {
     }
 }
 
-/// One rule. It matches a route that meets every condition that is set.
+/// A rule. It matches a route that meets every condition that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterRule {
-    /// What becomes of a matching route.
+    /// The action for a matching route.
     pub action: Action,
-    /// Only for sessions of this type.
+    /// Matches only sessions of this type.
     pub peer_type: Option<PeerType>,
     /// The network of the route.
     pub prefix: Option<PrefixMatch>,
-    /// Where the route comes from.
+    /// The source of the route.
     pub source: Option<RouteSource>,
     /// The interface of the route. A route without one does not match.
     pub interface: Option<InterfacePattern>,
-    /// A community that the route carries.
+    /// A community of the route.
     pub community: Option<Community>,
-    /// How the AS path begins; empty for any. The path is a sequence: a set at its beginning does not match.
+    /// The beginning of the AS path; empty for any. The path is a sequence: a set at its beginning does not match.
     pub as_path_prefix: Vec<AsNumber>,
-    /// The priority of the route, by its local preference. A route without one does not match.
+    /// The priority of the route, derived from its local preference. A route without one does not match.
     pub priority: Option<Priority>,
     /// Changes to a matching route, in order. Only with [`Action::Accept`].
     pub operations: Vec<Operation>,
@@ -91,33 +90,33 @@ impl FilterRule {
     }
 }
 
-/// What becomes of a matching route. Both are final: no later filter and no export policy is asked.
+/// The action for a matching route. Both are final: no later filter and no export policy is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It passes.
+    /// The route passes.
     Accept,
-    /// It does not.
+    /// The route is rejected.
     Reject,
 }
 
-/// Whether the ends of a session are in one AS.
+/// Whether the ends of a session are in the same AS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerType {
-    /// In different ones.
+    /// In different ASes.
     External,
-    /// In one.
+    /// In the same AS.
     Internal,
 }
 
 /// A condition on the network of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixMatch {
-    /// How it is compared.
+    /// The comparison.
     pub operator: Operator,
-    /// With which network.
+    /// The network to compare with.
     pub prefix: Prefix,
-    /// The lengths that match, with the network, for `In` and `NotIn`. A network is never equal to a range of lengths: with
-    /// lengths, `Equal` matches nothing and `NotEqual` everything, as in BIRD.
+    /// The range of lengths for `In` and `NotIn`. A network is never equal to a range of lengths: with lengths, `Equal`
+    /// matches nothing and `NotEqual` everything, as in BIRD.
     pub lengths: Option<Lengths>,
 }
 
@@ -137,25 +136,25 @@ impl PrefixMatch {
     }
 }
 
-/// How networks are compared.
+/// The comparison of networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// The same.
+    /// The same network.
     Equal,
-    /// Another.
+    /// A different network.
     NotEqual,
-    /// Inside, or the same.
+    /// Inside the network, or the same.
     In,
-    /// Neither inside nor the same.
+    /// Neither inside the network nor the same.
     NotIn,
 }
 
 /// A range of prefix lengths, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// The shortest.
+    /// The shortest length.
     pub min: u8,
-    /// The longest. Where it is less than `min`, no length is in the range.
+    /// The longest length. If it is less than `min`, the range is empty.
     pub max: u8,
 }
 
@@ -167,7 +166,7 @@ impl Lengths {
     }
 }
 
-/// Where a route comes from.
+/// The source of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteSource {
     /// Another BGP speaker.
@@ -208,7 +207,7 @@ mod tests {
             (NotIn, long, "44.0.0.0/16", true),
             (NotIn, long, "44.0.1.0/24", false),
             (In, Some(Lengths { min: 24, max: 20 }), "44.0.1.0/24", false),
-            // What BIRD 1.6 and 2 say to `net = [ 44.0.0.0/16{20,24} ]`.
+            // The results of BIRD 1.6 and 2 for `net = [ 44.0.0.0/16{20,24} ]`.
             (Equal, long, "44.0.1.0/24", false),
             (Equal, long, "44.0.0.0/16", false),
             (NotEqual, long, "44.0.1.0/24", true),

@@ -1,31 +1,32 @@
-//! Which learned routes go to the kernel, and how. They go to the main table, with the family's normal priority as metric
-//! or what their local preference says.
+//! The learned routes for the kernel. They are in the main table, with the family's normal priority as metric or the
+//! one derived from their local preference.
 //!
-//! For each route, in this order; the first answer holds: inside [`Kernel::services`]: no. Learned by BGP with its next hop
-//! in [`Kernel::wireguard`]: no. Inside a pool of [`Kernel::pools`]: as [`PoolRoutes::programmer`] says. Any other: yes.
+//! For each route, the first of these that decides is final: inside [`Kernel::services`]: no. Learned by BGP with its
+//! next hop in [`Kernel::wireguard`]: no. Inside a pool of [`Kernel::pools`]: according to [`PoolRoutes::programmer`].
+//! Any other: yes.
 
 use crate::values::Prefix;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Which learned routes go to the kernel.
+/// The learned routes for the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// Service networks: whatever is learned about them, this node's proxy handles them. In order.
+    /// Service networks, in order: their learned routes are ignored, because this node's proxy handles them.
     pub services: Vec<Prefix>,
-    /// Nodes that are reached through WireGuard: Felix makes the routes to what is behind them.
+    /// Nodes that are reached through WireGuard: Felix programs the routes to their workloads.
     pub wireguard: BTreeSet<IpAddr>,
     /// Pools, in order. Pools do not overlap.
     pub pools: Vec<PoolRoutes>,
-    /// The network of the node's address, which tells near next hops from far ones.
+    /// The network of the node's address, which distinguishes near next hops from far ones.
     pub subnet: Option<Prefix>,
 }
 
 impl Kernel {
-    /// The kernel's table.
+    /// The kernel's main table.
     pub const TABLE: u32 = 254;
 
-    /// Who makes the route to this network, as far as its pool decides.
+    /// The programmer of the route to this network, as far as its pool decides.
     #[must_use]
     pub fn programmer(&self, route: Prefix) -> Programmer {
         let pool = self.pools.iter().find(|pool| pool.prefix.contains(route));
@@ -33,33 +34,33 @@ impl Kernel {
     }
 }
 
-/// Who makes the routes to the blocks of a pool.
+/// The programmer of the routes to the blocks of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolRoutes {
     /// The pool.
     pub prefix: Prefix,
-    /// Who makes the routes.
+    /// The programmer of the routes.
     pub programmer: Programmer,
 }
 
-/// Who makes a route.
+/// The program that creates a route in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Programmer {
     /// Felix, because the pool uses VXLAN.
     FelixVxlan,
-    /// Felix, because `programClusterRoutes` says so.
+    /// Felix, because of `programClusterRoutes`.
     Felix,
     /// The BGP backend.
     Bgp(Encapsulation),
 }
 
-/// How packets to another node of a pool travel when the BGP backend makes the route.
+/// How packets travel to other nodes of a pool when the BGP backend programs the route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encapsulation {
-    /// As they are.
+    /// Not encapsulated.
     None,
     /// In IP in IP, over `tunl0`.
     IpIp,
-    /// In IP in IP, but as they are to a next hop in the node's own network ([`Kernel::subnet`]).
+    /// In IP in IP, but not encapsulated to a next hop in the node's own network ([`Kernel::subnet`]).
     IpIpCrossSubnet,
 }

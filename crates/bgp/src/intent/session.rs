@@ -10,7 +10,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A session with one remote end (or, for [`Remote::Dynamic`], with each that calls).
+/// A session with one remote end (or, for [`Remote::Dynamic`], with each peer that connects).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// Its name, the one Calico gives BIRD's protocol: `Mesh_10_65_0_2`, `Global_…`, `Node_…`, `Local_Workload_…`.
@@ -18,63 +18,63 @@ pub struct Session {
     pub name: SessionName,
     /// The family of its addresses and of the routes it carries.
     pub version: IpVersion,
-    /// Which kind of object asks for it.
+    /// The kind of object that requests it.
     pub kind: SessionKind,
-    /// Which object asks for it.
+    /// The object that requests it.
     pub origin: Origin,
     /// The remote end.
     pub remote: Remote,
-    /// The remote port; BGP's own when absent.
+    /// The remote port; BGP's default if absent.
     pub port: Option<u16>,
     /// The remote AS number.
     pub peer_as: AsNumber,
-    /// The AS number used towards this peer.
+    /// The AS number used with this peer.
     pub local_as: AsNumber,
-    /// Whether `local_as` differs by request from the node's (`localASNumber`).
+    /// Whether `local_as` was configured to differ from the node's (`localASNumber`).
     pub local_as_is_own: bool,
-    /// The address that connections start from; the kernel's choice when absent.
+    /// The local address of connections; the kernel's choice if absent.
     pub source: Option<IpAddr>,
-    /// Whether the other end connects and this one only listens.
+    /// Whether only the other end connects.
     pub passive: bool,
     /// The TCP MD5 password.
     pub password: Option<Password>,
-    /// The most hops the peer may be away, checked with the TTL of its packets (RFC 5082). Absent: not checked, and the
-    /// peer may be any number of hops away.
+    /// The maximum number of hops to the peer, checked by the TTL of its packets (RFC 5082). If absent it is not
+    /// checked, and the peer may be any number of hops away.
     pub ttl_security: Option<NonZeroU8>,
-    /// How long a restarting peer's routes are kept; the backend's default (120 s) when absent.
+    /// How long a restarting peer's routes are kept; the backend's default (120 s) if absent.
     pub restart_time: Option<Secs>,
-    /// The time between keepalive messages; a third of the hold time when absent. The hold time itself is the backend's
+    /// The interval between keepalives; a third of the hold time if absent. The hold time itself is the backend's
     /// default, 240 s.
     pub keepalive_time: Option<Secs>,
     /// Whether and how BFD watches the peer.
     pub bfd: Option<Bfd>,
-    /// Set if the peer is a client of this node, which reflects for this cluster.
+    /// Set if the peer is a client of this node; the cluster that it reflects for.
     pub reflector_client: Option<ClusterId>,
-    /// What is written as next hop.
+    /// The mode of the next hop in sent routes.
     pub next_hop: NextHop,
-    /// How often the local AS number may stand in the path of a received route.
+    /// How often the local AS number may occur in the path of a received route.
     pub allowed_local_as: u32,
-    /// The filters that received routes pass, in order. The first rule that matches decides; a route that none matches
-    /// is accepted.
+    /// The filters for received routes, in order. The first matching rule decides; a route without a matching rule is
+    /// accepted.
     pub import: Vec<Arc<Filter>>,
-    /// The filters that sent routes pass before the node's own export policy ([`super::Export`]) decides, in order.
+    /// The filters for sent routes, in order, before the node's own export policy ([`super::Export`]) decides.
     pub export: Vec<Arc<Filter>>,
 }
 
 impl Session {
-    /// Whether both ends are in one AS.
+    /// Whether both ends are in the same AS.
     #[must_use]
     pub fn is_internal(&self) -> bool {
         self.peer_as == self.local_as
     }
 
-    /// The rules for received routes, in order, with the filter that each is from.
+    /// The rules for received routes, in order, with their filters.
     pub fn import_rules(&self) -> impl Iterator<Item = (&Filter, &FilterRule)> {
         let version = self.version;
         self.import.iter().flat_map(move |filter| filter.import(version).iter().map(|rule| (&**filter, rule)))
     }
 
-    /// The rules for sent routes, in order, with the filter that each is from.
+    /// The rules for sent routes, in order, with their filters.
     pub fn export_rules(&self) -> impl Iterator<Item = (&Filter, &FilterRule)> {
         let version = self.version;
         self.export.iter().flat_map(move |filter| filter.export(version).iter().map(|rule| (&**filter, rule)))
@@ -86,7 +86,7 @@ impl Session {
 pub struct SessionName(String);
 
 impl SessionName {
-    /// The name of a session with this remote end. A port that was asked for is part of it, except in the mesh.
+    /// The name of a session with this remote end. A configured port is part of it, except in the mesh.
     #[must_use]
     pub fn of(kind: SessionKind, remote: &Remote, port: Option<u16>) -> Self {
         let end: String = match remote {
@@ -119,10 +119,10 @@ impl fmt::Display for SessionName {
     }
 }
 
-/// Which kind of object asks for a session.
+/// The kind of object that requests a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SessionKind {
-    /// Every node with every other.
+    /// The node-to-node mesh.
     Mesh,
     /// A BGPPeer of all nodes.
     Global,
@@ -133,7 +133,7 @@ pub enum SessionKind {
 }
 
 impl SessionKind {
-    /// What the names of its sessions begin with.
+    /// The prefix of the names of its sessions.
     #[must_use]
     pub fn prefix(self) -> &'static str {
         match self {
@@ -145,14 +145,14 @@ impl SessionKind {
     }
 }
 
-/// Which object asks for a session.
+/// The object that requests a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// The mesh; the node at the other end.
     Mesh(NodeName),
-    /// The BGPPeer of this name, which is about this node.
+    /// The BGPPeer of this name, which applies to this node.
     Peer(String),
-    /// The BGPPeer of this name, which is about the node at the other end and has this one as its peer.
+    /// The BGPPeer of this name, which applies to the node at the other end and has this one as its peer.
     ReverseOf(String),
 }
 
@@ -168,8 +168,8 @@ impl fmt::Display for Origin {
 
 /// The remote end of a session.
 ///
-/// Calico's resources only ask for plain addresses. The other forms are asked for by annotations of ours and are for the native
-/// speaker; the files of BIRD leave them out.
+/// Calico's resources only have plain addresses. The other forms are requested by our annotations and are for the
+/// native speaker; the files of BIRD leave them out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Remote {
     /// One address; a link-local one needs the interface.
@@ -179,12 +179,12 @@ pub enum Remote {
         /// The interface, for a link-local address.
         interface: Option<String>,
     },
-    /// Whoever is the IPv6 neighbour on this interface.
+    /// The IPv6 neighbour on this interface.
     Unnumbered {
         /// The interface.
         interface: String,
     },
-    /// Whoever connects from this network. Always passive.
+    /// Any peer that connects from this network. Always passive.
     Dynamic {
         /// The network.
         range: Prefix,
@@ -198,7 +198,7 @@ impl Remote {
         Self::Address { address, interface: None }
     }
 
-    /// The address, where there is one.
+    /// The address, if there is one.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
@@ -219,14 +219,14 @@ impl fmt::Display for Remote {
     }
 }
 
-/// How BFD watches a peer (RFC 5880).
+/// The BFD settings for a peer (RFC 5880).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bfd {
-    /// The pause between packets, in both directions.
+    /// The interval between packets, in both directions.
     pub interval: Duration,
-    /// After so many missing packets the peer is down.
+    /// After this many missing packets the peer is down.
     pub multiplier: NonZeroU8,
-    /// Whether packets may pass routers (RFC 5883); if not said: unless the peer is on a network of the node.
+    /// Whether packets may pass routers (RFC 5883); by default, they may unless the peer is on a network of the node.
     pub multihop: Option<bool>,
 }
 
@@ -237,14 +237,14 @@ impl Default for Bfd {
     }
 }
 
-/// What is written as next hop of a sent route.
+/// The mode of the next hop in sent routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NextHop {
-    /// What BGP says: this node towards other ASes and for its own routes, unchanged for routes learned from outside.
+    /// BGP's default: this node towards other ASes and for its own routes, unchanged for routes learned from outside.
     #[default]
     Auto,
     /// This node.
     Itself,
-    /// What was received.
+    /// The received next hop.
     Keep,
 }

@@ -49,7 +49,7 @@ pub(super) fn interfaces(text: &mut Text, interfaces: &[InterfaceFacts], summary
     text.end(0, format_args!(""));
 }
 
-/// BIRD's idea of how far an address reaches.
+/// BIRD's notion of an address's scope.
 fn scope(network: IpNet) -> &'static str {
     match network.addr() {
         address if address.is_loopback() => "host",

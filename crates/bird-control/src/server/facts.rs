@@ -1,4 +1,4 @@
-//! What a speaker says about itself, as values: everything that an answer may show.
+//! The state of a speaker, as values: everything that an answer may contain.
 
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -12,98 +12,98 @@ pub enum Facts {
     Daemon(DaemonFacts),
     /// For `show protocols`.
     Protocols {
-        /// The moment of the answer.
+        /// The time of the answer.
         now: Timestamp,
-        /// All protocols, or the one that was asked for.
+        /// All protocols, or the requested one.
         protocols: Vec<ProtocolFacts>,
     },
     /// For `show route`.
     Routes {
-        /// The moment of the answer.
+        /// The time of the answer.
         now: Timestamp,
-        /// The routes that were asked for, those of one destination together, the best one first.
+        /// The requested routes, grouped by destination, the best one first.
         routes: Vec<RouteFacts>,
-        /// How many destinations and routes the whole table has.
+        /// The numbers of destinations and routes in the whole table.
         networks: (usize, usize),
     },
     /// For `show interfaces`.
     Interfaces(Vec<InterfaceFacts>),
     /// For `show memory`.
     Memory(MemoryFacts),
-    /// A route question names a protocol that does not exist.
+    /// A question about routes names a protocol that does not exist.
     NoSuchProtocol(String),
-    /// For questions that need nothing.
+    /// For questions that need no facts.
     None,
-    /// The speaker is ending and says nothing else.
+    /// The speaker is shutting down and answers nothing else.
     Ending,
 }
 
-/// The daemon itself.
+/// Facts about the daemon itself.
 #[derive(Clone, Debug)]
 pub struct DaemonFacts {
-    /// Its version, such as `v1.2.3+tortie`. Calico's tools want the letter.
+    /// Its version, such as `v1.2.3+tortie`. Calico's tools require the letter.
     pub version: String,
     /// The router id.
     pub router_id: Ipv4Addr,
-    /// Its clock.
+    /// Its current time.
     pub now: Timestamp,
     /// When it started.
     pub booted: Timestamp,
     /// When its configuration last changed.
     pub reconfigured: Timestamp,
-    /// Whether it still waits for routes from before its restart.
+    /// Its graceful restart, while it lasts.
     pub recovery: Option<Recovery>,
 }
 
-/// A graceful restart of the daemon that is not over.
+/// A graceful restart of the daemon that is in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
-    /// How many sessions are waited for.
+    /// The number of sessions that it waits for.
     pub waiting_for: usize,
-    /// How long at most.
+    /// The remaining and total waiting time.
     pub timer: Timer,
 }
 
-/// A timer: what is left of how much, in seconds.
+/// A timer: the remaining and the total time, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timer {
-    /// What is left.
+    /// The remaining time.
     pub left: u64,
-    /// The whole.
+    /// The total time.
     pub total: u64,
 }
 
-/// A protocol: a source or a user of routes.
+/// A protocol: a source or a consumer of routes.
 #[derive(Clone, Debug)]
 pub struct ProtocolFacts {
     /// Its name, such as `Mesh_10_0_0_1` or `static1`.
     pub name: String,
-    /// What it is: `BGP`, `Static`, `Kernel`, `Direct` or `Device`.
+    /// Its kind: `BGP`, `Static`, `Kernel`, `Direct` or `Device`.
     pub kind: &'static str,
     /// `up`, `start`, `stop` or `down`.
     pub state: &'static str,
-    /// Since when.
+    /// When the state last changed.
     pub since: Timestamp,
     /// The preference of its routes.
     pub preference: u32,
-    /// What its import filter is called.
+    /// The name of its import filter.
     pub input_filter: String,
-    /// What its export filter is called.
+    /// The name of its export filter.
     pub output_filter: String,
-    /// Its routes.
+    /// The numbers of its routes.
     pub counts: RouteCounts,
-    /// The session, where it is one.
+    /// The session, if it is one.
     pub bgp: Option<BgpFacts>,
 }
 
 /// Counters of a protocol, in BIRD's columns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteCounts {
-    /// Routes that it brought, after filters.
+    /// Imported routes, after filters.
     pub imported: usize,
-    /// Routes that it was given.
+    /// Exported routes.
     pub exported: usize,
-    /// Imported routes that are the best ones.
+    /// Imported routes that are the best for their destination.
     pub preferred: usize,
     /// Import updates: received, rejected, filtered, ignored, accepted.
     pub import_updates: [u64; 5],
@@ -115,7 +115,7 @@ pub struct RouteCounts {
     pub export_withdraws: [u64; 2],
 }
 
-/// A session, whether it is up or not.
+/// A session, up or not.
 #[derive(Clone, Debug)]
 pub struct BgpFacts {
     /// `Idle`, `Connect`, `Active`, `OpenSent`, `OpenConfirm`, `Established`, `Close`, `Passive` or `Down`.
@@ -128,13 +128,13 @@ pub struct BgpFacts {
     pub neighbor_as: u32,
     /// Whether routes from before the neighbour's restart are kept.
     pub restarting: bool,
-    /// Pause after an error.
+    /// The pause after an error.
     pub error_wait: Option<Timer>,
-    /// Pause before the next attempt.
+    /// The pause before the next attempt.
     pub connect_delay: Option<Timer>,
-    /// The session, when it is up.
+    /// Details of the session, if it is up.
     pub session: Option<SessionFacts>,
-    /// Why the last one ended, in BIRD's words: `Socket: No route to host`, `Received: Cease` and so on.
+    /// Why the last session ended, in BIRD's words: `Socket: No route to host`, `Received: Cease` and so on.
     pub last_error: Option<String>,
 }
 
@@ -143,57 +143,57 @@ pub struct BgpFacts {
 pub struct SessionFacts {
     /// The neighbour's router id.
     pub neighbor_id: Ipv4Addr,
-    /// What the neighbour can do, in BIRD's words: `refresh`, `enhanced-refresh`, `restart-able`, `AS4` and so on.
+    /// The neighbour's capabilities, in BIRD's words: `refresh`, `enhanced-refresh`, `restart-able`, `AS4` and so on.
     pub neighbor_capabilities: Vec<&'static str>,
-    /// What the session is: `internal` or `external`, then `multihop`, `route-reflector`, `AS4` and so on.
+    /// The session's properties: `internal` or `external`, then `multihop`, `route-reflector`, `AS4` and so on.
     pub properties: Vec<&'static str>,
     /// Our address.
     pub source: IpAddr,
-    /// The most routes it may bring, and how many it has.
+    /// The maximum and the current number of its routes.
     pub limit: Option<(usize, usize)>,
-    /// Until the neighbour counts as dead.
+    /// The hold timer.
     pub hold: Timer,
-    /// Until we say that we are alive.
+    /// The keepalive timer.
     pub keepalive: Timer,
 }
 
 /// One route to a destination.
 #[derive(Clone, Debug)]
 pub struct RouteFacts {
-    /// Where it leads.
+    /// The destination network.
     pub destination: IpNet,
-    /// The gateway or device that packets take.
+    /// The next hop or device for packets.
     pub target: RouteTarget,
-    /// The protocol that it came from.
+    /// The protocol that provided it.
     pub protocol: String,
-    /// What kind of protocol that is: `BGP`, `static`, `device` or `inherit`.
+    /// The kind of its source: `BGP`, `static`, `device` or `inherit`.
     pub source: &'static str,
-    /// Since when it is as it is.
+    /// When it last changed.
     pub since: Timestamp,
-    /// Who sent it, if that is not its next hop.
+    /// The peer that sent it, if that is not its next hop.
     pub from: Option<IpAddr>,
     /// Whether it is the best one.
     pub primary: bool,
-    /// Whether it is from before the neighbour's restart.
+    /// Whether it is from before the neighbour's restart and not yet confirmed.
     pub stale: bool,
     /// The preference of its protocol.
     pub preference: u32,
-    /// What BGP says about it.
+    /// Its BGP attributes.
     pub path: Option<PathFacts>,
 }
 
-/// Where packets go.
+/// The target of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteTarget {
     /// To a router.
     Via(NextHop),
-    /// To several.
+    /// To several routers.
     Multipath(Vec<NextHop>),
     /// To an interface.
     Device(String),
-    /// Nowhere, silently.
+    /// Dropped silently.
     Blackhole,
-    /// Nowhere: the next hop is not known.
+    /// The next hop cannot be resolved.
     Unreachable,
 }
 
@@ -202,26 +202,26 @@ pub enum RouteTarget {
 pub struct NextHop {
     /// Its address.
     pub gateway: IpAddr,
-    /// The interface that it is on.
+    /// The interface.
     pub interface: String,
 }
 
-/// How far away a next hop is.
+/// The distance of a next hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Distance {
-    /// By the metric of the route to it.
+    /// The metric of the route to it.
     Metric(u32),
-    /// There is a route to it, which says nothing about that.
+    /// There is a route to it without a metric.
     Far,
     /// There is no route to it.
     #[default]
     Unreachable,
 }
 
-/// The attributes of a route that came by BGP, and how far its next hop is.
+/// The attributes of a BGP route, and the distance of its next hop.
 #[derive(Clone, Debug, Default)]
 pub struct PathFacts {
-    /// How far the next hop is.
+    /// The distance of the next hop.
     pub distance: Distance,
     /// `i`, `e` or `?`.
     pub origin: char,
@@ -251,7 +251,7 @@ pub struct InterfaceFacts {
 /// An address of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct InterfaceAddress {
-    /// The address and its network.
+    /// The address with its network.
     pub address: IpNet,
 }
 
@@ -264,15 +264,15 @@ impl InterfaceFacts {
     }
 }
 
-/// Memory in bytes.
+/// Memory usage in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryFacts {
-    /// Of routes.
+    /// Used for routes.
     pub tables: u64,
-    /// Of attributes.
+    /// Used for attributes.
     pub attributes: u64,
-    /// Of sessions.
+    /// Used for sessions.
     pub protocols: u64,
-    /// Of all this process has.
+    /// The total of this process.
     pub total: u64,
 }

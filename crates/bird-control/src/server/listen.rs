@@ -1,7 +1,7 @@
-//! The socket: greets, reads a line, asks the speaker, writes the text.
+//! The socket: greets, reads a line, queries the speaker, writes the answer.
 //!
-//! Only root may connect, as with BIRD's own socket. A client that sends a long line or stays silent for long is let go;
-//! more clients than a node ever has are turned away, so that none of them can hold the speaker's memory.
+//! Only root may connect, as with BIRD's own socket. A client that sends a long line or stays silent for long is
+//! disconnected; excess clients are refused, so that they cannot exhaust the speaker's memory.
 
 use super::{Facts, Question, Refusal, answer, greeting};
 use std::future::Future;
@@ -13,25 +13,25 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
-/// The longest line of a client.
+/// The maximum length of a client's line.
 const LONGEST_LINE: u64 = 1024;
 
-/// How many clients are served at once.
+/// The maximum number of concurrent clients.
 const CLIENTS: usize = 32;
 
-/// How long a client may be silent, or slow to read.
+/// How long a client may be silent, or take to read.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Who knows the facts.
+/// The provider of facts.
 pub trait Speaker: Send + Sync + 'static {
     /// The version in the greeting, such as `v1.2.3+tortie`.
     fn version(&self) -> String;
 
-    /// The facts for a question. [`Facts::Ending`] when there is nobody left to ask.
+    /// The facts for a question. [`Facts::Ending`] if the speaker has ended.
     fn facts(&self, question: &Question) -> impl Future<Output = Facts> + Send;
 }
 
-/// Why there is no socket.
+/// Why the socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen for BIRD's clients on {}: {reason}", path.display())]
 pub struct ListenError {
@@ -40,10 +40,10 @@ pub struct ListenError {
     reason: io::Error,
 }
 
-/// Answers clients on this socket for as long as the future runs. What an earlier process left there is replaced.
+/// Answers clients on this socket for as long as the future runs. A socket left by an earlier process is replaced.
 ///
 /// # Errors
-/// When the socket cannot be made.
+/// When the socket cannot be created.
 pub async fn listen(path: &Path, speaker: impl Speaker) -> Result<(), ListenError> {
     let failed = |reason| ListenError { path: path.to_owned(), reason };
     if let Some(folder) = path.parent() {
@@ -58,12 +58,12 @@ pub async fn listen(path: &Path, speaker: impl Speaker) -> Result<(), ListenErro
                 let Ok(slot) = slots.clone().try_acquire_owned() else { continue };
                 let speaker = speaker.clone();
                 tokio::spawn(async move {
-                    // A client that goes away takes nothing with it.
+                    // An error on a client's connection affects no other client.
                     let _ = serve(stream, &*speaker).await;
                     drop(slot);
                 });
             }
-            // Out of file descriptors: the next one may be served again.
+            // Out of file descriptors: the next attempt may succeed.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }

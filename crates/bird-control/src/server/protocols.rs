@@ -4,10 +4,10 @@ use super::facts::{BgpFacts, ProtocolFacts, RouteCounts, Timer};
 use super::text::Text;
 use jiff::{SignedDuration, Timestamp};
 
-/// After this long the day is shown instead of the time.
+/// From this age on the date is shown instead of the time.
 const A_DAY: SignedDuration = SignedDuration::from_hours(20);
 
-/// A moment as tables show it.
+/// A time in the format of tables.
 pub(super) fn since(now: Timestamp, at: Timestamp) -> String {
     let format = if now.duration_since(at) < A_DAY { "%H:%M:%S" } else { "%Y-%m-%d" };
     at.strftime(format).to_string()
@@ -146,7 +146,7 @@ fn session(text: &mut Text, bgp: &BgpFacts) {
     }
 }
 
-/// Whether a name fits a pattern of `*` and `?`.
+/// Whether a name matches a pattern of `*` and `?`.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,

@@ -1,7 +1,7 @@
-//! What clients ask: a line of text, parsed as BIRD's grammar has it.
+//! Questions of clients: lines of text, parsed according to BIRD's grammar.
 //!
-//! Clients expand abbreviations before they send, so words are whole here. Filters in questions are a language of their
-//! own, which no tool of Calico's uses; they are refused by name.
+//! Clients expand abbreviations before sending, so words are complete here. Filters in questions are a language of
+//! their own, which none of Calico's tools uses; they are refused by name.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -9,9 +9,9 @@ use std::net::IpAddr;
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// An empty line, or a setting of the client's own screen.
+    /// An empty line, or a setting of the client's own display.
     Nothing,
-    /// `restrict`: only questions from here on, which is all there is.
+    /// `restrict`: only allows queries from here on, which is all there is anyway.
     Restrict,
     /// `show status`
     Status,
@@ -26,38 +26,38 @@ pub enum Question {
     Protocols {
         /// With details.
         all: bool,
-        /// Only this one, or those that fit a pattern with `*` and `?`.
+        /// Only this one, or those that match a pattern with `*` and `?`.
         name: Option<String>,
     },
     /// `show route ...`
     Routes(RouteQuestion),
 }
 
-/// Which routes, and how much of each.
+/// A selection of routes, and the level of detail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteQuestion {
-    /// To where.
+    /// Only to this destination.
     pub destination: Option<Destination>,
-    /// From this protocol.
+    /// Only from this protocol.
     pub protocol: Option<String>,
-    /// As they are announced to this one.
+    /// As announced to this protocol.
     pub export: Option<String>,
-    /// Best routes that are not announced to this one.
+    /// Best routes that are not announced to this protocol.
     pub noexport: Option<String>,
     /// Only the best route to each destination.
     pub primary: bool,
     /// With attributes.
     pub all: bool,
-    /// Only how many.
+    /// Only the number of routes.
     pub count: bool,
 }
 
-/// What a destination is compared with.
+/// How destinations are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// This network itself.
     Exact(IpNet),
-    /// The most specific network that has this.
+    /// The most specific network that contains this one.
     For(IpNet),
     /// Networks inside this one.
     In(IpNet),
@@ -66,9 +66,9 @@ pub enum Destination {
 /// Why a line is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// BIRD's number: 8xxx while running, 9xxx for what cannot be read.
+    /// BIRD's code: 8xxx for runtime errors, 9xxx for invalid lines.
     pub code: u16,
-    /// In words.
+    /// The text.
     pub message: String,
 }
 
@@ -84,10 +84,10 @@ impl Refusal {
 }
 
 impl Question {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// When it is no question, or one that is not answered here.
+    /// When it is not a question, or one that is not answered here.
     pub fn parse(line: &str) -> Result<Self, Refusal> {
         let mut words = line.split_whitespace();
         match words.next() {

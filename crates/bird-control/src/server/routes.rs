@@ -24,7 +24,7 @@ pub(super) fn show(
     }
     let mut previous = None;
     for route in routes {
-        // A further route to the same destination leaves the first column empty.
+        // An additional route to the same destination leaves the first column empty.
         let destination =
             if previous == Some(route.destination) { String::new() } else { route.destination.to_string() };
         previous = Some(route.destination);
@@ -56,7 +56,7 @@ fn row(text: &mut Text, now: Timestamp, destination: &str, route: &RouteFacts) {
     }
 }
 
-/// Preference, nearness of the next hop, AS number and origin.
+/// Preference, distance of the next hop, AS number and origin.
 fn info(route: &RouteFacts) -> String {
     let mut info = format!(" ({}", route.preference);
     let Some(path) = &route.path else { return info + ")" };

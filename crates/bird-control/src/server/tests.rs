@@ -1,4 +1,4 @@
-//! Answers as text, beside what BIRD 1.6 and 2 print, and read back by our own client.
+//! Answers as text, compared with the output of BIRD 1.6 and 2, and parsed by our own client.
 
 use super::*;
 use jiff::Timestamp;
@@ -276,7 +276,7 @@ fn interfaces_and_memory() {
 }
 
 #[test]
-fn what_is_refused() {
+fn unsupported_questions_are_refused() {
     for (line, expected) in [
         ("foo", "9001 syntax error, unexpected 'foo'\n"),
         ("show", "9001 syntax error, unexpected end\n"),

@@ -1,8 +1,9 @@
-//! Lines with codes, as BIRD's clients read them: `1002-first`, then ` more` while the code stays, then `0000 ` at the end.
+//! Lines with codes for BIRD's clients: `1002-first`, then ` more` while the code stays the same, then `0000 ` at the
+//! end.
 
 use std::fmt::{Arguments, Write as _};
 
-/// An answer as it grows.
+/// An answer being built.
 #[derive(Default)]
 pub(super) struct Text {
     out: String,
@@ -10,7 +11,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// A line that others follow.
+    /// Adds a line that is followed by others.
     pub(super) fn line(&mut self, code: u16, line: Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = if self.code == Some(code) {
@@ -21,7 +22,7 @@ impl Text {
         self.code = Some(code);
     }
 
-    /// The last line.
+    /// Adds the last line.
     pub(super) fn end(&mut self, code: u16, line: Arguments<'_>) {
         let _ = writeln!(self.out, "{code:04} {line}");
         self.code = None;

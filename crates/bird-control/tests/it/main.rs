@@ -112,11 +112,11 @@ fn routes(now: Timestamp) -> Vec<RouteFacts> {
     ]
 }
 
-/// Serves on a socket in a folder of its own.
+/// Serves on a socket in a new folder.
 async fn served() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bird.ctl");
-    // What a killed process left is no obstacle.
+    // A socket left by a killed process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).expect("an old socket"));
     let socket = path.clone();
     tokio::spawn(async move { listen(&socket, Made).await });
@@ -142,7 +142,7 @@ async fn birds_own_clients_read_our_answers() {
         let (_, status) = run(program, &socket, &["show", "status"]);
         assert!(status.starts_with("BIRD v0.1.0+tortie ready.\n"), "{program}: {status}");
         assert!(status.ends_with("Daemon is up and running\n"), "{program}: {status}");
-        // The client knows abbreviations and sends whole words.
+        // The client expands abbreviations and sends complete words.
         let (_, protocols) = run(program, &socket, &["sh", "proto"]);
         assert!(protocols.contains("Mesh_10_99_0_2 BGP      master   up"), "{program}: {protocols}");
         let (_, details) = run(program, &socket, &["show", "protocols", "all", "Mesh_10_99_0_2"]);
@@ -182,11 +182,11 @@ async fn our_own_client_reads_our_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_without_end_is_let_go() {
+async fn an_endless_line_is_refused() {
     let (_folder, socket) = served().await;
     let answer = tokio::task::spawn_blocking(move || {
         let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("a connection");
-        // The far end may be gone before all of it is written.
+        // The server may close the connection before everything is written.
         let _ = stream.write_all(&[b'x'; 4096]);
         let mut text = String::new();
         let _ = std::io::Read::read_to_string(&mut stream, &mut text);

@@ -42,7 +42,7 @@ fn protocol(number: u32) -> String {
     }
 }
 
-/// The state of a TCP connection; nothing for others and for stubs, which have none.
+/// The state of a TCP connection; `None` for other protocols and for stubs, which have no state.
 fn state<F: Family>(key: &Key<F>, value: &Value<F>) -> Option<&'static str> {
     let (Entry::Normal(tracking) | Entry::Reverse(tracking)) = &value.entry else { return None };
     (key.protocol == 6).then(|| match tcp_state(tracking, value.flags) {
@@ -55,7 +55,7 @@ fn state<F: Family>(key: &Key<F>, value: &Value<F>) -> Option<&'static str> {
 
 type End<F> = (<F as Family>::Address, u16);
 
-/// Source and destination.
+/// The source and destination of a connection.
 fn ends<F: Family>(key: &Key<F>, value: &Value<F>) -> (End<F>, End<F>) {
     let (a, b) = ((key.address_a, key.port_a), (key.address_b, key.port_b));
     if value.flags & SOURCE_IS_B == 0 { (a, b) } else { (b, a) }
@@ -70,9 +70,9 @@ fn changed_port<F: Family>(value: &Value<F>, tracking: &Tracking<F>) -> Option<u
     (value.flags & flags::HOST_PORT_CHANGED != 0).then_some(tracking.original_source_port)
 }
 
-/// A line for each connection; stubs are part of the entry that they lead to.
+/// Prints a line per connection; stubs are shown with the entry that they refer to.
 pub(super) fn pretty<F: Family>(now: u64, entries: &Entries<F>, out: &mut dyn Write) -> Result<(), Failure> {
-    // Calico joins address and port with a colon here, also for IPv6.
+    // Calico joins address and port with a colon here, even for IPv6.
     let end = |(address, port): End<F>| format!("{}:{port}", text::ip::<F>(&address));
     for (key, value) in entries {
         let (tracking, is_nat) = match &value.entry {
@@ -101,7 +101,7 @@ pub(super) fn pretty<F: Family>(now: u64, entries: &Entries<F>, out: &mut dyn Wr
     Ok(())
 }
 
-/// The same as JSON: connections without NAT, then those with it.
+/// Prints connections as JSON: those without NAT first.
 pub(super) fn pretty_json<F: Family>(
     now: u64,
     entries: &Entries<F>,
@@ -179,7 +179,7 @@ fn kind<F: Family>(entry: &Entry<F>) -> (u8, String) {
     }
 }
 
-/// Every entry as it is.
+/// Prints every entry unprocessed.
 pub(super) fn raw<F: Family>(now: u64, entries: &Entries<F>, out: &mut dyn Write) -> Result<(), Failure> {
     for (key, value) in entries {
         let flags = match value.flags {
@@ -213,7 +213,7 @@ pub(super) fn raw<F: Family>(now: u64, entries: &Entries<F>, out: &mut dyn Write
     Ok(())
 }
 
-/// The same as JSON.
+/// Prints every entry unprocessed, as JSON.
 pub(super) fn raw_json<F: Family>(
     now: u64,
     entries: &Entries<F>,

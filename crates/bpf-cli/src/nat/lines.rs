@@ -12,7 +12,7 @@ use std::io::Write;
 const FLAGS: [(u32, &str); 4] =
     [(1, "external-local"), (2, "internal-local"), (4, "nat-exclude"), (8, "maglev")];
 
-/// −1 for one that drops.
+/// The number of backends; −1 for a frontend that drops.
 fn count(value: &Frontend) -> i64 {
     if value.count == Frontend::DROP { -1 } else { i64::from(value.count) }
 }
@@ -50,7 +50,7 @@ fn list<F: Family>(value: &Frontend, backends: &Backends<F>, out: &mut dyn Write
     Ok(())
 }
 
-/// Each frontend with its backends.
+/// Prints each frontend with its backends.
 pub(super) fn flat<F: Family>(
     frontends: &Frontends<F>,
     backends: &Backends<F>,
@@ -63,7 +63,7 @@ pub(super) fn flat<F: Family>(
     Ok(())
 }
 
-/// By number. The one with the most backends has them all: one that drops has none.
+/// Groups frontends by service id. The largest count is the number of backends: frontends that drop have none.
 fn groups<F: Family>(frontends: &Frontends<F>) -> BTreeMap<u32, Frontends<F>> {
     let mut groups: BTreeMap<u32, Frontends<F>> = BTreeMap::new();
     for one in frontends {
@@ -76,7 +76,7 @@ fn fullest<F: Family>(group: &Frontends<F>) -> Frontend {
     group.iter().map(|(_, value)| *value).max_by_key(count).unwrap_or_default()
 }
 
-/// Frontends of a service together, then its backends.
+/// Prints the frontends of each service together, then its backends.
 pub(super) fn grouped<F: Family>(
     frontends: &Frontends<F>,
     backends: &Backends<F>,

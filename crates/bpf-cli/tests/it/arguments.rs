@@ -1,9 +1,9 @@
-//! What cannot be understood is said.
+//! Invalid arguments are reported.
 
 use crate::given::Given;
 
 #[test]
-fn wrong_words_are_refused() {
+fn invalid_arguments_are_refused() {
     let mut given = Given::default().with("cali_v4_nat_fe3", []).with("cali_v4_nat_be", []);
     for (line, part) in [
         ("nat dump 10.0.0.1", "not 1 words"),

@@ -9,7 +9,7 @@ fn written(given: &mut Given, services: &str, endpoints: &str) -> Result<String,
 }
 
 #[test]
-fn the_service_of_the_api_is_written_beside_others() {
+fn the_service_of_the_api_is_written_next_to_others() {
     let mut given = Given::default().with("cali_v4_nat_fe3", []).with("cali_v4_nat_be", []);
     given.prints("nat set front 10.96.0.99 6789 tcp 0 1");
     given.prints("nat set back 0 0 10.1.0.1 6789");
@@ -24,7 +24,7 @@ fn the_service_of_the_api_is_written_beside_others() {
         let found = written(&mut given, "10.96.0.1:443", "172.16.0.1:6443, 172.16.0.2:6443");
         assert_eq!(found.as_deref(), Ok(expected), "the same again when it runs again");
     }
-    // One fewer: the frontend no longer leads to the last one.
+    // One backend fewer: the frontend no longer refers to the last one.
     let fewer = written(&mut given, "10.96.0.1:443", "172.16.0.3:6443").expect("entries");
     assert!(
         fewer.starts_with("10.96.0.1 port 443 proto 6 id 1 count 1 local 0\n\t1:0\t 172.16.0.3:6443\n10.96"),
@@ -54,11 +54,11 @@ fn both_ip_versions_have_maps_of_their_own() {
 }
 
 #[test]
-fn nothing_is_written_of_what_cannot_be_understood() {
+fn nothing_is_written_for_invalid_addresses() {
     for (services, endpoints, why) in [
-        ("10.96.0.1", "172.16.0.1:6443", "KUBERNETES_SERVICE_IPS_PORTS: \"10.96.0.1\" is no address"),
-        ("10.96.0.1:443", "172.16.0.1:6443,", "KUBERNETES_APISERVER_ENDPOINTS: \"\" is no address"),
-        ("10.96.0.1:443,[fd96::1]:443", "172.16.0.1:6443", "has no address of IPv6, and the service has"),
+        ("10.96.0.1", "172.16.0.1:6443", "KUBERNETES_SERVICE_IPS_PORTS: \"10.96.0.1\" is not an address"),
+        ("10.96.0.1:443", "172.16.0.1:6443,", "KUBERNETES_APISERVER_ENDPOINTS: \"\" is not an address"),
+        ("10.96.0.1:443,[fd96::1]:443", "172.16.0.1:6443", "has no IPv6 address, but the service has one"),
     ] {
         let mut given = Given::default();
         let error = bootstrap(services, endpoints, &mut given).expect_err(services).to_string();

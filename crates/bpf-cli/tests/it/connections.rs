@@ -1,4 +1,4 @@
-//! What `conntrack` prints.
+//! The output of `conntrack`.
 
 use crate::given::{Given, NOW, SECOND, entry};
 use bpf::layout::V4;

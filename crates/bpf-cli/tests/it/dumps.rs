@@ -1,4 +1,4 @@
-//! What the other dumps print: Calico's words, in an order that does not change.
+//! The output of the other dumps: Calico's format, in a stable order.
 
 use crate::given::{Given, entry};
 use bpf::Layout as _;
@@ -162,11 +162,11 @@ fn counters_are_sums_of_all_bits_of_all_processors() {
     assert_eq!(given.run("counters dump --iface eth9"), Err("no such interface: eth9".to_owned()));
     given.prints("counters flush --iface eth0");
     assert_eq!(given.maps["cali_counters6"][&key(0)], vec![0; 432]);
-    assert_eq!(given.maps["cali_counters6"].len(), 2, "what is not counted is not made");
+    assert_eq!(given.maps["cali_counters6"].len(), 2, "missing counters are not created");
 }
 
 #[test]
-fn profiling_shows_averages_since_the_last_question() {
+fn profiling_shows_averages_since_the_last_query() {
     let timed = |device, kind, all: &[(u64, u64)]| {
         let value: Vec<u8> = all
             .iter()
@@ -180,7 +180,7 @@ fn profiling_shows_averages_since_the_last_question() {
             timed(3, 0, &[(1000, 1), (2001, 2)]),
             timed(3, 3, &[(500_000, 1000), (0, 0)]),
             timed(7, 2, &[(0, 0), (123, 2)]),
-            // A device that is gone, and what a newer program may note.
+            // A device that is gone, and a kind that a newer program may write.
             timed(9, 0, &[(1, 1), (1, 1)]),
             timed(3, 8, &[(1, 1), (1, 1)]),
         ],
@@ -202,7 +202,7 @@ fn profiling_shows_averages_since_the_last_question() {
     assert_eq!(json[1]["ingressNew"], json!(null));
     let nothing = given.prints("profiling e2e");
     assert_eq!(nothing.lines().count(), 4, "{nothing}");
-    assert_eq!(given.maps["cali_profiling2"].len(), 1, "what is not known is left");
+    assert_eq!(given.maps["cali_profiling2"].len(), 1, "unknown kinds are left");
 }
 
 #[test]
@@ -262,5 +262,5 @@ Hook: egress
     assert!(all.starts_with("IfaceName: cali1\nHook: ingress\n  List: 0x0000000000000022  (egress policy)\n    // segment 0: 1 rules"), "{all}");
     assert_eq!(given.prints("policy dump cali1 xdp"), "");
     assert_eq!(given.run("policy dump cali9 all"), Err("no such interface: cali9".to_owned()));
-    assert_eq!(given.run("-6 policy dump cali1 all"), Err("no policy of IPv6 is at cali1".to_owned()));
+    assert_eq!(given.run("-6 policy dump cali1 all"), Err("cali1 has no IPv6 policy".to_owned()));
 }

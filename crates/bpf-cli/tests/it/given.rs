@@ -1,4 +1,4 @@
-//! Maps as data, and what a command prints of them.
+//! Maps as data, and the output of commands on them.
 
 use bpf::Definition;
 use bpf_cli::{Arguments, Failure, Maps, run};
@@ -22,7 +22,7 @@ pub(crate) struct Given {
     pub(crate) made: Vec<Definition>,
     pub(crate) detached: Vec<bool>,
     pub(crate) queues: BTreeMap<String, VecDeque<Vec<u8>>>,
-    /// Values that were set, one after the other.
+    /// Values that were set, in order.
     pub(crate) written: Vec<Vec<u8>>,
 }
 
@@ -36,7 +36,7 @@ impl Given {
         self.maps.get(name).ok_or_else(|| Failure::Wrong(format!("{name} is not there")))
     }
 
-    /// What a command prints.
+    /// Runs a command; returns its output.
     pub(crate) fn run(&mut self, line: &str) -> Result<String, String> {
         let words = ["calico-bpf"].into_iter().chain(line.split_whitespace());
         let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
@@ -45,7 +45,7 @@ impl Given {
         String::from_utf8(out).map_err(|error| error.to_string())
     }
 
-    /// What a command prints, and it must work.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) fn prints(&mut self, line: &str) -> String {
         self.run(line).unwrap_or_else(|error| panic!("{line}: {error}"))
     }
@@ -57,7 +57,7 @@ impl Given {
 
 impl Maps for Given {
     fn entries(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Failure> {
-        // The kernel has no order: neither has this.
+        // The kernel's order is arbitrary; this one is not sorted either.
         Ok(self.map(name)?.iter().rev().map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 

@@ -1,4 +1,4 @@
-//! Commands on maps that are given as data, and one on maps of the kernel.
+//! Commands on maps given as data, and one on maps of the kernel.
 
 mod arguments;
 mod bootstrapped;

@@ -1,4 +1,4 @@
-//! Maps of the kernel, in a BPF file system of this test's own.
+//! Maps of the kernel, in the test's own BPF file system.
 
 use anyhow::{Context as _, Result};
 use bpf_cli::{Arguments, Pinned, run};
@@ -17,13 +17,13 @@ impl FileSystem {
 
 impl Drop for FileSystem {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here; the folder stays behind.
+        // Nothing can be done about a failure; the folder is left behind.
         let _ = unmount(self.0.path(), UnmountFlags::DETACH);
     }
 }
 
 #[test]
-fn a_map_is_made_filled_shown_and_emptied() -> Result<()> {
+fn a_map_is_created_filled_shown_and_emptied() -> Result<()> {
     let place = FileSystem::new()?;
     let mut maps = Pinned::new(place.0.path());
     let mut command = |line: &str| -> Result<String> {
@@ -38,7 +38,7 @@ fn a_map_is_made_filled_shown_and_emptied() -> Result<()> {
     command("conntrack create")?;
     let stats = command("conntrack stats")?;
     assert!(stats.starts_with("Conntrack map size: 512000\nTotal connections: 0\n"), "{stats}");
-    // TCP, 10.0.0.1:1234 and 10.0.0.2:80, seen at the start of the machine.
+    // TCP, 10.0.0.1:1234 and 10.0.0.2:80, last seen at boot.
     let key = "BgAAAAoAAAEKAAAC0gRQAA==";
     let value = format!("{}AAAAAAAAAA==", "A".repeat(108));
     command(&format!("conntrack write {key} {value}"))?;

@@ -1,4 +1,4 @@
-//! What `nat` prints.
+//! The output of `nat`.
 
 use crate::given::{Given, SECOND, entry};
 use bpf::layout::V4;

@@ -1,4 +1,4 @@
-//! Dropped packets, as they are dropped.
+//! Dropped packets, as they are reported.
 
 use crate::given::{Given, NOW, SECOND};
 use bpf::Layout as _;
@@ -45,13 +45,13 @@ fn packets_have_interface_reason_and_rule() {
          4 ingress: TCP 10.0.0.1:4000 -> 10.0.0.2:80, 60 bytes: dropped packets with unknown source\n\
          cali1 egress: ICMP 10.0.0.1 -> 10.0.0.2 type 8 code 0, 60 bytes: dropped by policy, rule 0000000000000007\n"
     );
-    // Programs learn when it begins, and when it is over.
+    // The command tells programs when it begins and when it ends.
     assert_eq!(machine.written, [(NOW + 5 * SECOND).bytes(), 0_u64.bytes()]);
     assert_eq!(given().prints("watch --iface 4").lines().count(), 1);
 }
 
 #[test]
-fn each_is_an_object_in_json() {
+fn each_packet_is_a_json_object() {
     let text = given().prints("watch --json --iface cali1");
     let first: serde_json::Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
     assert_eq!((&first["rule"], &first["reason"]), (&"DPI|default".into(), &"by policy".into()));

@@ -66,7 +66,7 @@ fn connections_by_hand() {
     assert_eq!((made.name.as_str(), made.key, made.value, made.entries), ("cali_v6_ct4", 40, 128, 512_000));
     assert_eq!(
         given.run("conntrack dump --ver 2"),
-        Err("version 2 of the conntrack map is not known: only 4 is".to_owned())
+        Err("unknown version 2 of the conntrack map: only 4 is supported".to_owned())
     );
 }
 
@@ -100,7 +100,7 @@ fn routes_by_hand() {
             "routes add 10.0.0.0/8 --host remote --nexthop fd00::1",
             "the next hop is of another IP version than the network",
         ),
-        ("routes add x --host remote", "\"x\" is no address and no network"),
+        ("routes add x --host remote", "\"x\" is neither an address nor a network"),
         ("routes del 10.0.0.0/8", "cali_v4_routes has no route 10.0.0.0/8"),
     ] {
         assert_eq!(given.run(wrong), Err(why.to_owned()), "{wrong}");

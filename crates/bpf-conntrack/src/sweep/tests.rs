@@ -1,4 +1,4 @@
-//! Entries and what becomes of them: the families of Calico's test data, as a table.
+//! Entries and their fate: the families of Calico's test data, as a table.
 
 use super::*;
 use bpf::layout::V4;
@@ -57,7 +57,7 @@ fn nobody(_: &Key<V4>) -> Option<Value<V4>> {
 
 #[test]
 fn flows_end_by_protocol_and_state() {
-    // Protocol, legs, flags, tenths of seconds without a packet, why it goes.
+    // Protocol, legs, flags, tenths of seconds without a packet, and why it is removed.
     let table = [
         (6, "s", "", 0, 199, None),
         (6, "s", "", 0, 201, Some(Reason::NotEstablished)),
@@ -115,7 +115,7 @@ fn an_entry_from_the_future_stays() {
     assert_eq!(Sweep::new(Timeouts::default()).decide(NOW, &key, &value, &One, nobody), Verdict::Keep);
 }
 
-/// The verdicts about a stub in as many passes as it takes for its turn to come.
+/// The verdicts about a stub in as many passes as it takes until it is due.
 fn passes(stub: &Key<V4>, value: &Value<V4>, get: impl Fn(&Key<V4>) -> Option<Value<V4>>) -> Vec<Verdict> {
     let mut sweep = Sweep::new(Timeouts::default());
     let mut verdicts = Vec::new();
@@ -127,7 +127,7 @@ fn passes(stub: &Key<V4>, value: &Value<V4>, get: impl Fn(&Key<V4>) -> Option<Va
 }
 
 #[test]
-fn a_stub_lives_as_long_as_the_entry_that_it_leads_to() {
+fn a_stub_lives_as_long_as_its_entry() {
     let reverse = key(6, (CLIENT, 5555), (BACKEND, 8080));
     let stub = key(6, (CLIENT, 5555), (SERVICE, 80));
     let old = value(108_000, 0, Entry::Forward(reverse, 0));
@@ -162,7 +162,7 @@ fn flows_to_backends_that_are_gone_end_at_once_except_tcp() {
     let (client, changed) = ((CLIENT, 5555), (CLIENT, 20_000));
     let stale = Some(Reason::StaleNat);
     let stub = |reverse: Key<V4>, port| Entry::Forward(reverse, port);
-    // Protocol, source and destination of the key, the entry, why it goes.
+    // Protocol, source and destination of the key, the entry, and why it is removed.
     let table = [
         (17, client, after(5353), reverse((SERVICE, 53)), None),
         (17, client, after(5354), reverse((SERVICE, 53)), stale),
@@ -173,10 +173,10 @@ fn flows_to_backends_that_are_gone_end_at_once_except_tcp() {
         (17, client, (SERVICE, 53), stub(key(17, client, after(5354)), 0), stale),
         (17, client, (SERVICE, 54), stub(key(17, client, after(5353)), 0), stale),
         (6, client, (SERVICE, 53), stub(key(6, client, after(5354)), 0), None),
-        // The source's port was changed: the keys share only the address.
+        // The source's port was translated: the keys share only the address.
         (17, client, (SERVICE, 53), stub(key(17, changed, after(5353)), 20_000), None),
         (17, client, (SERVICE, 53), stub(key(17, changed, after(5354)), 20_000), stale),
-        // The source was changed: only the other entry knows, and there is none.
+        // The source was translated: only the other entry has the original, and it is missing.
         (
             17,
             client,
@@ -184,7 +184,7 @@ fn flows_to_backends_that_are_gone_end_at_once_except_tcp() {
             stub(key(17, ([9, 9, 9, 9], 1), after(5353)), 0),
             Some(Reason::NoReverse),
         ),
-        // Not translated although the address is a service's.
+        // Not translated although the address belongs to a service.
         (17, client, (SERVICE, 53), Entry::Normal(tracking("", "")), stale),
         (17, client, (SERVICE, 54), Entry::Normal(tracking("", "")), None),
         (6, client, (SERVICE, 53), Entry::Normal(tracking("sa", "sa")), None),
@@ -232,7 +232,7 @@ fn an_entry_with_state_names_its_stub() {
 }
 
 #[test]
-fn services_are_asked_about_as_long_as_they_changed_lately() {
+fn services_are_checked_while_they_changed_recently() {
     let mut sweep = Sweep::new(Timeouts::default());
     let key = key(17, (CLIENT, 5555), (SERVICE, 53));
     let stale = value(1, 0, Entry::Normal(tracking("", "")));
@@ -251,7 +251,7 @@ fn services_are_asked_about_as_long_as_they_changed_lately() {
 }
 
 #[test]
-fn what_is_kept_at_a_glance_is_kept() {
+fn entries_kept_at_a_glance_would_be_kept() {
     let mut glances = 0;
     for protocol in [1, 6, 17, 58, 132] {
         for age in [0, 40, 60, 190, 210, 290, 310, 390, 410, 590, 610, 5_990, 6_010, 36_001] {

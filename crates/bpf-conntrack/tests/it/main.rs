@@ -27,7 +27,7 @@ impl Destinations<V4> for AnyBackend {
     }
 }
 
-/// A clock that stands still, and something to do after each batch.
+/// A clock that stands still, and an action after each batch.
 struct Still<A>(A);
 
 impl<A: FnMut(usize) -> bool> Paced for Still<A> {
@@ -65,7 +65,7 @@ fn pass(map: &Map, state: &mut Sweep<V4>) -> Result<Report> {
 }
 
 #[test]
-fn what_is_over_goes_and_the_rest_stays() -> Result<()> {
+fn ended_connections_are_removed_and_others_kept() -> Result<()> {
     let map = connections(1 << 16)?;
     let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
     for port in 0..10_000 {
@@ -82,7 +82,7 @@ fn what_is_over_goes_and_the_rest_stays() -> Result<()> {
 }
 
 #[test]
-fn a_flow_with_nat_goes_with_its_own_stub_only() -> Result<()> {
+fn a_flow_with_nat_is_removed_with_its_own_stub_only() -> Result<()> {
     let map = connections(64)?;
     let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
     let service = ([10, 96, 0, 1], 53);
@@ -99,7 +99,7 @@ fn a_flow_with_nat_goes_with_its_own_stub_only() -> Result<()> {
     for (key, value) in [(gone, state_of_gone), (old, state_of_old), (new, state_of_new)] {
         table.set(&key, &value)?;
     }
-    // The client of port 2 was sent to another backend since: its stub leads there.
+    // The client of port 2 has been sent to another backend since: its stub refers to that flow.
     table.set(&key(17, 1, service), &udp(0, Entry::Forward(gone, 0)))?;
     table.set(&key(17, 2, service), &udp(0, Entry::Forward(new, 0)))?;
     let report = pass(&map, &mut Sweep::new(Timeouts::default()))?;
@@ -108,7 +108,7 @@ fn a_flow_with_nat_goes_with_its_own_stub_only() -> Result<()> {
     let mut expected = vec![new, key(17, 2, service)];
     expected.sort_unstable();
     assert_eq!(left, expected);
-    // The first stub may have been met by itself, after the entry that it led to went.
+    // The first stub may have been seen on its own, after its entry was removed.
     assert_eq!(report.deleted.values().sum::<u64>(), 3, "{report:?}");
     Ok(())
 }
@@ -131,7 +131,7 @@ fn connections_of_a_removed_workload_get_the_flag() -> Result<()> {
 }
 
 #[test]
-fn a_pass_can_be_left_after_a_batch_and_removed_workloads_wait() -> Result<()> {
+fn a_pass_can_be_aborted_after_a_batch_and_removed_workloads_wait() -> Result<()> {
     let map = connections(1 << 16)?;
     let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
     for port in 0..20_000 {
@@ -149,7 +149,7 @@ fn a_pass_can_be_left_after_a_batch_and_removed_workloads_wait() -> Result<()> {
     Ok(())
 }
 
-/// A clock with which a packet of every flow comes: after entries were read, and before they are deleted.
+/// A clock that makes a packet of every flow arrive after entries were read, and before they are deleted.
 struct Busy<'a>(&'a Table<'a, Key<V4>, Value<V4>>);
 
 impl Paced for Busy<'_> {
@@ -182,7 +182,7 @@ impl Destinations<V4> for NoBackend {
 }
 
 #[test]
-fn a_packet_saves_a_flow_that_fell_silent_but_not_one_whose_backend_is_gone() -> Result<()> {
+fn a_packet_saves_an_idle_flow_but_not_one_whose_backend_is_gone() -> Result<()> {
     let map = connections(64)?;
     let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
     let silent = key(17, 1, ([10, 1, 1, 1], 53));
@@ -196,7 +196,7 @@ fn a_packet_saves_a_flow_that_fell_silent_but_not_one_whose_backend_is_gone() ->
 }
 
 #[test]
-fn connections_that_count_against_limits_are_counted_by_device() -> Result<()> {
+fn connections_with_limits_are_counted_by_device() -> Result<()> {
     let map = connections(64)?;
     let table = Table::<Key<V4>, Value<V4>>::new(&map)?;
     let open = |device: u32| Leg { device, ..Leg::default() };
@@ -207,7 +207,7 @@ fn connections_that_count_against_limits_are_counted_by_device() -> Result<()> {
         (to, opener(2), open(7)),
         (to | from, opener(7), open(8)),
         (from, opener(7), open(2)),
-        // Not answered yet, over, half closed, and of nobody with a limit.
+        // Unanswered, ended, half closed, and without a limit.
         (to, opener(2), open(0)),
         (to, closed(opener(2)), closed(open(7))),
         (from, Leg { rst: true, ..opener(7) }, open(2)),

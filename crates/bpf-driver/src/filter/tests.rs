@@ -1,4 +1,4 @@
-//! Expressions against packets, and what is refused.
+//! Expressions applied to packets, and refused expressions.
 
 use super::*;
 use bpf::layout::event::EventKind;
@@ -28,11 +28,11 @@ fn event(protocol: u8, source: &str, destination: &str) -> Event {
 }
 
 #[test]
-fn expressions_choose_packets() {
+fn expressions_select_packets() {
     let web = event(6, "10.0.0.1/4000", "10.0.1.2/443");
     let dns = event(17, "fd00::1/4000", "fd00::2/53");
     let echo = event(1, "10.0.0.1/0", "10.0.1.2/2048");
-    // Each with whether it chooses the connection, the question, the echo.
+    // Each with whether it matches the connection, the query, the echo.
     for (text, expected) in [
         ("", [true, true, true]),
         ("tcp", [true, false, false]),
@@ -57,7 +57,7 @@ fn expressions_choose_packets() {
         ("port 2048", [false, false, false]),
         ("less 60", [true, true, true]),
         ("greater 61", [false, false, false]),
-        // From left to right.
+        // Left-associative.
         ("udp or tcp and port 53", [false, true, false]),
         ("tcp and port 53 or udp", [false, true, false]),
         ("udp or (tcp and port 53)", [false, true, false]),
@@ -70,7 +70,7 @@ fn expressions_choose_packets() {
 }
 
 #[test]
-fn what_is_not_understood_is_named() {
+fn unknown_words_are_named() {
     for (text, named) in [
         ("ether host 1", "`ether`"),
         ("tcp port http", "`http`"),
@@ -89,7 +89,7 @@ fn what_is_not_understood_is_named() {
 }
 
 #[test]
-fn an_interface_has_its_own_expression_or_that_of_its_kind() {
+fn an_interface_uses_its_own_expression_or_that_of_its_kind() {
     let filters = |pairs: &[(&str, &str)]| {
         let pairs = pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let filters = Filters::read(&pairs).expect("expressions");

@@ -1,4 +1,4 @@
-//! What differs between tables and maps, and whether it fits. Pure.
+//! Differences between tables and maps, and whether tables fit. Pure.
 
 use crate::error::Error;
 use crate::plan::Plan;
@@ -8,7 +8,7 @@ use bpf_policy::layout::{Bytes, ListId};
 use bpf_policy::{Table, Tables};
 use std::collections::BTreeMap;
 
-/// Whether every table fits into its map.
+/// Checks that every table fits into its map.
 pub(super) fn check_room(store: &impl Store, tables: &Tables) -> Result<(), Error> {
     let fits = |map: &'static str, wanted: usize| match store.room(map) {
         Some(room) if wanted > room => Err(Error::TooMany { map, wanted, room }),
@@ -19,7 +19,7 @@ pub(super) fn check_room(store: &impl Store, tables: &Tables) -> Result<(), Erro
     fits(PORTS, tables.ports.len())?;
     fits(ROWS, tables.rows.len())?;
     let by_version = |maps: [&'static str; 2], all: usize, v6: &dyn Fn() -> usize| {
-        // Counted apart only where both together would not fit.
+        // Counted separately only if both versions together might not fit.
         if maps.iter().filter_map(|map| store.room(map)).all(|room| all <= room) {
             return Ok(());
         }
@@ -42,7 +42,7 @@ pub(super) fn changed<K: Bytes + Ord + Clone, V: Bytes + PartialEq>(table: &mut 
     one
 }
 
-/// What changed of a table, for IPv4 and for IPv6.
+/// The changes of a table, for IPv4 and for IPv6.
 pub(super) fn changed_by_version<K: Bytes + Ord + Clone, V: Bytes + PartialEq>(
     table: &mut Table<K, V>,
     is_v6: impl Fn(&K) -> bool,
@@ -76,7 +76,7 @@ pub(super) fn classes(tables: &Tables) -> BTreeMap<&'static str, Vec<Element>> {
     all
 }
 
-/// From the classes that were found to those that are wanted, by map.
+/// The differences between found and desired classes, by map.
 pub(super) fn class_differences(found: &Tables, wanted: &Tables) -> BTreeMap<&'static str, Plan> {
     let (mut there, mut wanted) = (classes(found), classes(wanted));
     let maps = ADDRESSES.into_iter().chain(NETS).chain(PAIRS);
@@ -87,7 +87,7 @@ pub(super) fn class_differences(found: &Tables, wanted: &Tables) -> BTreeMap<&'s
     .collect()
 }
 
-/// Takes lists that nobody has out of the tables; the keys of what they had, by map.
+/// Removes unused lists from the tables; returns the keys of their elements, by map.
 pub(super) fn split_dead(
     tables: &mut Tables,
     lives: impl Fn(ListId) -> bool,

@@ -1,11 +1,11 @@
-//! Which interface has which lists: what is wanted follows endpoints, and what is in the map is known.
+//! The lists of each interface: the desired ones follow endpoints, and the contents of the map are known.
 
 use crate::plan::Plan;
 use bpf_policy::layout::{Bytes, Lists, ListsKey};
 use bpf_policy::{EndpointId, Tables};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whose interfaces are, by their numbers.
+/// The endpoints of interfaces, by interface index.
 pub type Holders = BTreeMap<u32, EndpointId>;
 
 /// The lists of interfaces.
@@ -13,14 +13,14 @@ pub type Holders = BTreeMap<u32, EndpointId>;
 pub(super) struct InterfaceLists {
     holders: Holders,
     by_endpoint: BTreeMap<EndpointId, BTreeSet<u32>>,
-    /// Interfaces that have, or had, another endpoint since lists were written last.
+    /// Interfaces that have changed hands since lists were last written.
     moved: BTreeSet<u32>,
-    /// What is in the map.
+    /// The contents of the map.
     there: BTreeMap<ListsKey, Lists>,
 }
 
 impl InterfaceLists {
-    /// Interfaces have these endpoints from now on.
+    /// Sets the endpoints of interfaces.
     pub(super) fn set_holders(&mut self, holders: Holders) {
         for (index, id) in self.holders.iter().filter(|(index, id)| holders.get(index) != Some(*id)) {
             self.moved.insert(*index);
@@ -38,20 +38,19 @@ impl InterfaceLists {
         self.holders = holders;
     }
 
-    /// This is in the map.
+    /// Records the contents of the map.
     pub(super) fn found(&mut self, there: BTreeMap<ListsKey, Lists>) {
         self.there = there;
     }
 
-    /// What has to be written: for interfaces of these endpoints, and for those that have other endpoints than before. It is taken
-    /// as done.
+    /// The writes for interfaces of these endpoints, and for those that changed hands. Records them as done.
     pub(super) fn follow(&mut self, tables: &Tables, changed: &BTreeSet<EndpointId>) -> Plan {
         let mut indices = std::mem::take(&mut self.moved);
         indices.extend(changed.iter().filter_map(|id| self.by_endpoint.get(id)).flatten());
         self.plan(tables, indices.into_iter().flat_map(keys))
     }
 
-    /// The same, where any interface may have to be written.
+    /// The writes when any interface may be outdated.
     pub(super) fn settle(&mut self, tables: &Tables) -> Plan {
         self.moved.clear();
         let of_holders = self.holders.keys().copied().flat_map(keys);

@@ -1,4 +1,4 @@
-//! Routes step by step: what changed since the maps were written last, and only that, is worked out and written again.
+//! Routes step by step: only what changed since the maps were last written is computed and written again.
 
 use super::{Facts, Known, Place, key, route, value, version};
 use crate::error::Error;
@@ -11,53 +11,53 @@ use std::net::IpAddr;
 
 const MAPS: [&str; 2] = ["cali_v4_routes", "cali_v6_routes"];
 
-/// What the maps of routes should hold, and what they hold as far as that is known.
+/// The desired contents of the maps of routes, and their actual contents if known.
 #[derive(Debug, Default)]
 pub struct Routes {
     facts: Facts,
-    /// Who has a range, by range and interface. While two have one, the last counts.
+    /// The holders of a range by interface. While there are two, the last one counts.
     holders: BTreeMap<IpNet, BTreeMap<InterfaceName, Place>>,
     /// The ranges of an interface.
     held: BTreeMap<InterfaceName, (Place, Vec<IpNet>)>,
-    /// Ranges of which something changed.
+    /// Ranges with changes.
     changed: BTreeSet<IpNet>,
-    /// What is in the maps; none before they were read.
+    /// The contents of the maps; `None` before they were read.
     there: Option<[BTreeMap<IpNet, Known>; 2]>,
 }
 
 impl Routes {
-    /// Nothing yet. `is_encrypted`: packets to other nodes' workloads are encrypted.
+    /// Starts empty. `is_encrypted`: packets to other nodes' workloads are encrypted.
     #[must_use]
     pub fn new(is_encrypted: bool) -> Self {
         Self { facts: Facts { is_encrypted, ..Facts::default() }, ..Self::default() }
     }
 
-    /// These clients get answers by the way of their questions only (`BPFDSROptoutCIDRs`).
+    /// Sets the clients that get answers only by the path of their requests (`BPFDSROptoutCIDRs`).
     pub fn set_answers_back(&mut self, nets: impl IntoIterator<Item = IpNet>) {
         let nets: BTreeSet<IpNet> = nets.into_iter().map(|net| net.trunc()).collect();
         self.changed.extend(self.facts.answers_back.symmetric_difference(&nets));
         self.facts.answers_back = nets;
     }
 
-    /// What everything follows from.
+    /// The current input.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The calculation says something about a range.
+    /// Sets a route of the calculation.
     pub fn set(&mut self, route: Route) {
         self.changed.insert(route.dst);
         self.facts.routes.insert(route.dst, route);
     }
 
-    /// The calculation says nothing about a range any more.
+    /// Removes a route of the calculation.
     pub fn remove(&mut self, net: &IpNet) {
         self.changed.insert(*net);
         self.facts.routes.remove(net);
     }
 
-    /// An interface is a workload's with these addresses; without any it is nobody's.
+    /// Sets the addresses of an interface's workload; an interface without any is removed.
     pub fn set_workload(&mut self, interface: &InterfaceName, place: Place, nets: &[IpNet]) {
         if self.held.get(interface).is_some_and(|(old, held)| *old == place && held == nets) {
             return;
@@ -89,18 +89,18 @@ impl Routes {
         self.changed.insert(net);
     }
 
-    /// These are the addresses of this host.
+    /// Sets the addresses of this host.
     pub fn set_host(&mut self, addresses: BTreeSet<IpAddr>) {
         self.changed.extend(self.facts.host.symmetric_difference(&addresses).copied().map(IpNet::from));
         self.facts.host = addresses;
     }
 
-    /// Others may have changed the maps: they are read again.
+    /// Makes the next write read the maps, as others may have changed them.
     pub fn invalidate(&mut self) {
         self.there = None;
     }
 
-    /// Brings the maps to what is wanted; how many ranges were worked out for it.
+    /// Updates the maps; returns how many ranges were computed.
     ///
     /// # Errors
     /// When they do not fit, or the kernel refuses; then everything is read with the next attempt.
@@ -138,7 +138,7 @@ impl Routes {
         Ok(steps)
     }
 
-    /// The same when nothing is known of the maps.
+    /// Updates the maps when their contents are not known.
     fn write_all(&mut self, store: &mut impl Store) -> Result<usize, Error> {
         let mut wanted = [BTreeMap::new(), BTreeMap::new()];
         let nets = self.facts.nets();
@@ -152,7 +152,7 @@ impl Routes {
                 let found = store.read(map)?;
                 let elements = wanted.iter().map(|(net, known)| (key(net), value(net, *known)));
                 let plan = Plan::between(found, elements);
-                // What is wanted, and what was there and is not wanted.
+                // The desired elements, and the present ones that are not desired.
                 bring(store, map, &plan, wanted.len() + plan.removals.len())?;
             }
         }
@@ -162,14 +162,14 @@ impl Routes {
     }
 }
 
-/// Carries out a plan after which, before anything is removed, a map has so many elements.
+/// Executes a plan. `both` is the number of elements in the map if nothing is removed before writing.
 fn bring(store: &mut impl Store, map: &'static str, plan: &Plan, both: usize) -> Result<(), Error> {
     let Some(room) = store.room(map) else { return Ok(()) };
     let wanted = both - plan.removals.len();
     if wanted > room {
         return Err(Error::TooMany { map, wanted, room });
     }
-    // Removed first where both together would not fit: a missing route denies.
+    // Removals come first if both together would not fit: a missing route denies.
     let is_tight = both > room;
     if is_tight && !plan.removals.is_empty() {
         store.remove(map, &plan.removals)?;

@@ -1,4 +1,4 @@
-//! Whatever element a process dies at, every frontend leads to backends, and the next process finishes what it began.
+//! Whichever element a process dies at, every frontend has its backends, and the next process completes the work.
 
 use super::*;
 use api::{KubernetesEndpointSlice, KubernetesEndpointSliceSpec, KubernetesService, KubernetesServiceSpec};
@@ -9,7 +9,7 @@ use serde_json::json;
 
 type Elements = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Maps that are only values, and refuse everything after so many elements.
+/// Maps that are plain values, and refuse everything after a number of elements.
 #[derive(Clone, Default)]
 struct Fake {
     maps: BTreeMap<String, Elements>,
@@ -26,7 +26,7 @@ impl Fake {
         Ok(())
     }
 
-    /// How many frontends there are; each leads to as many backends as it says.
+    /// Checks that each frontend has as many backends as it claims; returns the number of frontends.
     fn check(&self) -> usize {
         let map = |name: &str| self.maps.get(name).cloned().unwrap_or_default();
         let backends = map("cali_v4_nat_be");
@@ -121,7 +121,7 @@ fn tell(maps: &mut ServiceMaps<V4>, counts: &[usize]) {
 }
 
 #[test]
-fn a_kill_at_any_element_is_finished_by_the_next_process() {
+fn a_process_killed_at_any_element_is_completed_by_the_next() {
     let (before, after) = ([3, 2, 0, 4], [1, 5, 2, 0]);
     let mut start = Fake::default();
     let mut first = maps();
@@ -133,7 +133,7 @@ fn a_kill_at_any_element_is_finished_by_the_next_process() {
     let changes = first.write(&mut whole).expect("written");
     assert!(changes > 10, "{changes}");
     for last in 0..changes {
-        // The same numbers as the one before it.
+        // With the same ids as the process before.
         let mut killed = maps();
         tell(&mut killed, &before);
         let mut store = start.clone();
@@ -147,10 +147,10 @@ fn a_kill_at_any_element_is_finished_by_the_next_process() {
         tell(&mut next, &after);
         next.write(&mut store).expect("written");
         store.check();
-        // Numbers may differ where a frontend was gone; what they lead to may not.
+        // Ids may differ where a frontend was missing; the backends may not.
         assert_eq!(meaning(&store), meaning(&whole), "killed after {last} elements");
         assert_eq!(next.write(&mut store).expect("nothing to do"), 0);
-        // The same process goes on after a refusal, too.
+        // The same process continues after a refusal, too.
         let mut again = start.clone();
         (again.writes, again.fails_after) = (0, Some(last));
         let mut one = maps();
@@ -164,7 +164,7 @@ fn a_kill_at_any_element_is_finished_by_the_next_process() {
     }
 }
 
-/// What each frontend leads to.
+/// The backends of each frontend.
 fn meaning(store: &Fake) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     let backends = &store.maps["cali_v4_nat_be"];
     let mut used = 0;
@@ -178,7 +178,7 @@ fn meaning(store: &Fake) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
     });
     let all: BTreeMap<_, _> = all.collect();
     assert_eq!(Backend::<V4>::SIZE, 8);
-    // Three frontends share each list: nothing is left beside them.
+    // Each list is shared by three frontends: there are no others.
     let lists: usize = {
         let ids: BTreeMap<u32, u32> = store.maps["cali_v4_nat_fe3"]
             .values()
@@ -192,15 +192,15 @@ fn meaning(store: &Fake) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
 }
 
 #[test]
-fn one_changed_slice_is_written_by_itself() {
+fn a_changed_slice_causes_minimal_writes() {
     let (mut maps, mut store) = (maps(), Fake::default());
     tell(&mut maps, &[2; 50]);
     maps.write(&mut store).expect("written");
     assert_eq!(maps.write(&mut store).expect("nothing"), 0);
     maps.hear(&service(7, 3)[1]);
-    // One backend more, and the number of them in the frontends.
+    // One more backend, and its count in the frontends.
     assert_eq!(maps.write(&mut store).expect("written"), 3);
-    // Somebody else wrote: it is put right.
+    // Another process changed the map: that is repaired.
     store.maps.entry("cali_v4_nat_fe3".to_owned()).or_default().pop_first();
     assert_eq!(maps.write(&mut store).expect("not known"), 0);
     maps.invalidate();

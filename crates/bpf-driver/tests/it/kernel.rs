@@ -1,4 +1,4 @@
-//! The driver on this kernel: programs on interfaces of a namespace, pins in a BPF file system of the test's own.
+//! The driver on this kernel: programs on interfaces of a namespace, pins in the test's own BPF file system.
 
 use anyhow::{Context, Result, ensure};
 use bpf::clsact::{Direction, Filters};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testkit::network::Namespace;
 
-/// A BPF file system, and a host with a workload's interface, one to the network and one that is nobody's.
+/// A BPF file system, and a host with a workload's interface, one to the network and an unmanaged one.
 pub(crate) struct Host {
     pub(crate) namespace: Namespace,
     pub(crate) files: tempfile::TempDir,
@@ -64,7 +64,7 @@ impl Host {
             .map(|name| self.index(name))
             .into_iter()
             .collect::<Result<_>>()?;
-        // Once more when what an earlier process left can go.
+        // Again after a second, when the remains of an earlier process can be removed.
         for seconds in [0, 1] {
             let now = Instant::now() + Duration::from_secs(seconds);
             let failures = self.namespace.run(|| driver.attach(&wanted, &there, now))?;
@@ -73,7 +73,7 @@ impl Host {
         Ok(())
     }
 
-    /// The numbers of our programs on an interface.
+    /// The ids of our programs on an interface.
     fn programs(&self, device: &str) -> Result<Vec<u32>> {
         let index = self.index(device)?;
         if self.way == Way::Links {
@@ -83,7 +83,7 @@ impl Host {
                 names(&self.files.path().join("tcx")).into_iter().filter(|pin| pin.starts_with(&start));
             let links = pins.map(|pin| Ok(Link::open(&self.files.path().join("tcx").join(pin))?));
             let links: Vec<Link> = links.collect::<Result<_>>()?;
-            // The pin of one that is gone still has a program.
+            // The pin of a vanished interface still has a program.
             return links
                 .iter()
                 .filter(|link| link.device().is_ok_and(|device| device == index))
@@ -116,7 +116,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Two directions; one attachment serves both versions of IP.
+/// One per direction; each serves both IP versions.
 const EACH: usize = 2;
 
 fn comes_and_goes(test: &str, way: Way) -> Result<()> {
@@ -129,14 +129,14 @@ fn comes_and_goes(test: &str, way: Way) -> Result<()> {
     ensure!((first.0.len(), first.1.len()) == (EACH, EACH), "{first:?}");
     driver.write_policy(&mut Policies::default(), Instant::now())?;
 
-    // The process ends: everything stays, the arrays of programs too.
+    // The process ends: everything remains, including the arrays of programs.
     drop(driver);
     ensure!(host.programs("cali1")? == first.0, "an interface lost its programs with the process");
     let generation = host.files.path().join("tc/globals/generation_1");
     ensure!(names(&generation).len() == 4 * EACH, "{:?}", names(&generation));
     ensure!(Map::open(&generation.join("cali_programs_workload_ingress_v4"))?.get(&[0; 4])?.is_some());
 
-    // Another one takes its place, on one interface less.
+    // Another process replaces it, on one interface fewer.
     let mut driver = host.open()?;
     host.attach(&mut driver, &both[..1])?;
     let second = host.programs("cali1")?;
@@ -145,7 +145,7 @@ fn comes_and_goes(test: &str, way: Way) -> Result<()> {
     ensure!(!generation.exists(), "what the old programs found each other by is left");
     ensure!(Program::by_id(foreign).is_ok(), "somebody else's program is gone");
 
-    // The interface is made again under its name: another interface.
+    // The interface is recreated under its name: it is a different interface.
     host.namespace.batch("link del cali1\nlink add cali1 type veth peer name pod1")?;
     ensure!(host.programs("cali1")?.is_empty());
     host.attach(&mut driver, &both[..1])?;
@@ -155,7 +155,7 @@ fn comes_and_goes(test: &str, way: Way) -> Result<()> {
     Ok(())
 }
 
-/// A program of somebody else on the workload's interface.
+/// Attaches another process's program to the workload's interface.
 fn foreign_program(host: &Host) -> Result<u32> {
     let instructions = probe::returning(-1);
     let source =
@@ -179,9 +179,9 @@ fn filters_outlive_processes_and_follow_interfaces() -> Result<()> {
     comes_and_goes("filt", Way::Filters)
 }
 
-/// A map of another size is made again; one of the same is taken over with what is in it.
+/// A map whose size differs is replaced; one of the same size is reused with its contents.
 #[test]
-fn maps_are_taken_over_where_they_fit() -> Result<()> {
+fn maps_are_reused_if_they_fit() -> Result<()> {
     let host = Host::new("maps", Way::Filters)?;
     drop(host.open()?);
     let pin = |name: &str| -> PathBuf { host.files.path().join("tc/globals").join(name) };

@@ -1,4 +1,4 @@
-//! The order of writes on maps that are only values, and the whole driver on a kernel.
+//! The order of writes to maps that are plain values, and the whole driver on a kernel.
 
 mod kernel;
 mod order;

@@ -1,5 +1,5 @@
-//! After any element that is written or removed, each interface's lists say what they said before or what they say in the end;
-//! and nothing is left that nobody asks for. Of thousands of elements a random part is looked at.
+//! After every single element written or removed, each interface's lists give the verdict from before or the final one;
+//! and no unused elements remain. Of thousands of elements a random part is checked.
 
 use crate::state::{POLICIES, State, WORKLOADS, packet, policy, policy_id, state};
 use bpf_driver::{Error, Holders, PolicyMaps, Store};
@@ -13,19 +13,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One of so many elements is looked at.
+/// One in this many elements is checked.
 const STRIDE: usize = 29;
 
 type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Maps that are only values. Somebody looks after every element.
+/// Maps that are plain values, with a check after each element.
 struct Fake<'a> {
     maps: Contents,
     rooms: BTreeMap<&'static str, usize>,
     writes: usize,
-    /// Refuses everything after so many writes.
+    /// Refuses everything after this many writes.
     fails_after: Option<usize>,
-    /// Looked at are the elements whose number leaves this rest.
+    /// Elements whose number leaves this remainder are checked.
     rest: usize,
     look: Box<dyn FnMut(&Contents) + 'a>,
 }
@@ -95,7 +95,7 @@ fn tables(contents: &Contents) -> Tables {
     }
 }
 
-/// What programs would say about each packet on each interface, in and out.
+/// The programs' verdicts about each packet on each interface, in and out.
 fn verdicts(contents: &Contents, packets: &[Packet]) -> Vec<Verdict> {
     let tables = tables(contents);
     let lists: Table<ListsKey, Lists> = table(contents, &["bpfp_lists"]);
@@ -116,7 +116,7 @@ fn verdicts(contents: &Contents, packets: &[Packet]) -> Vec<Verdict> {
     all
 }
 
-/// The interfaces of the state's workloads are numbered from 1.
+/// The interfaces of the state's workloads, numbered from 1.
 fn holders(state: &State) -> Holders {
     let number = |name: &str| {
         let place = WORKLOADS.iter().position(|one| *one == name).expect("a workload's interface");
@@ -133,7 +133,7 @@ fn new_maps(state: &State) -> PolicyMaps {
     maps
 }
 
-/// Both states, and a driver that has written the first.
+/// Writes the first state; returns the maps' contents and the driver.
 fn begin(start: &State) -> (Contents, PolicyMaps, Policies) {
     let (mut maps, mut policies) = (new_maps(start), start.fresh());
     let mut store = Fake::new(Contents::new());
@@ -143,7 +143,7 @@ fn begin(start: &State) -> (Contents, PolicyMaps, Policies) {
     (store.maps, maps, policies)
 }
 
-/// Applies, and looks after each element.
+/// Applies, checking after each element.
 fn watched(
     contents: Contents,
     maps: &mut PolicyMaps,
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
 
     #[test]
-    fn policies_that_change_hold_before_or_after_at_every_element(
+    fn changing_policies_apply_before_or_after_at_every_element(
         start in state(), changes in vec((0..POLICIES, policy()), 1..4), packets in packets(), rest in 0..STRIDE,
     ) {
         let (contents, mut maps, mut policies) = begin(&start);
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_new_process_finds_what_is_there_and_changes_it_as_safely(
+    fn a_new_process_reuses_the_maps_and_changes_them_as_safely(
         start in state(), changes in vec((0..POLICIES, policy()), 0..4), packets in packets(), rest in 0..STRIDE,
     ) {
         let (contents, ..) = begin(&start);
@@ -232,7 +232,7 @@ proptest! {
         prop_assert_eq!(without_empty(contents), without_empty(wanted(&state)));
     }
 
-    /// Killed after any element: the next process goes on from there.
+    /// Killed after any element: the next process continues from there.
     #[test]
     fn a_process_that_was_killed_leaves_nothing_behind(
         start in state(), changes in vec((0..POLICIES, policy()), 1..4), packets in packets(), after in 0_usize..60,
@@ -248,9 +248,10 @@ proptest! {
         prop_assert_eq!(without_empty(contents), without_empty(wanted(&state)));
     }
 
-    /// A policy that does not fit changes nothing and says which map is too small; when one fits again, it is written.
+    /// A policy that does not fit changes nothing, and the error names the map that is too small; when one fits again,
+    /// it is written.
     #[test]
-    fn a_policy_that_does_not_fit_leaves_the_last_one(
+    fn a_policy_that_does_not_fit_leaves_the_previous_one(
         start in state(), changes in vec((0..POLICIES, policy()), 1..4),
     ) {
         let (contents, mut maps, mut policies) = begin(&start);
@@ -275,9 +276,9 @@ proptest! {
         }
     }
 
-    /// Interfaces come, go and change hands while policy changes: each has the lists of whoever holds it.
+    /// Interfaces appear, vanish and change hands while policy changes: each has the lists of its current holder.
     #[test]
-    fn interfaces_have_the_lists_of_whoever_holds_them(
+    fn interfaces_have_the_lists_of_their_current_holder(
         start in state(),
         steps in vec((vec((1_u32..6, 0..WORKLOADS.len()), 0..4), vec((0..POLICIES, policy()), 0..2), 0..8_usize), 1..6),
     ) {
@@ -288,7 +289,7 @@ proptest! {
             let id = |place: usize| ids.get(place).cloned().map(EndpointId::Workload);
             maps.set_holders(held.iter().filter_map(|(index, place)| Some((*index, id(*place)?))).collect());
             change(&mut state, &changes).iter().for_each(|message| policies.update(message));
-            // A workload goes, or comes back.
+            // A workload vanishes or returns.
             if let Some(id) = ids.get(other) {
                 policies.update(&match state.workloads.remove(id) {
                     Some(_) => ToDataplane::WorkloadEndpointRemove(id.clone()),

@@ -1,4 +1,4 @@
-//! Routes that follow changes: equal to the whole, and each change at the price of what it is about.
+//! Routes that follow changes: equal to a full computation, each at a cost proportional to the change.
 
 use bpf_driver::routes::{Place, Routes, routes};
 use bpf_driver::{Error, Store};
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 type Elements = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Maps as values, that count what is asked of them and fail when told to.
+/// Maps as values that count accesses and fail on request.
 #[derive(Default)]
 struct Fake {
     maps: BTreeMap<String, Elements>,
@@ -95,7 +95,7 @@ enum Step {
     Workload(u8, u32, Vec<IpNet>),
     Host(Vec<IpAddr>),
     Write,
-    /// A write that fails somewhere.
+    /// A write that fails.
     Fail,
     Invalidate,
 }
@@ -130,7 +130,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn step_by_step_is_the_whole(steps in vec(step(), 1..40)) {
+    fn steps_give_the_same_result_as_a_full_computation(steps in vec(step(), 1..40)) {
         let (mut followed, mut store) = (Routes::new(false), Fake::default());
         let mut holders: BTreeMap<InterfaceName, (Place, Vec<IpNet>)> = BTreeMap::new();
         for step in steps.into_iter().chain([Step::Write]) {
@@ -145,7 +145,7 @@ proptest! {
                 }
                 Step::Host(addresses) => followed.set_host(addresses.into_iter().collect()),
                 Step::Invalidate => {
-                    // Somebody else changed something.
+                    // Another process changed something.
                     store.maps.entry("cali_v4_routes".to_owned()).or_default().insert(vec![9; 8], vec![9; 8]);
                     followed.invalidate();
                 }
@@ -168,9 +168,9 @@ proptest! {
     }
 }
 
-/// Ranges worked out and elements moved by each kind of change, with few and with many nodes.
+/// Ranges computed and elements moved by each kind of change, with few and with many nodes.
 #[test]
-fn a_change_costs_what_it_has() {
+fn the_cost_of_a_change_does_not_depend_on_the_number_of_nodes() {
     let node = |number: u32| Some(address(false, 0x0100_0000 + number));
     let mut costs = Vec::new();
     for nodes in [10, 10_000] {
@@ -211,7 +211,7 @@ fn a_change_costs_what_it_has() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_written_and_the_rest_makes_room() {
+fn routes_that_do_not_fit_are_not_written_and_removals_make_room() {
     let (mut followed, mut store) = (Routes::new(false), Fake { room: Some(2), ..Fake::default() });
     let pod: InterfaceName = "cali1".into();
     let nets: Vec<IpNet> = (0..3).map(|number| net(false, number, false)).collect();
@@ -222,7 +222,7 @@ fn what_does_not_fit_is_not_written_and_the_rest_makes_room() {
     assert_eq!(store.of(0).len(), 2);
     followed.set_workload(&pod, place(7), &nets[1..]);
     followed.write(&mut store).unwrap();
-    // Old and new ones together would not fit: the old one goes first.
+    // The old and new routes together would not fit: the old one is removed first.
     followed.set_workload(&pod, place(7), &nets[..2]);
     followed.write(&mut store).unwrap();
     assert_eq!(store.of(0), routes(followed.facts())[0]);

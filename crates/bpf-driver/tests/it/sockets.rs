@@ -1,4 +1,4 @@
-//! Programs of sockets before there is an agent: they are there, and the agent's take their place.
+//! Programs for sockets before there is an agent: they are attached, and the agent's replace them.
 
 use anyhow::{Context, Result, ensure};
 use bpf::Link;

@@ -1,5 +1,5 @@
-//! A node on which Calico's own eBPF dataplane ran, and one that goes back to it. Stand-ins have the names, pins, places and
-//! layouts of what Calico leaves; what they do with packets does not matter here.
+//! A node on which Calico's own eBPF dataplane ran, and one that returns to it. Stand-ins have the names, pins,
+//! positions and layouts of Calico's objects; what they do with packets does not matter here.
 
 use crate::kernel::{Host, names};
 use anyhow::{Context as _, Result, ensure};
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 
 const BOTH: [(&str, Kind); 2] = [("cali1", Kind::Workload), ("eth.0", Kind::Host)];
 const HOOKS: [(&str, Direction); 2] = [("ingress", Direction::Ingress), ("egress", Direction::Egress)];
-/// What Calico calls its filters: its program's name, as far as the kernel keeps it, and a number.
+/// The name of Calico's filters: its program's name, as far as the kernel keeps it, and an id.
 const FILTER: &str = "cali_tc_preambl:[7]";
 /// The priority that the kernel chooses for the first filter without one.
 const PRIORITY: u16 = 49_152;
 
-/// What Calico attaches.
+/// Calico's attached program.
 fn preamble() -> Result<Program> {
     let instructions = probe::returning(-1);
     let source = Source {
@@ -33,7 +33,7 @@ fn pin(host: &Host, name: &str) -> PathBuf {
     host.files.path().join(name)
 }
 
-/// A map that is pinned where Calico does.
+/// A map pinned where Calico pins it.
 fn map(host: &Host, name: &str, kind: bpf::Kind, key: usize, value: usize, entries: u32) -> Result<Map> {
     let map = Map::create(Definition { name: name.to_owned(), kind, key, value, entries, flags: 0 })?;
     let place = pin(host, &format!("tc/globals/{name}"));
@@ -42,8 +42,8 @@ fn map(host: &Host, name: &str, kind: bpf::Kind, key: usize, value: usize, entri
     Ok(map)
 }
 
-/// Puts Calico's program onto an interface as its Felix does: into the place of a link of its name, or of the last filter of its
-/// name, or anew.
+/// Attaches Calico's program to an interface as its Felix does: replacing a link or the last filter of its name, or as
+/// a new one.
 fn start_calico(host: &Host, device: &str, program: &Program) -> Result<()> {
     let index = host.index(device)?;
     let plain: String = device.chars().filter(|letter| *letter != '.').collect();
@@ -73,7 +73,7 @@ fn start_calico(host: &Host, device: &str, program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// The numbers of all programs on an interface, by direction.
+/// The ids of all programs on an interface, by direction.
 fn programs(host: &Host, device: &str) -> Result<[Vec<u32>; 2]> {
     let index = host.index(device)?;
     let mut all = [Vec::new(), Vec::new()];
@@ -100,7 +100,7 @@ fn there_and_back(test: &str, way: Way) -> Result<()> {
     for (device, _) in BOTH {
         start_calico(&host, device, &calico)?;
     }
-    // One that no pass over the map takes for silent.
+    // An entry that no sweep treats as idle.
     let tracking =
         Tracking { a_to_b: Leg { syn: true, ack: true, ..Leg::default() }, ..Tracking::<V4>::default() };
     let value =
@@ -112,7 +112,7 @@ fn there_and_back(test: &str, way: Way) -> Result<()> {
     let connections = || Map::open(&pin(&host, "tc/globals/cali_v4_ct4"));
     let id = connections()?.id()?;
 
-    // There: every interface has one program for each direction, ours in the very place of Calico's.
+    // Takeover: every interface has one program per direction, ours in the position of Calico's.
     let mut driver = host.open()?;
     for (device, _) in BOTH {
         ensure!(programs(&host, device)? == [vec![theirs], vec![theirs]], "taken off too early");
@@ -127,7 +127,7 @@ fn there_and_back(test: &str, way: Way) -> Result<()> {
     ensure!(!left.iter().any(|name| name.contains("jump") || name.contains("state")), "{left:?}");
     drop(driver);
 
-    // And back: nothing of ours is left on an interface.
+    // And back: nothing of ours remains on an interface.
     for (device, _) in BOTH {
         start_calico(&host, device, &calico)?;
         ensure!(programs(&host, device)? == [vec![theirs], vec![theirs]], "{:?}", programs(&host, device)?);

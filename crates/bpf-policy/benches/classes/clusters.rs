@@ -1,4 +1,4 @@
-//! Clusters to count: random ones of five families, and a few that are meant to be as bad as can be.
+//! Clusters for counting: random ones of five families, and a few worst cases.
 
 use crate::shapes::LOCAL;
 use api::{Kind, Profile};
@@ -9,14 +9,14 @@ use selector::Selector;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// How random clusters are made.
+/// The families of random clusters.
 #[derive(Clone, Copy)]
 pub(crate) enum Family {
-    /// Namespaces with a handful of applications, each with policies as people write them.
+    /// Namespaces with a handful of applications, each with realistic policies.
     Applications,
-    /// Namespaces that may only talk to themselves and DNS.
+    /// Namespaces that may only communicate internally and with DNS.
     Tenants,
-    /// Labels thrown at pods, and policies about single labels in every namespace.
+    /// Random labels on pods, and policies about single labels in every namespace.
     Labels,
     /// Network sets and networks in rules that overlap.
     Networks,
@@ -24,7 +24,7 @@ pub(crate) enum Family {
     Ports,
 }
 
-/// Numbers that are always the same for a seed.
+/// Pseudo-random numbers, always the same for a seed.
 struct Random(u64);
 
 impl Random {
@@ -71,7 +71,7 @@ impl Family {
     }
 }
 
-/// The clusters that are meant to be bad.
+/// The worst-case clusters.
 pub(crate) fn hostile() -> Vec<(&'static str, Updates)> {
     vec![
         ("10,000 endpoints, one selector per pod, one policy with a rule for each", one_selector_per_pod()),
@@ -231,7 +231,7 @@ fn tenants(random: &mut Random) -> Vec<FeedEntry> {
     updates
 }
 
-/// Each pod has about half of the labels, and for each label there is a policy that allows those of another.
+/// Each pod has about half of the labels, and for each label a policy allows traffic from pods with another label.
 fn thrown_labels(random: &mut Random, pods: usize, local: usize, labels: usize) -> Vec<FeedEntry> {
     let mut updates: Vec<FeedEntry> = namespace("all").into();
     for number in 0..pods {

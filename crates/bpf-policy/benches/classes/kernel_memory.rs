@@ -1,4 +1,4 @@
-//! What the entries take in the kernel: each element of a map is one allocation, and allocations come in classes.
+//! The kernel memory of the entries: each element of a map is one allocation, rounded up to a size class.
 
 use bpf_policy::layout::{ListId, SegmentKey};
 use bpf_policy::{Table, Tables};
@@ -9,11 +9,11 @@ const HASH_ELEMENT: usize = 48 + 8;
 /// `struct lpm_trie_node` before the data.
 const TRIE_NODE: usize = 40;
 
-/// Bytes of all maps.
+/// The bytes of all maps.
 pub(crate) struct Bytes {
-    /// As they are.
+    /// At present.
     pub(crate) whole: usize,
-    /// If rows of lists of at most 64 rules had one word in the place of sixteen.
+    /// If rows of lists with at most 64 rules had one word instead of sixteen.
     pub(crate) short_rows: usize,
 }
 
@@ -48,7 +48,7 @@ fn hash<K: Ord + Clone, V: PartialEq>(table: &Table<K, V>, key: usize, value: us
     table.len() * element(key, value)
 }
 
-/// Each entry may need a node without a value above it.
+/// In the worst case, each entry needs an intermediate node without a value.
 fn trie<K: Ord + Clone, V: PartialEq>(table: &Table<K, V>, data: usize, value: usize) -> usize {
     table.len() * (allocation(TRIE_NODE + data + value) + allocation(TRIE_NODE + data))
 }

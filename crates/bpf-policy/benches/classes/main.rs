@@ -1,8 +1,8 @@
-//! How many classes, rows and bytes clusters give: a thousand random ones, realistic and hostile, and the shapes of the
-//! benchmark of `calc`. The numbers that decided for tables are in `docs/ebpf.md`; this makes them again.
+//! Counts the classes, rows and bytes of clusters: a thousand random ones, realistic and hostile ones, and the shapes
+//! of the benchmark of `calc`. The numbers behind the choice of tables are in `docs/ebpf.md`; this reproduces them.
 //!
-//! `cargo bench -p bpf-policy --bench classes`; `-- random`, `-- shapes` or `-- hostile` for one part. It counts, so that
-//! `cargo test -p bpf-policy --bench classes` without optimisation says the same, later.
+//! `cargo bench -p bpf-policy --bench classes`; `-- random`, `-- shapes` or `-- hostile` for one part. It only counts,
+//! so `cargo test -p bpf-policy --bench classes` without optimisation gives the same numbers, just slower.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -21,10 +21,10 @@ use model::feed::{FeedEntry, Status};
 use shapes::{LOCAL, Shape};
 use std::time::Instant;
 
-/// Random clusters of each family.
+/// The number of random clusters per family.
 const RANDOM: u64 = 200;
 
-/// What a cluster's tables come to on one node.
+/// The size of a cluster's tables on one node.
 struct Count {
     endpoints: usize,
     lists: usize,

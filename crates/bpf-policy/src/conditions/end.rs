@@ -1,20 +1,20 @@
-//! Conditions about an address, or about an address with protocol and port: which sets it must be in.
+//! Conditions on an address, or on an address with protocol and port: the sets that it must be in.
 
 use ipnet::IpNet;
 use messages::IpSetId;
 use model::IpVersion;
 use std::sync::Arc;
 
-/// Something that an address is in or is not in.
+/// Something that an address may be in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Atom {
     /// A set of the calculation graph.
     Set(IpSetId),
-    /// Any of these networks, sorted; what a rule lists is one thing, so that long lists do not multiply classes.
+    /// Any of these networks, sorted; the networks of a rule are one atom, so that long lists do not multiply classes.
     Nets(Arc<[IpNet]>),
 }
 
-/// Which of them an address must be in: all of the first, at least one of the second if there are any, none of the third.
+/// The atoms that an address must be in: all of the first, any of the second unless empty, none of the third.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct EndConditions {
     pub(crate) all: Vec<Atom>,
@@ -23,8 +23,8 @@ pub(crate) struct EndConditions {
 }
 
 impl Atom {
-    /// The networks of the version; the inner none for no condition, the outer none where the list only has networks of the
-    /// other version: then the rule is not about packets of this one.
+    /// The networks of this IP version. The inner `None` means no condition; the outer one means that the list only has
+    /// networks of the other version, so that the rule does not apply to packets of this one.
     pub(super) fn of_nets(nets: &[IpNet], version: IpVersion) -> Option<Option<Self>> {
         if nets.is_empty() {
             return Some(None);
@@ -40,12 +40,12 @@ impl Atom {
         ids.iter().cloned().map(Self::Set)
     }
 
-    /// Whether every address is in it.
+    /// Whether it contains every address.
     pub(super) fn is_everything(&self) -> bool {
         matches!(self, Self::Nets(nets) if nets.iter().any(|net| net.prefix_len() == 0))
     }
 
-    /// Appends all that it is; different atoms give different bytes.
+    /// Appends an encoding; different atoms have different encodings.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let text = match self {
             Self::Set(id) => {
@@ -63,7 +63,7 @@ impl Atom {
 }
 
 impl EndConditions {
-    /// In the one order, so that equal conditions are equal values.
+    /// Sorts everything, so that equal conditions are equal values.
     pub(super) fn sorted(mut self) -> Self {
         for list in [&mut self.all, &mut self.any, &mut self.none] {
             list.sort_unstable();
@@ -72,19 +72,19 @@ impl EndConditions {
         self
     }
 
-    /// Whether every address meets them.
+    /// Whether every address matches.
     pub(crate) fn is_always(&self) -> bool {
         self.all.is_empty() && self.any.is_empty() && self.none.is_empty()
     }
 
-    /// Whether an address meets them that is in those that `is_in` says.
+    /// Whether an address matches that is in the atoms that `is_in` selects.
     pub(crate) fn meets(&self, is_in: &impl Fn(&Atom) -> bool) -> bool {
         self.all.iter().all(is_in)
             && (self.any.is_empty() || self.any.iter().any(is_in))
             && !self.none.iter().any(is_in)
     }
 
-    /// Everything that is named, some perhaps twice.
+    /// All atoms, possibly with duplicates.
     pub(crate) fn atoms(&self) -> impl Iterator<Item = &Atom> {
         self.all.iter().chain(&self.any).chain(&self.none)
     }

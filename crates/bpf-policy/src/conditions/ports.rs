@@ -1,12 +1,12 @@
-//! Conditions about protocol and port. ICMP type and code are the two bytes of a port.
+//! Conditions on protocol and port. ICMP type and code are the two bytes of a port.
 
 use messages::{IcmpMatch, PortRange};
 
-/// Ranges of sixteen bits: sorted, apart from each other, both ends included.
+/// 16-bit ranges: sorted, disjoint and not adjacent, both ends included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ranges(Vec<(u16, u16)>);
 
-/// What protocol and port must be. Ranges other than all ports only go with a protocol.
+/// The conditions on protocol and port. Ranges other than all ports require a protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PortConditions {
     pub(crate) protocol: Option<u8>,
@@ -21,18 +21,18 @@ impl Default for PortConditions {
 }
 
 impl PortConditions {
-    /// Whether every packet meets them.
+    /// Whether every packet matches.
     pub(crate) fn is_always(&self) -> bool {
         self.protocol.is_none() && self.not_protocol.is_none() && self.ranges.is_full()
     }
 
-    /// The ranges of a protocol that meet them.
+    /// The matching ranges of a protocol.
     pub(crate) fn of_protocol(&self, protocol: u8) -> &[(u16, u16)] {
         let is_in = self.protocol.is_none_or(|wanted| wanted == protocol);
         if is_in && self.not_protocol != Some(protocol) { &self.ranges.0 } else { &[] }
     }
 
-    /// The protocols that are named.
+    /// The protocols with conditions.
     pub(crate) fn protocols(&self) -> impl Iterator<Item = u8> {
         self.protocol.into_iter().chain(self.not_protocol)
     }
@@ -67,7 +67,7 @@ impl Ranges {
         }
     }
 
-    /// Sorted and merged; a range that ends before it begins is none.
+    /// Sorts and merges ranges; a range that ends before it begins is dropped.
     fn merged(mut ranges: Vec<(u16, u16)>) -> Self {
         ranges.retain(|(first, last)| first <= last);
         ranges.sort_unstable();
@@ -118,7 +118,7 @@ impl Ranges {
     }
 }
 
-/// A port that was counted one further than ports go.
+/// A port that may have been counted past the last one.
 fn low(port: u32) -> u16 {
     u16::try_from(port).unwrap_or(u16::MAX)
 }

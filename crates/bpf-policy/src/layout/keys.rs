@@ -4,7 +4,7 @@ use super::{Bytes, ListId, Reader};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Bits before the port in a key of ports: list, dimension, protocol.
+/// The size in bits of the fields before the port in a key of ports: list, dimension, protocol.
 const PORT_BASE: u32 = 80;
 const PORT_BITS: u8 = 16;
 
@@ -30,7 +30,7 @@ pub struct PortKey {
     pub protocol: u8,
     /// The lowest port of the range.
     pub port: u16,
-    /// How many of its bits count: 0 to 16.
+    /// How many bits of the port are significant: 0 to 16.
     pub bits: u8,
 }
 
@@ -39,18 +39,18 @@ pub struct PortKey {
 pub struct SegmentKey {
     /// The list.
     pub list: ListId,
-    /// Which segment.
+    /// The index of the segment.
     pub segment: u32,
 }
 
-/// A row: what one value meets of a segment in one dimension.
+/// A row: the rules of a segment that a value matches in one dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     /// The list.
     pub list: ListId,
-    /// The value: a class, or the number that the list's ports gave.
+    /// The value: a class, or the value of the list's port.
     pub value: u64,
-    /// Which segment.
+    /// The index of the segment.
     pub segment: u16,
     /// The dimension's number.
     pub dimension: u8,
@@ -61,7 +61,7 @@ pub struct RowKey {
 pub struct RuleKey {
     /// The list.
     pub list: ListId,
-    /// Its place, counted through the whole list.
+    /// The index within the whole list.
     pub rule: u32,
 }
 
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_the_bytes_of_the_page() {
+    fn keys_have_the_documented_bytes() {
         let v6: IpAddr = "fd00::1".parse().expect("an address");
         let v6_bytes = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
         check(IpAddr::from([10, 1, 2, 3]), &[10, 1, 2, 3]);

@@ -6,70 +6,70 @@ use super::{Bytes, DIMENSIONS, ListId, ROW_WORDS, Reader, SEGMENT_RULES};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub [u64; ROW_WORDS]);
 
-/// What a rule of a list does.
+/// The effect of a rule of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Action {
-    /// The packet may pass.
+    /// Allows the packet.
     Allow = 1,
-    /// It may not.
+    /// Denies the packet.
     Deny = 2,
     /// The next tier decides.
     Pass = 3,
-    /// It is noted, and the next rule is asked.
+    /// Logs the packet; evaluation continues with the next rule.
     Log = 4,
     /// The list has no opinion.
     None = 5,
 }
 
-/// A rule, as far as it is needed once it is found.
+/// A rule's data after its conditions matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuleEntry {
-    /// Its name in counters; 0 for none.
+    /// Its id in counters; 0 for none.
     pub id: u64,
-    /// Where [`Action::Pass`] goes on, counted through the whole list.
+    /// Where [`Action::Pass`] continues: an index within the whole list.
     pub next: u32,
-    /// What it does.
+    /// Its effect.
     pub action: Action,
 }
 
 /// The head of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// How many rules it has.
+    /// The number of its rules.
     pub rules: u16,
-    /// In which dimensions its rules have conditions.
+    /// The dimensions in which its rules have conditions.
     pub dimensions: u8,
-    /// In which dimensions any rule of the list has conditions.
+    /// The dimensions in which any rule of the list has conditions.
     pub list_dimensions: u8,
-    /// Whether no segment follows.
+    /// Whether it is the last segment.
     pub last: bool,
     /// The rules that only log.
     pub log: Row,
-    /// By dimension: the row of every value that has none of its own.
+    /// By dimension: the row of all values without a row of their own.
     pub defaults: [Row; DIMENSIONS],
 }
 
 /// The lists of an interface, for one IP version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lists {
-    /// To the endpoint.
+    /// For traffic to the endpoint.
     pub ingress: ListId,
-    /// From the endpoint.
+    /// For traffic from the endpoint.
     pub egress: ListId,
-    /// Forwarded packets into a host endpoint.
+    /// For packets forwarded into a host endpoint.
     pub forward_ingress: ListId,
-    /// Forwarded packets out of a host endpoint.
+    /// For packets forwarded out of a host endpoint.
     pub forward_egress: ListId,
     /// Before destination NAT.
     pub pre_dnat: ListId,
-    /// Before connection tracking, in.
+    /// Before connection tracking, ingress.
     pub untracked_ingress: ListId,
-    /// Before connection tracking, out.
+    /// Before connection tracking, egress.
     pub untracked_egress: ListId,
-    /// What staged policies would decide, in.
+    /// What staged policies would decide, ingress.
     pub pending_ingress: ListId,
-    /// What staged policies would decide, out.
+    /// What staged policies would decide, egress.
     pub pending_egress: ListId,
 }
 
@@ -186,7 +186,7 @@ impl Bytes for Segment {
 }
 
 impl Lists {
-    /// All of them, in the order of the bytes.
+    /// All lists, in the order of the bytes.
     #[must_use]
     pub fn all(&self) -> [ListId; 9] {
         [
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_have_the_bytes_of_the_page() {
+    fn segments_have_the_documented_bytes() {
         let row = |word: u64| Row([word; ROW_WORDS]);
         let segment = Segment {
             rules: 0x0102,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_lists_have_the_bytes_of_the_page() {
+    fn rules_and_lists_have_the_documented_bytes() {
         let entry = RuleEntry { id: 0x0807_0605_0403_0201, next: 0x0c0b_0a09, action: Action::Pass };
         let bytes = entry.to_bytes();
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 3, 0, 0, 0]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_where_the_page_has_them() {
+    fn bits_have_the_documented_positions() {
         let mut row = Row::default();
         row.set(65, true);
         assert_eq!(row.to_bytes()[8], 2);

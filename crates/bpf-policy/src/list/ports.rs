@@ -1,7 +1,8 @@
-//! Protocols and ports of a list: ranges that meet the same rules have the same value.
+//! Protocols and ports of a list: ranges that match the same rules have the same value.
 //!
-//! For each protocol that a rule names, the ports fall into ranges by what rules ask for. The value of most of a protocol's
-//! ports is the protocol's entry; the other ranges become prefixes. Value 0 is that of all protocols that no rule names.
+//! For each protocol that a rule names, the ports are split into ranges by the rules' conditions. The value of most of
+//! a protocol's ports is stored in the protocol's entry; the other ranges become prefixes. Value 0 stands for all
+//! protocols that no rule names.
 
 use super::ListRule;
 use crate::conditions::PortConditions;
@@ -9,15 +10,15 @@ use crate::layout::{Dimension, ListId, PortKey};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One bit for each rule of the list.
+/// One bit per rule of the list.
 type Bits = Vec<u64>;
 
-/// The values of both dimensions and the rules that each meets.
+/// The values of both dimensions, with the rules that each matches.
 #[derive(Default)]
 pub(super) struct Values(Vec<(Dimension, Vec<Bits>)>);
 
 impl Values {
-    /// Every value but 0, with the rules that it meets.
+    /// Every value except 0, with the rules that it matches.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Dimension, u32, &Bits)> {
         self.0.iter().flat_map(|(dimension, values)| {
             (1..).zip(values).map(move |(value, bits)| (*dimension, value, bits))
@@ -25,7 +26,7 @@ impl Values {
     }
 }
 
-/// The entries of a list's ports and the values in them.
+/// The entries for a list's ports, and their values.
 pub(super) fn ports(list: ListId, rules: &[ListRule]) -> (Vec<(PortKey, u32)>, Values) {
     let (mut entries, mut values) = (Vec::new(), Values::default());
     for dimension in [Dimension::Service, Dimension::SourcePort] {
@@ -85,9 +86,9 @@ impl Partition {
         value
     }
 
-    /// All ports of a protocol as ranges, neighbours with different values.
+    /// Splits all ports of a protocol into ranges; adjacent ranges have different values.
     fn ranges(&mut self, rules: &[ListRule], protocol: u8) -> Vec<(u16, u16, u32)> {
-        // Where rules begin and cease to match.
+        // The ports at which rules start and stop matching.
         let mut changes: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (number, rule) in rules.iter().enumerate() {
             let Some(ports) = rule.conditions.ports(self.dimension) else { continue };
@@ -118,7 +119,7 @@ fn toggle(bits: &mut Bits, number: usize) {
     bits[number / 64] ^= 1 << (number % 64);
 }
 
-/// The value that most ports have; the lowest of several.
+/// The value of the most ports; the lowest if there are several.
 fn most_common(ranges: &[(u16, u16, u32)]) -> u32 {
     let mut ports: BTreeMap<u32, u32> = BTreeMap::new();
     for (first, last, value) in ranges {
@@ -128,7 +129,7 @@ fn most_common(ranges: &[(u16, u16, u32)]) -> u32 {
     ports.iter().find(|(_, count)| **count == most).map_or(0, |(value, _)| *value)
 }
 
-/// A range as prefixes, the fewest.
+/// Splits a range into the fewest prefixes.
 fn prefixes(first: u16, last: u16, mut each: impl FnMut(u16, u8)) {
     let (mut next, last) = (u32::from(first), u32::from(last));
     while next <= last {

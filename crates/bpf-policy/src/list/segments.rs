@@ -32,7 +32,7 @@ pub(super) fn segments(rules: &[ListRule]) -> Vec<Segment> {
     rules.chunks(SEGMENT_RULES).enumerate().map(segment).collect()
 }
 
-/// The rows of the values that the list's ports have, where they differ from the default.
+/// The rows of the values of the list's ports, where they differ from the default.
 pub(super) fn port_rows(list: ListId, segments: &[Segment], values: &Values) -> Vec<(RowKey, Row)> {
     let mut rows = Vec::new();
     for (dimension, value, bits) in values.iter() {

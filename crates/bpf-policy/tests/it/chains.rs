@@ -1,5 +1,5 @@
-//! Every list of every endpoint says what the endpoint's rendered chain says: the verdict, the rules that were hit on the way
-//! to it, and whether something was logged.
+//! Every list of every endpoint gives the same result as the endpoint's rendered chain: the verdict, the rules that
+//! were hit before it, and whether something was logged.
 
 use crate::state::{State, packet, state};
 use crate::world::World;
@@ -17,7 +17,7 @@ fn config(backend: Backend) -> RulesConfig {
     RulesConfig {
         backend,
         flow_logs: true,
-        // These are about the path of a packet, not about policy.
+        // These settings concern the packet's path, not policy.
         allow_vxlan_from_workloads: true,
         allow_ipip_from_workloads: true,
         failsafe_inbound: Vec::new(),
@@ -46,7 +46,7 @@ fn simulation(state: &State, backend: Backend, table: Table, version: IpVersion)
     simulation
 }
 
-/// What a chain says.
+/// Evaluates a chain.
 fn walk(simulation: &mut Simulation, chain: &str, packet: &Packet) -> Outcome {
     let mut walked = Simulated {
         ports: packet.ports,
@@ -65,7 +65,7 @@ fn walk(simulation: &mut Simulation, chain: &str, packet: &Packet) -> Outcome {
     Outcome { verdict, hits: hits.iter().map(|text| rule_id(text)).collect(), log: !logged.is_empty() }
 }
 
-/// The lists of an endpoint, each with the chain that says the same.
+/// The lists of an endpoint, each with its equivalent chain.
 fn chains(id: &EndpointId, interface: &str, lists: &Lists, backend: Backend) -> Vec<(Table, String, ListId)> {
     let chain = |table, chain, list| (table, backend.endpoint_chain(chain, interface).to_string(), list);
     match id {
@@ -98,7 +98,7 @@ fn agree(
             let lists = if version == IpVersion::V4 { &endpoint.v4 } else { &endpoint.v6 };
             for (table, chain, list) in chains(id, &endpoint.interface, lists, backend) {
                 if list == ListId::NONE {
-                    // Nothing is asked, so the chain may not refuse anything.
+                    // There is no such list, so the chain must not deny anything.
                     continue;
                 }
                 let (_, simulation) =
@@ -107,7 +107,7 @@ fn agree(
                     let mut said = evaluate(tables, list, packet);
                     let mut expected = walk(simulation, &chain, packet);
                     if table == Table::Raw {
-                        // Untracked policy reports nothing.
+                        // Untracked policy does not report hits.
                         said.hits.clear();
                         expected.hits.clear();
                     }
@@ -123,7 +123,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn lists_say_what_rendered_chains_say(
+    fn lists_agree_with_rendered_chains(
         state in state(),
         packets in vec(packet(IpVersion::V4), 30),
         packets_v6 in vec(packet(IpVersion::V6), 30),

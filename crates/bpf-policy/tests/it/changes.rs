@@ -1,5 +1,5 @@
-//! Tables that were changed step by step equal those of the same state made from nothing, and the keys that are called changed
-//! are those that differ.
+//! Tables that were changed step by step equal those built from scratch for the same state, and the keys reported as
+//! changed are those that differ.
 
 use crate::state::{
     ADDRESS_SETS, HOSTS, POLICIES, PORT_SETS, PROFILES, State, WORKLOADS, host, member, members, policy,
@@ -45,7 +45,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Makes a change in the state, and returns the message of it.
+/// Applies a change to the state, and returns its message.
 fn apply(state: &mut State, change: Change) -> Option<ToDataplane> {
     Some(match change {
         Change::Set(id, members) => {
@@ -124,7 +124,7 @@ fn apply(state: &mut State, change: Change) -> Option<ToDataplane> {
     })
 }
 
-/// A map that somebody keeps by the changed keys alone.
+/// A map that is maintained from changed keys alone.
 struct Kept<K, V>(BTreeMap<K, V>);
 
 impl<K: Ord + Clone + Debug, V: Clone + PartialEq + Debug> Kept<K, V> {
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn step_by_step_equals_from_nothing(start in state(), changes in vec(change(), 1..40)) {
+    fn step_by_step_equals_from_scratch(start in state(), changes in vec(change(), 1..40)) {
         let mut state = start;
         let mut policies = state.fresh();
         let (mut rows, mut addresses, mut endpoints) =
@@ -179,7 +179,7 @@ proptest! {
                 }
             }
         }
-        // And nothing is left of it.
+        // Removing everything leaves nothing behind.
         let everything = state.messages();
         for message in everything.into_iter().rev() {
             policies.update(&match message {

@@ -1,5 +1,5 @@
-//! On random clusters, the evaluator of resources and the tables of both nodes agree about every packet between pods and the
-//! world outside.
+//! On random clusters, the evaluator of resources and the tables of both nodes agree about every packet between pods
+//! and with the outside.
 
 use crate::clusters::{PODS, resources};
 use crate::kernel::{entries, is_fed};
@@ -14,7 +14,7 @@ use proptest::sample::select;
 use rules::Direction;
 use std::net::IpAddr;
 
-/// The tables of a node, as they become while the resources come in this order.
+/// The tables of a node after the resources arrived in this order.
 fn node(host: &str, resources: &[Resource]) -> Policies {
     let mut graph = CalcGraph::new(GraphConfig { host: host.into(), ..GraphConfig::default() });
     let mut policies = Policies::default();
@@ -60,7 +60,7 @@ fn question() -> impl Strategy<Value = (Place, Place, bool, Packet)> {
     let port = || select(vec![80_u16, 80, 53, 443, 22, 40_000]);
     let protocols = select(vec![6_u8, 6, 6, 17, 17, 1, 132, 47]);
     (place(), place(), any::<bool>(), protocols, (port(), port()), (select(vec![8_u8, 3]), 0..2_u8))
-        .prop_filter("nobody asks himself", |(from, to, ..)| from != to)
+        .prop_filter("the ends differ", |(from, to, ..)| from != to)
         .prop_map(|(from, to, v6, protocol, ports, icmp)| {
             let packet = Packet {
                 source: from.address(v6),
@@ -73,7 +73,7 @@ fn question() -> impl Strategy<Value = (Place, Place, bool, Packet)> {
         })
 }
 
-/// What the tables of the end's node say; outside everything passes.
+/// The decision of the tables of the end's node; outside the cluster everything is allowed.
 fn allows(nodes: &[(&str, Policies)], end: Place, direction: Direction, v6: bool, packet: &Packet) -> bool {
     let Place::Pod(index) = end else { return true };
     let (host, _, _, _, interface) = PODS[index];
@@ -81,7 +81,7 @@ fn allows(nodes: &[(&str, Policies)], end: Place, direction: Direction, v6: bool
     let of_pod = |(id, lists): &(&EndpointId, &bpf_policy::EndpointLists)| {
         matches!(id, EndpointId::Workload(_)) && lists.interface == interface
     };
-    // An endpoint that could not be read has no entry, and then nothing passes.
+    // An endpoint that could not be read has no entry, so nothing is allowed.
     let Some((_, lists)) = policies.tables().endpoints.iter().find(of_pod) else { return false };
     let lists = if v6 { &lists.v6 } else { &lists.v4 };
     let list = match direction {
@@ -96,7 +96,7 @@ proptest! {
 
     #[test]
     fn explanations_and_tables_agree(resources in resources(), questions in vec(question(), 60)) {
-        // Host endpoints also judge packets that are forwarded; their lists are compared with rendered chains.
+        // Host endpoints also judge forwarded packets; their lists are compared with rendered chains instead.
         let resources: Vec<Resource> =
             resources.into_iter().filter(|resource| resource.kind() != Kind::HostEndpoint).collect();
         let mut cluster = Cluster::new();

@@ -1,5 +1,5 @@
-//! Tables against everything else that knows what policy means: rendered chains, the evaluator of resources, and tables made
-//! from nothing.
+//! Compares tables with other implementations of policy: rendered chains, the evaluator of resources, and tables built
+//! from scratch.
 
 mod chains;
 mod changes;

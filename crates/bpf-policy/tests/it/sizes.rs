@@ -1,4 +1,4 @@
-//! Large lists, lists that are too large, and what one change costs among many entries.
+//! Large lists, lists that are too large, and the cost of one change among many entries.
 
 use crate::state::{State, workload_id};
 use api::Kind;
@@ -14,7 +14,7 @@ fn id(name: &str) -> PolicyId {
     Arc::new(PolicyKey { kind: Kind::GlobalNetworkPolicy, namespace, name })
 }
 
-/// The address that rule `number` is about.
+/// The address in rule `number`.
 fn address(number: usize) -> IpAddr {
     let [.., high, middle, low] = number.to_be_bytes();
     [10, high, middle, low].into()
@@ -53,7 +53,7 @@ fn state(policies: Vec<(&str, Vec<Rule>)>, tiers: Vec<TierInfo>) -> State {
     }
 }
 
-/// The verdict about a packet to the workload, and the rules that were hit.
+/// Evaluates a packet to the workload; returns the verdict and the rules that were hit.
 fn ask(policies: &Policies, source: IpAddr) -> (Verdict, Vec<u64>) {
     let tables = policies.tables();
     let lists = tables.endpoints.get(&EndpointId::Workload(workload_id("one"))).expect("an endpoint");
@@ -64,7 +64,7 @@ fn ask(policies: &Policies, source: IpAddr) -> (Verdict, Vec<u64>) {
 }
 
 #[test]
-fn lists_go_on_over_segments() {
+fn lists_span_several_segments() {
     let first = rules(1500, |number| if number == 3 { RuleAction::Pass } else { RuleAction::Allow });
     let second = rules(1600, |_| RuleAction::Deny);
     let tiers = vec![tier("t1", RuleAction::Pass, "p1"), tier("t2", RuleAction::Deny, "p2")];
@@ -83,12 +83,12 @@ fn lists_go_on_over_segments() {
 }
 
 #[test]
-fn a_list_that_is_too_large_denies_and_is_named() {
+fn a_list_that_is_too_large_denies_and_is_reported() {
     let many = rules(70_000, |_| RuleAction::Allow);
     let policies = state(vec![("p1", many)], vec![tier("t1", RuleAction::Pass, "p1")]).fresh();
     assert_eq!(ask(&policies, address(1)), (Verdict::Deny, Vec::new()));
     let problems: Vec<TooLarge> = policies.problems().map(|(_, why)| why).collect();
-    // With the end of the tier and the end of the list; for IPv6 no rule is left.
+    // Including the ends of the tier and of the list; for IPv6 no rule remains.
     assert_eq!(problems, [TooLarge::Rules(70_002)]);
     let tiers = (0..65).map(|number| tier(&format!("t{number}"), RuleAction::Pass, "p1")).collect();
     let mut policies = state(vec![("p1", rules(1, |_| RuleAction::Allow))], tiers).fresh();

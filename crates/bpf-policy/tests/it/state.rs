@@ -1,5 +1,5 @@
-//! Random states of a host from a small vocabulary, so that things collide: sets whose members overlap, policies that use
-//! everything rules can say, workloads and host endpoints.
+//! Random states of a host from a small vocabulary, so that collisions occur: sets with overlapping members, policies
+//! that use all features of rules, workloads and host endpoints.
 
 use api::Kind;
 use api::scalars::{IntOrString, Protocol};
@@ -38,7 +38,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What the calculation graph would send for it.
+    /// The messages that the calculation graph would send for it.
     pub(crate) fn messages(&self) -> Vec<ToDataplane> {
         let mut all = Vec::new();
         for (id, members) in &self.sets {
@@ -62,7 +62,7 @@ impl State {
         all
     }
 
-    /// The tables of it, from nothing.
+    /// Its tables, built from scratch.
     pub(crate) fn fresh(&self) -> Policies {
         let mut policies = Policies::default();
         self.messages().iter().for_each(|message| policies.update(message));
@@ -131,7 +131,7 @@ pub(crate) fn members(id: &str) -> BoxedStrategy<BTreeSet<IpSetMember>> {
     btree_set(member(id), 0..6).boxed()
 }
 
-/// Mostly empty: a rule with everything matches nothing.
+/// Mostly empty: a rule with all conditions matches nothing.
 fn few<S: Strategy>(entry: S, most: usize) -> impl Strategy<Value = Vec<S::Value>>
 where
     S::Value: Clone,
@@ -216,13 +216,13 @@ pub(crate) fn rule() -> BoxedStrategy<Rule> {
         .boxed()
 }
 
-/// A few rules; now and then so many that they take more than one segment.
+/// A few rules; occasionally so many that they need more than one segment.
 fn rules() -> BoxedStrategy<Vec<Rule>> {
     let many = (rule(), 400_usize..900).prop_map(|(rule, count)| numbered(&rule, count));
     prop_oneof![40 => vec(rule(), 0..5), 1 => many].boxed()
 }
 
-/// Rules that differ in their source only, so that none hides another.
+/// Rules that differ only in their source, so that none hides another.
 fn numbered(rule: &Rule, count: usize) -> Vec<Rule> {
     let one = |number: usize| {
         let mut rule = Rule { action: RuleAction::Log, ..rule.clone() };
@@ -245,7 +245,7 @@ pub(crate) fn policy() -> BoxedStrategy<Policy> {
         .boxed()
 }
 
-/// Behind profiles there is nothing to pass to.
+/// There is nothing to pass to after profiles.
 pub(crate) fn profile() -> BoxedStrategy<Profile> {
     let without_pass = |mut rules: Vec<Rule>| {
         for rule in rules.iter_mut().filter(|rule| rule.action == RuleAction::Pass) {

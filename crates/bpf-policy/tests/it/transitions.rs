@@ -1,4 +1,4 @@
-//! The way from one state to another: whatever is written so far, old lists say what they said, and new ones what they will.
+//! Transitions between states: at every step, old lists decide as before, and new ones as they will.
 
 use crate::state::{POLICIES, packet, policy, policy_id, state};
 use bpf_policy::layout::ListId;
@@ -18,7 +18,7 @@ fn add<K: Ord + Clone, V: Clone + PartialEq>(to: &mut Table<K, V>, from: &Table<
     from.iter().for_each(|(key, value)| to.set(key.clone(), value.clone()));
 }
 
-/// Everything that does not move when an address gets another class.
+/// Everything that does not change when an address gets another class.
 fn add_lists(to: &mut Tables, from: &Tables) {
     add(&mut to.segments, &from.segments);
     add(&mut to.rules, &from.rules);
@@ -48,7 +48,7 @@ proptest! {
 
     /// The old maps with the bridge's classes, before and after interfaces get their new lists.
     #[test]
-    fn over_a_bridge_both_states_hold(from in state(), to in state(), packets in packets()) {
+    fn with_a_bridge_both_states_hold(from in state(), to in state(), packets in packets()) {
         let (from, to) = (from.fresh(), to.fresh());
         let (old, new) = (from.tables(), to.tables());
         let between = bridge(old, new);
@@ -65,9 +65,9 @@ proptest! {
         }
     }
 
-    /// Half of the bridge's classes are written: lists that nobody has yet do not matter, the old ones do.
+    /// Half of the bridge's classes are written: unused new lists do not matter, the old ones do.
     #[test]
-    fn half_way_onto_a_bridge_the_old_state_holds(from in state(), to in state(), packets in packets(), odd: bool) {
+    fn with_half_a_bridge_the_old_state_holds(from in state(), to in state(), packets in packets(), odd: bool) {
         let (from, to) = (from.fresh(), to.fresh());
         let (old, new) = (from.tables(), to.tables());
         let between = bridge(old, new);
@@ -90,7 +90,7 @@ proptest! {
         }
     }
 
-    /// A policy changes: until interfaces have their new lists, the old ones say the same by the new classes.
+    /// A policy changes: until interfaces have their new lists, the old ones decide the same with the new classes.
     #[test]
     fn grown_tables_keep_the_old_lists(
         start in state(), number in 0..POLICIES, changed in policy(), packets in packets(),

@@ -1,4 +1,5 @@
-//! Tables that Calico's own code made (felix/bpf/consistenthash at 87c15906f): names in order, and whose each place is.
+//! Tables built by Calico's own code (felix/bpf/consistenthash at 87c15906f): names in order, and the owner of each
+//! position.
 
 use super::*;
 use bpf::layout::{V4, V6};
@@ -30,7 +31,7 @@ fn found<F: Family>(size: u32, names: &[&str]) -> String {
     };
     let backends: Vec<_> = names.iter().map(backend).collect();
     let place = |one: &Backend<F>| backends.iter().position(|(_, other)| other == one).expect("one of them");
-    // The order in which they come does not matter.
+    // The order of the input does not matter.
     let mixed: Vec<_> = backends.iter().rev().chain(&backends).cloned().collect();
     table(size, &mixed).iter().map(|one| place(one).to_string()).collect()
 }
@@ -47,13 +48,13 @@ fn tables_are_calicos() {
 }
 
 #[test]
-fn a_table_has_a_prime_number_of_places() {
+fn the_size_of_a_table_is_prime() {
     let sizes = [0, 1, 2, 3, 10, 100, 1000].map(table_size);
     assert_eq!(sizes, [5, 5, 11, 17, 53, 503, 5003]);
 }
 
 #[test]
-fn few_places_change_hands_when_a_backend_goes() {
+fn few_positions_change_when_a_backend_is_removed() {
     let names: Vec<String> = (0..10).map(|number| format!("10.0.0.{number}:80")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (all, fewer) = (found::<V4>(503, &names), found::<V4>(503, &names[..9]));

@@ -1,4 +1,4 @@
-//! What a batch of changes touches, and what of it is different afterwards.
+//! The objects that a batch of changes touches, and how they differ afterwards.
 
 use super::{Owner, Served, Services};
 use crate::changes::{self, MapChanges};
@@ -9,7 +9,7 @@ use bpf::layout::nat::{Frontend, FrontendKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was there before a batch, of everything it touched.
+/// The previous state of everything that a batch touched.
 pub(super) struct Batch<F: Family> {
     pub(super) frontends: BTreeMap<FrontendKey<F>, Option<Frontend>>,
     pub(super) pools: BTreeMap<Owner<F>, Option<(u32, Pool<F>)>>,
@@ -59,7 +59,7 @@ impl<F: Family> Services<F> {
         batch.frontends.entry(*key).or_insert_with(|| self.claims.get(key).map(|(_, value)| *value));
     }
 
-    /// What of all that was touched is different now.
+    /// The differences of everything that was touched.
     pub(super) fn finish(&self, batch: Batch<F>) -> MapChanges<F> {
         let mut changes = MapChanges::default();
         for (key, before) in batch.frontends {

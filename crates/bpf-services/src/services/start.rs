@@ -1,4 +1,4 @@
-//! The start: numbers that maps have are taken over, and maps are brought to what they should have.
+//! The start: adopts the ids in the maps, and updates the maps to the desired contents.
 
 use super::{Owner, Services, port_name};
 use crate::changes::{Contents, MapChanges};
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl<F: Family> Services<F> {
-    /// All objects are known, and this is what the maps have: takes over numbers that are in use, and says what to write.
-    /// Called again, when maps were read anew or a write failed, it only says what differs.
+    /// Called when all objects are known, with the contents of the maps: adopts the ids in use, and returns the writes.
+    /// Later calls, after maps were read again or a write failed, only return the differences.
     pub fn begin(&mut self, actual: &Contents<F>) -> MapChanges<F> {
         if !self.has_begun {
             self.has_begun = true;
@@ -23,7 +23,7 @@ impl<F: Family> Services<F> {
         self.difference(actual)
     }
 
-    /// Everything that the maps should have.
+    /// The desired contents of the maps.
     fn contents(&self) -> Contents<F> {
         let frontends = self.claims.iter().map(|(key, value)| (*key, *value)).collect();
         let mut contents = Contents { frontends, ..Contents::default() };
@@ -60,7 +60,7 @@ impl<F: Family> Services<F> {
         }
     }
 
-    /// Takes over the numbers of frontends that are still wanted.
+    /// Adopts the ids of frontends that are still wanted.
     fn adopt(&mut self, actual: &Contents<F>) {
         let mut best: BTreeMap<FrontendKey<F>, (Precedence, Owner<F>)> = BTreeMap::new();
         for (name, entry) in &self.entries {

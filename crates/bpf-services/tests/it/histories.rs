@@ -1,4 +1,4 @@
-//! What changes of objects write, one after the other.
+//! The writes caused by successive changes of objects.
 
 use crate::tables::{SLICE, begun, host, lines};
 use crate::world::{Maps, name, service, settings, slice};
@@ -6,7 +6,7 @@ use bpf::layout::V4;
 use bpf_services::{Services, Settings, Update};
 
 #[test]
-fn an_address_that_two_services_want() {
+fn an_address_claimed_by_two_services() {
     let slices = || {
         vec![
             slice("ns/a-1 svc=a port=http:1/TCP ep=10.1.0.1"),
@@ -18,13 +18,13 @@ fn an_address_that_two_services_want() {
         found.into_iter().find(|line| line.starts_with(place)).unwrap_or_default()
     };
     let of_a = "10.96.0.1:80/TCP 1(0) [10.1.0.1:1]";
-    // Nobody takes a cluster address by naming it.
+    // A cluster address cannot be taken over by naming it.
     for thief in ["ext=10.96.0.1", "type=LoadBalancer lb=10.96.0.1"] {
         let b = format!("ns/b ip=10.96.0.2 port=http:80/TCP created=2020-01-01T00:00:00Z {thief}");
         let a = "ns/a ip=10.96.0.1 port=http:80/TCP created=2021-01-01T00:00:00Z";
         assert_eq!(owner(&[a, &b], "10.96.0.1"), of_a, "{thief}");
     }
-    // Else the older one has it.
+    // Otherwise the older service gets it.
     let a = "ns/a ip=10.96.0.1 port=http:80/TCP ext=35.0.0.1 created=2021-01-01T00:00:00Z";
     let b = "ns/b ip=10.96.0.2 port=http:80/TCP ext=35.0.0.1 created=2020-01-01T00:00:00Z";
     assert_eq!(owner(&[a, b], "35."), "35.0.0.1:80/TCP 1(0) [10.1.0.2:2]");
@@ -125,7 +125,7 @@ fn the_service_of_the_api_keeps_its_last_backends() {
 }
 
 #[test]
-fn a_service_beyond_the_room_for_tables_has_none_until_there_is_room() {
+fn a_service_beyond_the_limit_of_tables_waits_for_one() {
     let maglev = |name: &str, ip: &str| {
         service(&format!(
             "ns/{name} ip={ip} port=http:80/TCP note=lb.projectcalico.org/external-traffic-strategy=maglev"
@@ -148,7 +148,7 @@ fn a_service_beyond_the_room_for_tables_has_none_until_there_is_room() {
 }
 
 #[test]
-fn addresses_of_nodes_come_and_go() {
+fn addresses_of_nodes_appear_and_vanish() {
     let (mut services, mut maps) = begun::<V4>(
         settings(),
         vec![service("ns/a type=NodePort itp=Local ip=10.96.0.1 port=http:80/TCP:30080"), slice(SLICE)],

@@ -1,4 +1,4 @@
-//! Services: tables of objects and maps, random histories beside a naive model, restarts.
+//! Services: tables of objects and maps, random histories compared with a naive model, restarts.
 
 mod histories;
 mod naive;

@@ -1,10 +1,10 @@
-//! What maps should have, worked out from the JSON of all objects, the slow and obvious way.
+//! Computes the desired contents of the maps from the JSON of all objects, in the slow and obvious way.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// All there is.
+/// All objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) services: BTreeMap<(String, String), Value>,
@@ -41,7 +41,7 @@ struct Endpoint {
 impl World {
     /// The lines of `Maps::lines`.
     pub(crate) fn lines(&self) -> Vec<String> {
-        // Key, with everything that decides who gets it, and the line.
+        // The key with everything that decides which service gets it, and the line.
         let mut wanted = Vec::new();
         for ((namespace, name), service) in &self.services {
             let label = |label: &str| service["metadata"]["labels"].get(label).is_some();

@@ -1,4 +1,4 @@
-//! What the sweeps and load balancers learn.
+//! Answers for sweeps and load balancers.
 
 use crate::world::{Maps, name, service, settings, slice};
 use bpf::layout::V4;
@@ -17,7 +17,7 @@ fn begun(settings: Settings, updates: Vec<Update>) -> Services<V4> {
 }
 
 #[test]
-fn flows_to_backends_that_are_there_are_kept() {
+fn flows_to_existing_backends_are_kept() {
     let services = begun(
         settings(),
         vec![
@@ -35,7 +35,7 @@ fn flows_to_backends_that_are_there_are_kept() {
         ([10, 96, 0, 1], 53),
         ([35, 0, 0, 1], 53),
         ([192, 168, 0, 1], 30053),
-        // Another node forwarded it here, and it has that node's address.
+        // Forwarded here by another node, so it has that node's address.
         ([192, 168, 0, 9], 30053),
     ] {
         for backend in [[10, 1, 0, 1], [10, 1, 0, 2], [10, 1, 0, 3]] {
@@ -58,7 +58,7 @@ fn flows_to_backends_that_are_there_are_kept() {
 }
 
 #[test]
-fn clients_stay_with_their_backend_as_long_as_it_is_there() {
+fn clients_stay_with_their_backend_as_long_as_it_exists() {
     let services = begun(
         Settings { udp_affinity: 60, ..settings() },
         vec![
@@ -70,7 +70,7 @@ fn clients_stay_with_their_backend_as_long_as_it_is_there() {
             slice("ns/b-1 svc=b port=http:8080/TCP port=dns:8080/UDP ep=10.1.0.1"),
         ],
     );
-    // Frontend, protocol, backend, age in seconds, whether the entry goes.
+    // Frontend, protocol, backend, age in seconds, whether the entry is removed.
     let table = [
         (([10, 96, 0, 1], 80), 6, [10, 1, 0, 1], 100, false),
         (([10, 96, 0, 1], 80), 6, [10, 1, 0, 1], 101, true),
@@ -79,7 +79,7 @@ fn clients_stay_with_their_backend_as_long_as_it_is_there() {
         (([10, 96, 0, 1], 81), 6, [10, 1, 0, 1], 1, true),
         (([10, 96, 0, 1], 53), 17, [10, 1, 0, 1], 100, false),
         (([10, 96, 0, 2], 80), 6, [10, 1, 0, 1], 1, true),
-        // Sockets without a connection stay with a backend whatever the service says.
+        // Unconnected sockets stay with a backend whatever the service's affinity.
         (([10, 96, 0, 2], 53), 17, [10, 1, 0, 1], 60, false),
         (([10, 96, 0, 2], 53), 17, [10, 1, 0, 1], 61, true),
     ];
@@ -92,7 +92,7 @@ fn clients_stay_with_their_backend_as_long_as_it_is_there() {
 }
 
 #[test]
-fn load_balancers_are_told_of_endpoints_here() {
+fn load_balancers_learn_of_local_endpoints() {
     let check =
         |port, endpoints| HealthCheck { namespace: "ns".to_owned(), name: "a".to_owned(), port, endpoints };
     let line = "ns/a type=LoadBalancer etp=Local health=32000 ip=10.96.0.1 port=http:80/TCP port=tls:443/TCP";

@@ -1,5 +1,5 @@
-//! Random histories: maps that were written step by step are those of a naive model, those of a start from nothing, and what
-//! a restart finds in order.
+//! Random histories: maps written step by step equal those of a naive model and those of a fresh start, and a restart
+//! finds them in order.
 
 use crate::naive::World;
 use crate::world::{Maps, name, service_json, service_object, settings, slice_json, slice_object};
@@ -124,7 +124,7 @@ fn take(act: &Act, world: &mut World) -> Update {
     }
 }
 
-/// Everything, to an agent that knows nothing.
+/// All objects, given to a fresh agent.
 fn from_nothing(world: &World) -> Services<V4> {
     let mut services = Services::<V4>::new(settings());
     let named = |(namespace, name): &(String, String)| name_of(namespace, name);
@@ -143,7 +143,7 @@ fn name_of(namespace: &str, name: &str) -> model::feed::NamespacedName {
 
 proptest! {
     #[test]
-    fn step_by_step_is_from_nothing_is_the_naive_model(batches in vec(vec(an_act(), 1..4), 1..14), start in 0..4usize) {
+    fn step_by_step_equals_a_fresh_start_and_the_naive_model(batches in vec(vec(an_act(), 1..4), 1..14), start in 0..4usize) {
         let mut world = World::default();
         let mut services = Services::<V4>::new(settings());
         let mut maps = Maps::default();
@@ -163,8 +163,8 @@ proptest! {
             prop_assert_eq!(maps.0.backends.len(), fresh.0.backends.len());
             prop_assert!(services.begin(&maps.0).is_empty());
 
-            // One that starts with these maps writes nothing, unless a service without any frontend of its own has
-            // backends: its number cannot be found again.
+            // A restart with these maps writes nothing, unless a service without any frontend of its own has backends:
+            // its id cannot be found again.
             let mut again = maps.clone();
             again.write(&from_nothing(&world).begin(&again.0));
             prop_assert_eq!(&again.0.frontends, &maps.0.frontends);

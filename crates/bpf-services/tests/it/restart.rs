@@ -1,4 +1,5 @@
-//! What an agent finds in the maps when it starts: its own, an older one's, Calico's, the bootstrap container's, nonsense.
+//! Restarts with various contents of the maps: its own, an older agent's, Calico's, the bootstrap container's,
+//! nonsense.
 
 use crate::world::{Maps, service, settings, slice};
 use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
@@ -46,9 +47,9 @@ fn a_restart_writes_nothing() {
 }
 
 #[test]
-fn numbers_in_the_maps_are_kept_and_never_given_to_others() {
+fn ids_in_the_maps_are_kept_and_never_given_to_others() {
     let mut maps = Maps::<V4>::default();
-    // Somebody's: the second service has number 7, number 9 is that of one that is gone, 12 has backends only.
+    // Left by others: the second service has id 7, id 9 belongs to a vanished service, and 12 has backends only.
     maps.0.frontends.insert(plain([10, 96, 0, 2], 80), Frontend { id: 7, count: 1, ..Frontend::default() });
     maps.0.frontends.insert(plain([10, 96, 0, 9], 80), Frontend { id: 9, count: 1, ..Frontend::default() });
     for id in [7, 9, 12] {
@@ -66,7 +67,7 @@ fn numbers_in_the_maps_are_kept_and_never_given_to_others() {
 }
 
 #[test]
-fn a_number_that_two_services_share_is_left_to_neither() {
+fn an_id_shared_by_two_services_is_given_to_neither() {
     let mut maps = Maps::<V4>::default();
     for address in [[10, 96, 0, 1], [10, 96, 0, 2]] {
         maps.0.frontends.insert(plain(address, 80), Frontend { id: 3, count: 1, ..Frontend::default() });
@@ -102,14 +103,14 @@ fn the_bootstrap_of_the_api() {
     let list = |text: &str| addresses(text).expect("addresses");
     assert_eq!(
         addresses("10.96.0.1").unwrap_err(),
-        "\"10.96.0.1\" is no address with a port, such as 10.96.0.1:443"
+        "\"10.96.0.1\" is not an address with a port, such as 10.96.0.1:443"
     );
     for wrong in ["", "10.96.0.1:443,", "10.96.0.1:70000", "name:443"] {
         assert!(addresses(wrong).is_err(), "{wrong}");
     }
     let services = list("10.96.0.1:443, [fd96::1]:443");
     let endpoints = list("172.16.0.1:6443,172.16.0.2:6443,[fd16::1]:6443");
-    // Other services in the map by number, the number that the API's service has, the one that it gets.
+    // The ids of other services in the map, the current id of the API's service, and the one that it gets.
     let table: &[(&[u32], Option<u32>, u32)] =
         &[(&[], None, 0), (&[7], Some(3), 3), (&[0], None, 1), (&[0, 12], None, 1), (&[0, 1, 3], None, 2)];
     for (others, own, expected) in table {
@@ -130,6 +131,6 @@ fn the_bootstrap_of_the_api() {
     let mut six = Maps::<V6>::default();
     six.write(&entries(&services, &endpoints, &six.0));
     assert_eq!(six.lines(), ["[fd96::1]:443/TCP 1(0) [[fd16::1]:6443]"]);
-    // Without backends a frontend would refuse what another way may reach.
+    // Without backends a frontend would refuse connections that might succeed by other means.
     assert!(entries::<V6>(&services, &list("172.16.0.1:6443"), &Maps::default().0).is_empty());
 }

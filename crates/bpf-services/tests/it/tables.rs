@@ -1,4 +1,4 @@
-//! Objects and what maps have of them: the families of Calico's proxy tests, as tables of our own.
+//! Objects and their entries in maps: the families of Calico's proxy tests, as tables of our own.
 
 use crate::world::{Maps, service, settings, slice};
 use bpf::layout::{Family, V4, V6};
@@ -30,7 +30,7 @@ pub(crate) const SLICE: &str = "ns/a-1 svc=a port=http:8080/TCP ep=10.1.0.2@ther
 fn types_of_services() {
     let table: &[(&str, &[&str])] = &[
         ("ns/a ip=10.96.0.1 port=http:80/TCP", &["10.96.0.1:80/TCP 2(1) [10.1.0.1:8080 10.1.0.2:8080]"]),
-        // The wildcard stands for every other node.
+        // The wildcard stands for all other nodes.
         (
             "ns/a type=NodePort ip=10.96.0.1 port=http:80/TCP:30080",
             &[
@@ -47,7 +47,7 @@ fn types_of_services() {
                 "35.0.0.2:80/TCP 2(1) [10.1.0.1:8080 10.1.0.2:8080]",
             ],
         ),
-        // A balancer that works as a proxy sends from its own address: packets to it are none of ours.
+        // A load balancer that works as a proxy sends from its own address: packets to it are not for us.
         (
             "ns/a type=LoadBalancer ip=10.96.0.1 port=http:80/TCP lb=5.5.5.5 proxylb=5.5.5.6 lb=",
             &[
@@ -59,7 +59,7 @@ fn types_of_services() {
             "ns/a ip=10.96.0.1 port=http:80/TCP sticky=100",
             &["10.96.0.1:80/TCP 2(1) [10.1.0.1:8080 10.1.0.2:8080] sticky 100"],
         ),
-        // Policies: external ones are about addresses outside only.
+        // Traffic policies: external ones only concern external addresses.
         (
             "ns/a type=LoadBalancer etp=Local ip=10.96.0.1 port=http:80/TCP:30080 lb=5.5.5.5 ext=35.0.0.1",
             &[
@@ -74,7 +74,7 @@ fn types_of_services() {
             "ns/a etp=Local ip=10.96.0.1 port=http:80/TCP",
             &["10.96.0.1:80/TCP 2(1) [10.1.0.1:8080 10.1.0.2:8080]"],
         ),
-        // One frontend for each node that has backends, instead of the wildcard.
+        // One frontend per node with backends, instead of the wildcard.
         (
             "ns/a type=NodePort itp=Local ip=10.96.0.1 port=http:80/TCP:30080",
             &[
@@ -91,7 +91,7 @@ fn types_of_services() {
             "ns/a ip=10.96.9.1 port=http:80/TCP",
             &["10.96.9.1:80/TCP 2(1) [10.1.0.1:8080 10.1.0.2:8080] exclude"],
         ),
-        // A table of five places; node ports have none.
+        // A table with five positions; node ports have none.
         (
             "ns/a type=NodePort ip=10.96.0.1 port=http:80/TCP:30080 ext=35.0.0.1 note=lb.projectcalico.org/external-traffic-strategy=Maglev",
             &[
@@ -101,7 +101,7 @@ fn types_of_services() {
                 "35.0.0.1:80/TCP 2(1) [10.1.0.1:8080 10.1.0.2:8080] maglev",
             ],
         ),
-        // Nobody's here.
+        // Ignored services.
         ("ns/a ip=None port=http:80/TCP", &[]),
         ("ns/a port=http:80/TCP", &[]),
         ("ns/a ip=fd96::1 port=http:80/TCP", &[]),
@@ -109,7 +109,7 @@ fn types_of_services() {
         ("ns/a ip=10.96.0.1 port=http:80/TCP label=service.kubernetes.io/service-proxy-name", &[]),
         ("ns/a ip=10.96.0.1 port=http:80/TCP label=service.kubernetes.io/headless", &[]),
         ("ns/a ip=10.96.0.1 port=http:80/QUIC", &[]),
-        // Another name, protocol or namespace is another port: it is served and has nobody behind it.
+        // Another name, protocol or namespace is another port: it is served, but has no backends.
         ("ns/a ip=10.96.0.1 port=https:80/TCP", &["10.96.0.1:80/TCP 0(0) []"]),
         ("ns/a ip=10.96.0.1 port=http:80/UDP", &["10.96.0.1:80/UDP 0(0) []"]),
         ("other/a ip=10.96.0.1 port=http:80/TCP", &["10.96.0.1:80/TCP 0(0) []"]),
@@ -135,17 +135,17 @@ fn source_ranges() {
                 format!("5.5.5.5:80/TCP from 172.16.0.1/32 {back}"),
             ],
         ),
-        // Whoever admits everyone needs no entry that drops.
+        // If all clients are admitted, no dropping entry is needed.
         ("range=0.0.0.0/0", &[format!("5.5.5.5:80/TCP {back}")]),
         (
             "range=0.0.0.0/0 range=10.0.0.0/8",
             &[format!("5.5.5.5:80/TCP {back}"), format!("5.5.5.5:80/TCP from 10.0.0.0/8 {back}")],
         ),
-        // Bits behind the prefix do not count.
+        // Bits behind the prefix are ignored.
         ("range=10.1.2.3/8", &[drop.to_owned(), format!("5.5.5.5:80/TCP from 10.0.0.0/8 {back}")]),
-        // For the other IP version only: open in this one, as with kube-proxy.
+        // For the other IP version only: unrestricted in this one, as in kube-proxy.
         ("range=fd00::/8", &[format!("5.5.5.5:80/TCP {back}")]),
-        // What cannot be read admits nobody.
+        // An invalid range admits no client.
         ("range=nonsense", &[drop.to_owned()]),
     ];
     for (ranges, expected) in table {
@@ -162,7 +162,7 @@ fn source_ranges() {
 #[test]
 fn endpoints_of_slices() {
     let table: &[(&[&str], &str)] = &[
-        // Several slices, each with its own number for the port; an endpoint in two of them counts once.
+        // Several slices, each with its own port number; an endpoint in two of them counts once.
         (
             &[
                 "ns/a-1 svc=a port=http:8080/TCP ep=10.1.0.9@there ep=10.1.0.1@there",
@@ -171,18 +171,18 @@ fn endpoints_of_slices() {
             ],
             "3(2) [10.1.0.2:9090 10.1.0.9:8080 10.1.0.1:8080]",
         ),
-        // Text decides the order, as with kube-proxy.
+        // The order is that of the text, as in kube-proxy.
         (
             &["ns/a-1 svc=a port=http:80/TCP ep=10.1.0.9 ep=10.1.0.10 ep=10.1.0.2"],
             "3(0) [10.1.0.10:80 10.1.0.2:80 10.1.0.9:80]",
         ),
-        // Unknown readiness is readiness.
+        // Unknown readiness counts as ready.
         (&["ns/a-1 svc=a port=http:80/TCP ep=10.1.0.1 ep=10.1.0.2,notready"], "1(0) [10.1.0.1:80]"),
         (
             &["ns/a-1 svc=a port=http:80/TCP ep=10.1.0.1 ep=10.1.0.2,terminating,serving"],
             "1(0) [10.1.0.1:80]",
         ),
-        // The last ones out serve until they are gone.
+        // The last terminating endpoints serve until they are gone.
         (
             &["ns/a-1 svc=a port=http:80/TCP ep=10.1.0.1,notready ep=10.1.0.2,terminating,serving"],
             "1(0) [10.1.0.2:80]",
@@ -203,7 +203,7 @@ fn endpoints_of_slices() {
             "1(0) [10.1.0.2:80]",
         ),
         (&["ns/a-1 svc=a port=http:80/TCP ep=10.1.0.1,zone=a ep=10.1.0.2"], "1(0) [10.1.0.1:80]"),
-        // A near one that is not ready is no reason to stay near.
+        // A near endpoint that is not ready is no reason to stay near.
         (
             &["ns/a-1 svc=a port=http:80/TCP ep=10.1.0.1,zone=a,notready ep=10.1.0.2,zone=b"],
             "1(0) [10.1.0.2:80]",
@@ -222,10 +222,10 @@ fn topology_mode_auto_is_all_or_nothing() {
         ("ep=10.1.0.1,zone=a ep=10.1.0.2,zone=b", "1(0) [10.1.0.1:80]"),
         ("ep=10.1.0.1,zone=a ep=10.1.0.2", "2(0) [10.1.0.1:80 10.1.0.2:80]"),
         ("ep=10.1.0.1,zone=c ep=10.1.0.2,zone=b", "2(0) [10.1.0.1:80 10.1.0.2:80]"),
-        // One that is not ready may lack its hint; one that terminates may not.
+        // An endpoint that is not ready may lack its hint; a terminating one may not.
         ("ep=10.1.0.1,zone=a ep=10.1.0.2,notready", "1(0) [10.1.0.1:80]"),
         ("ep=10.1.0.1,zone=a ep=10.1.0.2,zone=b ep=10.1.0.3,terminating", "2(0) [10.1.0.1:80 10.1.0.2:80]"),
-        // Node hints are another feature's.
+        // Node hints belong to another feature.
         ("ep=10.1.0.1,zone=a ep=10.1.0.2,zone=b,node=here", "1(0) [10.1.0.1:80]"),
     ];
     for (endpoints, expected) in table {

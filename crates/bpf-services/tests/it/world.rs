@@ -1,4 +1,4 @@
-//! Services and slices in a line each, maps as text, and maps that are written step by step.
+//! Services and slices in one line each, maps as text, and maps that are written step by step.
 //!
 //! A service: `NAMESPACE/NAME ip=… port=NAME:NUMBER/PROTOCOL[:NODEPORT]`, and `type=`, `ext=`, `lb=`, `proxylb=`, `range=`,
 //! `sticky=`, `etp=`, `itp=`, `health=`, `created=`, `label=`, `note=KEY=VALUE`.
@@ -44,7 +44,7 @@ fn port(text: &str) -> (&str, i32, &str, i32) {
     (name, read(number), protocol, read(node_port))
 }
 
-/// A service as the API has it.
+/// The JSON of a service in the API.
 pub(crate) fn service_json(line: &str) -> Value {
     let (name, words) = words(line);
     let mut object = json!({
@@ -96,7 +96,7 @@ pub(crate) fn service_json(line: &str) -> Value {
     object
 }
 
-/// A slice as the API has it.
+/// The JSON of a slice in the API.
 pub(crate) fn slice_json(line: &str) -> Value {
     let (name, words) = words(line);
     let mut object = json!({
@@ -175,7 +175,7 @@ pub(crate) fn slice(line: &str) -> Update {
     Update::Slice(words(line).0, Some(slice_object(&slice_json(line))))
 }
 
-/// Maps that are written as the driver writes them. After every single step, each frontend leads to backends.
+/// Maps written like the driver does. Checks after every single step that each frontend has its backends.
 #[derive(Clone, Debug)]
 pub(crate) struct Maps<F: Family>(pub(crate) Contents<F>);
 
@@ -229,7 +229,7 @@ impl<F: Family> Maps<F> {
         }
     }
 
-    /// What is in the maps without the numbers of services: a line for each frontend.
+    /// The contents of the maps without ids: a line per frontend.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> =
             self.0.frontends.iter().map(|(key, value)| self.line(key, value)).collect();
@@ -273,7 +273,7 @@ impl<F: Family> Maps<F> {
         line
     }
 
-    /// Backends and tables that no frontend leads to.
+    /// Backends and tables that no frontend refers to.
     pub(crate) fn left_over(&self) -> Vec<BackendKey> {
         let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
         for value in self.0.frontends.values().filter(|value| value.count != Frontend::DROP) {

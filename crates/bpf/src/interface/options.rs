@@ -1,50 +1,50 @@
-//! What the node is configured to do, and the rest of what an interface is: `struct options` of `bpf/packet.h`.
+//! The node's configuration, and further properties of an interface: `struct options` of `bpf/packet.h`.
 //!
-//! Apart from [`Interface`](super::Interface), so that what most tests do not care about has a default.
+//! Separate from [`Interface`](super::Interface), so that tests get defaults for options they do not care about.
 
 use crate::table::Layout;
 use std::net::IpAddr;
 
-/// What an interface of the host is for.
+/// The purpose of a host interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// A network card, a bond; also what a workload has.
+    /// A network card or a bond; also used for workloads.
     #[default]
     Plain = 0,
     /// A tunnel between nodes.
     Tunnel = 1,
     /// `lo`.
     Loopback = 2,
-    /// `bpfout.cali`: the host's own packets to services come in here.
+    /// `bpfout.cali`: the host's own packets to services arrive here.
     Services = 3,
 }
 
-/// How the source of packets that come in by an interface of the host is checked.
+/// How the source of packets that arrive on a host interface is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ReversePath {
     /// Not at all.
     #[default]
     Any = 0,
-    /// There is a way back.
+    /// There is a route back.
     Loose = 1,
-    /// The way back is by the same interface.
+    /// The route back uses the same interface.
     Strict = 2,
 }
 
 /// Constants of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What the interface is for; [`Kind::Plain`] for those of workloads.
+    /// The interface's purpose; [`Kind::Plain`] for workloads.
     pub kind: Kind,
-    /// The check of sources on the host's interfaces. That of workloads' is always strict.
+    /// The source check on host interfaces. On workloads' interfaces it is always strict.
     pub reverse_path: ReversePath,
-    /// What a workload sends to its own host is dropped, whatever policy says.
+    /// Packets from a workload to its own host are dropped, whatever policy says.
     pub drops_to_host: bool,
-    /// A workload's address is not hidden from other nodes.
+    /// A workload's address is not masqueraded towards other nodes.
     pub keeps_host_sources: bool,
-    /// `cali_v4_sprefix` has networks that workloads may send from.
+    /// `cali_v4_sprefix` contains networks that workloads may send from.
     pub looks_up_sources: bool,
     /// Workloads may send IP in IP.
     pub allows_ipip: bool,
@@ -56,37 +56,37 @@ pub struct Options {
     pub vxlan_network: u32,
     /// The port of WireGuard between nodes; 0 for none.
     pub wireguard_port: u16,
-    /// Ports that replace a source's which another flow has: the first one, and how many.
+    /// Source ports that replace one in use by another flow: the first one, and their number.
     pub spare_ports: (u16, u16),
-    /// Only UDP is looked at; anything else passes.
+    /// Only UDP is processed; anything else passes.
     pub is_udp_only: bool,
-    /// Packets that are dropped are reported as events.
+    /// Dropped packets are reported as events.
     pub tells_drops: bool,
-    /// What policy finds is reported, for flow logs.
+    /// Policy decisions are reported, for flow logs.
     pub tells_flows: bool,
-    /// The interface has policy that is asked before connections are looked at.
+    /// The interface has untracked policy, which is evaluated before connection tracking.
     pub asks_untracked: bool,
-    /// Packets are forwarded past the host's stack.
+    /// Packets are forwarded past the host's network stack.
     pub redirects: bool,
-    /// And into a workload's namespace.
+    /// Packets are also forwarded directly into a workload's namespace.
     pub redirects_to_peer: bool,
-    /// Places of a service's table of Maglev; 0 for no tables.
+    /// The size of a service's Maglev table; 0 disables Maglev.
     pub maglev_places: u32,
-    /// The node of a service's backend answers clients of other nodes itself.
+    /// The node of a service's backend answers clients of other nodes directly (DSR).
     pub answers_directly: bool,
-    /// The workload has limits of packets or connections.
+    /// The workload has packet or connection limits.
     pub has_limits: bool,
-    /// Fragments that come before the first one wait for it, on interfaces that lead out of the host.
+    /// On interfaces that lead out of the host, fragments that arrive before the first one wait for it.
     pub keeps_fragments: bool,
-    /// How many seconds the ports of a first fragment count for the others, and these wait for it.
+    /// For how many seconds the ports of a first fragment apply to the other fragments, and those wait for it.
     pub fragment_seconds: u32,
-    /// Bits of the mark of workloads' answers to clients outside of a service; 0 for none.
+    /// Mark bits on workloads' answers to clients outside of a service; 0 for none.
     pub service_mark: u32,
-    /// Linux does not track what only passes through the host, but for packets that have to take its way.
+    /// Linux does not track forwarded packets, except those that must take its path.
     pub bypasses_tracking: bool,
-    /// How long packets take is noted.
+    /// Processing times are recorded.
     pub profiles: bool,
-    /// The node's own address in its tunnel.
+    /// The address of the node's own tunnel device.
     pub tunnel_address: Option<IpAddr>,
 }
 
@@ -136,7 +136,7 @@ fn address(address: Option<IpAddr>) -> [u8; 16] {
 impl Options {
     pub(super) const SIZE: usize = 120;
 
-    /// The bytes of the C structure.
+    /// Encodes the C structure.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let numbers = [
             self.kind as u32,
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_have_the_places_of_the_c_structure() {
+    fn constants_have_the_offsets_of_the_c_structure() {
         let options = Options {
             kind: Kind::Services,
             reverse_path: ReversePath::Strict,

@@ -1,7 +1,7 @@
-//! `cali_v4_ct4`, `cali_v6_ct4`: the connections that programs know.
+//! `cali_v4_ct4`, `cali_v6_ct4`: the connections known to programs.
 //!
-//! A flow without NAT is one entry. One with NAT is two: the entry of the addresses after NAT has all state, and a stub with
-//! the addresses before NAT names its key.
+//! A flow without NAT has one entry. A flow with NAT has two: the entry under the addresses after NAT holds all state,
+//! and a stub under the addresses before NAT holds its key.
 
 pub mod flags;
 
@@ -12,24 +12,24 @@ pub use direct::Direct;
 use super::{Family, From, To};
 use crate::table::Layout;
 
-/// The two ends of a connection. A is the one whose address, as words of 32 bits in the processor's order, is lower; if they are
-/// equal, the one with the lower port.
+/// The two ends of a connection. End A has the lower address, compared as 32-bit words in the processor's order; if
+/// both are equal, the lower port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<F: Family> {
     /// The protocol's number.
     pub protocol: u32,
-    /// Address of the end A.
+    /// The address of end A.
     pub address_a: F::Address,
-    /// Address of the end B.
+    /// The address of end B.
     pub address_b: F::Address,
-    /// Port of the end A.
+    /// The port of end A.
     pub port_a: u16,
-    /// Port of the end B.
+    /// The port of end B.
     pub port_b: u16,
 }
 
 impl<F: Family> Key<F> {
-    /// The key of a packet, and whether its source is the end B.
+    /// Returns a packet's key, and whether its source is end B.
     #[must_use]
     pub fn new(protocol: u8, source: (F::Address, u16), destination: (F::Address, u16)) -> (Self, bool) {
         let is_b = (words(&source.0), source.1) >= (words(&destination.0), destination.1);
@@ -72,14 +72,14 @@ impl<F: Family> Layout for Key<F> {
     }
 }
 
-/// What was seen in one direction.
+/// The state of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leg {
-    /// Bytes of packets that were counted.
+    /// Bytes of counted packets.
     pub bytes: u64,
-    /// How many they were.
+    /// Number of counted packets.
     pub packets: u32,
-    /// The TCP sequence number of the SYN, as the packet had it.
+    /// The TCP sequence number of the SYN, as in the packet.
     pub sequence: u32,
     /// A SYN was seen.
     pub syn: bool,
@@ -91,11 +91,11 @@ pub struct Leg {
     pub rst: bool,
     /// The policy of the end that sends in this direction allowed the flow.
     pub approved: bool,
-    /// This direction's end opened the flow.
+    /// This direction's sender opened the flow.
     pub opener: bool,
-    /// The leg is that of a workload.
+    /// The leg belongs to a workload.
     pub workload: bool,
-    /// The device by which packets came into the host; 0 for those of the host itself.
+    /// The device by which packets entered the host; 0 for the host's own.
     pub device: u32,
 }
 
@@ -133,48 +133,48 @@ impl Layout for Leg {
     }
 }
 
-/// What is known of a flow with state.
+/// The state of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tracking<F: Family> {
     /// From A to B.
     pub a_to_b: Leg,
     /// From B to A.
     pub b_to_a: Leg,
-    /// The node at the other end of the tunnel that service traffic came through.
+    /// The node at the other end of the tunnel that service traffic arrived through.
     pub tunnel: F::Address,
     /// The destination before NAT.
     pub original_address: F::Address,
-    /// Its port.
+    /// The destination's port before NAT.
     pub original_port: u16,
-    /// The source's port before it was changed.
+    /// The source's port before NAT.
     pub original_source_port: u16,
-    /// The source before it was changed.
+    /// The source before NAT.
     pub original_source: F::Address,
 }
 
-/// What kind of entry it is.
+/// The kind and content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry<F: Family> {
     /// A flow without NAT.
     Normal(Tracking<F>),
-    /// A stub: the key of the entry with the state, and the source's port after NAT, if it was changed.
+    /// A stub: the key of the entry with the state, and the source's port after NAT if it was changed.
     Forward(Key<F>, u16),
-    /// A flow with NAT, by the addresses after it.
+    /// A flow with NAT, under the addresses after NAT.
     Reverse(Tracking<F>),
-    /// What a newer program wrote; its bytes are not kept.
+    /// Written by a newer program; the bytes are not kept.
     Unknown(u8),
 }
 
-/// An entry.
+/// The value of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value<F: Family> {
     /// When a RST was seen; 0 if none was.
     pub rst_seen: u64,
-    /// When a packet was seen last, by the clock that only goes forward, in nanoseconds.
+    /// When the last packet was seen, in nanoseconds of the monotonic clock.
     pub last_seen: u64,
-    /// [`flags`].
+    /// A combination of [`flags`].
     pub flags: u32,
-    /// What is known.
+    /// The kind and content.
     pub entry: Entry<F>,
 }
 
@@ -209,7 +209,7 @@ impl<F: Family> Layout for Tracking<F> {
 }
 
 impl<F: Family> Layout for Value<F> {
-    /// 88 and 128: the kernel's compiler rounds up to 8.
+    /// 88 and 128 bytes: the C compiler rounds up to a multiple of 8.
     const SIZE: usize = (ENTRY + Tracking::<F>::SIZE).next_multiple_of(8);
 
     fn write(&self, to: &mut [u8]) {
@@ -265,8 +265,8 @@ mod tests {
     }
 
     #[test]
-    fn the_lower_end_is_that_of_the_words_as_they_are_stored() {
-        // 10.0.0.2 is 0x0200000a, and 10.1.0.1 is 0x0100010a: the last byte decides first.
+    fn ends_are_ordered_by_words_in_the_processors_order() {
+        // 10.0.0.2 is 0x0200000a, and 10.1.0.1 is 0x0100010a: the last byte is compared first.
         let (key, is_b) = Key::<V4>::new(6, ([10, 0, 0, 2], 1000), ([10, 1, 0, 1], 80));
         assert!(is_b);
         assert_eq!(key.bytes(), [6, 0, 0, 0, 10, 1, 0, 1, 10, 0, 0, 2, 80, 0, 0xe8, 3]);
@@ -275,14 +275,14 @@ mod tests {
         let (ports, is_b) = Key::<V4>::new(17, ([1, 1, 1, 1], 2), ([1, 1, 1, 1], 1));
         assert_eq!((ports.port_a, ports.port_b, is_b), (1, 2, true));
         let (mut low, mut high) = ([0; 16], [0; 16]);
-        // Within a word the last byte decides, and the first word comes first.
+        // Within a word the last byte is the most significant, and the first word is compared first.
         (low[0], high[3], low[4]) = (0xff, 1, 0xff);
         let (key, is_b) = Key::<V6>::new(6, (low, 9), (high, 1));
         assert_eq!((key.address_a, is_b), (low, false));
     }
 
     #[test]
-    fn every_field_of_an_entry_is_at_its_place() {
+    fn every_field_of_an_entry_has_its_offset() {
         let leg = Leg {
             bytes: 0x0102,
             packets: 3,

@@ -1,22 +1,22 @@
-//! `cali_iface4`, `cali_v4_arp2`, `cali_v4_sprefix`, `cali_qos2`, `cali_qos_conn` and those of IPv6: devices, their neighbours,
-//! sources and limits.
+//! `cali_iface4`, `cali_v4_arp2`, `cali_v4_sprefix`, `cali_qos2`, `cali_qos_conn` and those of IPv6: devices, their
+//! neighbours, sources and limits.
 
 use super::{Family, From, To};
 use crate::table::Layout;
 
 /// Bits of [`Device::flags`].
 pub mod flags {
-    /// A workload's.
+    /// A workload's device.
     pub const WORKLOAD: u32 = 0x1;
     /// Its programs for IPv4 are attached.
     pub const V4_READY: u32 = 0x2;
     /// Its programs for IPv6 are attached.
     pub const V6_READY: u32 = 0x4;
-    /// Of the host.
+    /// A device of the host.
     pub const HOST: u32 = 0x8;
-    /// Made of other devices.
+    /// A bond.
     pub const BOND: u32 = 0x10;
-    /// Part of such a one.
+    /// Part of a bond.
     pub const BOND_PART: u32 = 0x20;
     /// A VXLAN tunnel.
     pub const VXLAN: u32 = 0x40;
@@ -30,24 +30,24 @@ pub mod flags {
     pub const NOT_MANAGED: u32 = 0x400;
 }
 
-/// What is known of a device; the key of `cali_iface4` is its number.
+/// The properties of a device; the key of `cali_iface4` is its index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// [`flags`].
+    /// A combination of [`flags`].
     pub flags: u32,
-    /// Its name, up to the first zero.
+    /// Its name, terminated by a zero.
     pub name: [u8; 16],
-    /// Places in Calico's arrays of programs: policy at the driver, in and out for IPv4, the same for IPv6, filters in and out;
-    /// -1 for none. Programs here have no such places.
+    /// Indexes in Calico's arrays of programs: XDP policy, ingress and egress for IPv4, the same for IPv6, ingress and
+    /// egress filters; -1 for none. Our programs do not use such indexes.
     pub places: [i32; 8],
 }
 
 impl Device {
-    /// One without places.
+    /// A device without indexes.
     #[must_use]
     pub fn new(name: &str, flags: u32) -> Self {
         let mut bytes = [0; 16];
-        // A name has at most 15 bytes; the last one ends it.
+        // A name has at most 15 bytes; the last byte stays zero.
         for (to, from) in bytes[..15].iter_mut().zip(name.bytes()) {
             *to = from;
         }
@@ -79,9 +79,9 @@ impl Layout for Device {
 /// A neighbour of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NeighbourKey<F: Family> {
-    /// Its address; zero: whoever is behind the device.
+    /// Its address; zero means any neighbour behind the device.
     pub address: F::Address,
-    /// The device.
+    /// The device's index.
     pub device: u32,
 }
 
@@ -98,12 +98,12 @@ impl<F: Family> Layout for NeighbourKey<F> {
     }
 }
 
-/// The Ethernet addresses of frames to it.
+/// The Ethernet addresses of frames to a neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Ours.
+    /// Our address.
     pub source: [u8; 6],
-    /// The neighbour's.
+    /// The neighbour's address.
     pub destination: [u8; 6],
 }
 
@@ -120,14 +120,14 @@ impl Layout for Neighbour {
     }
 }
 
-/// A network that a workload may send from although its addresses are others; the value of `cali_v4_sprefix` is a number.
+/// A network that a workload may send from although it has other addresses; the value of `cali_v4_sprefix` is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceKey<F: Family> {
-    /// Bits of the address that match.
+    /// The number of matching bits.
     pub bits: u32,
-    /// The workload's device.
+    /// The index of the workload's device.
     pub device: u32,
-    /// The network.
+    /// The network's address.
     pub address: F::Address,
 }
 
@@ -147,12 +147,12 @@ impl<F: Family> Layout for SourceKey<F> {
     }
 }
 
-/// What is limited.
+/// The subject of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LimitKey {
-    /// The workload's device.
+    /// The index of the workload's device.
     pub device: u32,
-    /// Packets to the workload; else from it.
+    /// The limit is for packets to the workload; otherwise for packets from it.
     pub is_ingress: bool,
     /// 4 or 6.
     pub family: u16,
@@ -174,16 +174,16 @@ impl Layout for LimitKey {
     }
 }
 
-/// Packets in a second. The kernel's lock in front of it is written as zero.
+/// A token bucket for packets. The kernel's lock in front of it is written as zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLimit {
-    /// Packets in a second.
+    /// Packets per second.
     pub rate: i16,
-    /// Packets at once.
+    /// Packets in a burst.
     pub burst: i16,
-    /// How many may pass now.
+    /// The tokens that are left.
     pub tokens: i16,
-    /// When that was counted, in nanoseconds of the clock that only goes forward.
+    /// When the tokens were last updated, in nanoseconds of the monotonic clock.
     pub counted: u64,
 }
 
@@ -207,12 +207,12 @@ impl Layout for PacketLimit {
     }
 }
 
-/// Connections at once. The kernel's lock in front of it is written as zero.
+/// A limit of concurrent connections. The kernel's lock in front of it is written as zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionLimit {
-    /// How many; 0 for any number.
+    /// The maximum number; 0 for no limit.
     pub most: u32,
-    /// How many there are.
+    /// The current number.
     pub count: u32,
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_at_its_place() {
+    fn every_field_has_its_offset() {
         let device =
             Device::new("cali0123456789abcdef", flags::WORKLOAD | flags::V6_READY | flags::NOT_MANAGED);
         let bytes = device.bytes();

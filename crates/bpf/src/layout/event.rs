@@ -1,4 +1,5 @@
-//! `bpfp_events`: what programs tell about single packets. The map is ours alone; its oldest events make room for new ones.
+//! `bpfp_events`: events about single packets, reported by programs. The map is ours alone; new events replace the
+//! oldest ones.
 
 use super::{From, To};
 use crate::table::Layout;
@@ -9,11 +10,11 @@ use std::net::IpAddr;
 pub enum EventKind {
     /// It was dropped.
     Dropped,
-    /// It met a rule that logs, and was allowed.
+    /// It matched a rule that logs, and was allowed.
     LoggedAllowed,
-    /// It met a rule that logs, and was denied.
+    /// It matched a rule that logs, and was denied.
     LoggedDenied,
-    /// What a newer program tells.
+    /// Reported by a newer program.
     Unknown(u8),
 }
 
@@ -33,32 +34,32 @@ impl EventKind {
     }
 }
 
-/// A packet.
+/// An event about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, in nanoseconds of the clock that only goes forward.
+    /// When, in nanoseconds of the monotonic clock.
     pub time: u64,
-    /// The last rule that it hit, by its name in `cali_rule_ctrs2`; 0 for none.
+    /// The id in `cali_rule_ctrs2` of the last rule that it hit; 0 for none.
     pub rule: u64,
-    /// The device.
+    /// The index of the device.
     pub device: u32,
-    /// The counter of `cali_counters6` that it was counted by.
+    /// The index of the counter in `cali_counters6` that counted it.
     pub reason: u32,
-    /// Its length.
+    /// Its length in bytes.
     pub length: u32,
-    /// 0 packets that come in, 1 packets that leave.
+    /// 0 for ingress, 1 for egress.
     pub hook: u8,
     /// Why it is reported.
     pub kind: EventKind,
-    /// Its protocol; 0 if it could not be read.
+    /// Its protocol; 0 if it could not be parsed.
     pub protocol: u8,
     /// Its source.
     pub source: IpAddr,
-    /// Its destination, a backend's if it was for a service.
+    /// Its destination; after NAT if it was for a service.
     pub destination: IpAddr,
     /// The source's port.
     pub source_port: u16,
-    /// The destination's port; of ICMP, type and code.
+    /// The destination's port; for ICMP, type and code.
     pub destination_port: u16,
     /// Its mark.
     pub mark: u32,
@@ -118,7 +119,7 @@ impl Layout for Event {
     }
 }
 
-/// The text of a value of `bpfp_names`, where rules have their names by the numbers that events have.
+/// Decodes a value of `bpfp_names`, which maps the rule ids of events to names.
 #[must_use]
 pub fn rule_name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_at_its_place() {
+    fn every_field_has_its_offset() {
         let event = Event {
             time: 1,
             rule: 2,

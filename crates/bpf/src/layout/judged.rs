@@ -1,37 +1,37 @@
-//! `bpfp_flows`: what policy found about packets that it judged, for flow logs. The map is ours alone; its oldest entries make
-//! room for new ones.
+//! `bpfp_flows`: policy decisions about packets, for flow logs. The map is ours alone; new entries replace the oldest
+//! ones.
 
 use super::{From, To};
 use crate::table::Layout;
 use std::net::IpAddr;
 
-/// How many rules are reported of a packet.
+/// The maximum number of rules reported per packet.
 const MOST_HITS: usize = 16;
 
 /// A packet that policy judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// When, in nanoseconds of the clock that only goes forward.
+    /// When, in nanoseconds of the monotonic clock.
     pub time: u64,
-    /// Its length without the link's header.
+    /// Its length without the link-layer header.
     pub length: u32,
-    /// 0 packets that come in, 1 packets that leave.
+    /// 0 for ingress, 1 for egress.
     pub hook: u8,
     /// Its protocol.
     pub protocol: u8,
     /// Its source.
     pub source: IpAddr,
-    /// Its destination, a backend's if it was for a service.
+    /// Its destination; after NAT if it was for a service.
     pub destination: IpAddr,
-    /// Its destination before that.
+    /// Its destination before NAT.
     pub original: IpAddr,
-    /// The source's port; 0 for protocols without, as the others.
+    /// The source's port; like the other ports, 0 for protocols without ports.
     pub source_port: u16,
     /// The destination's port.
     pub destination_port: u16,
-    /// Its port before a service's was replaced.
+    /// The destination's port before NAT.
     pub original_port: u16,
-    /// The rules that it hit in order, by their names in `cali_rule_ctrs2`.
+    /// The rules that it hit, in order, by their ids in `cali_rule_ctrs2`.
     pub hits: Vec<u64>,
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_at_its_place() {
+    fn every_field_has_its_offset() {
         let judged = Judged {
             time: 1,
             length: 2,

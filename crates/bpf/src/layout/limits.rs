@@ -1,14 +1,15 @@
-//! `bpfp_rate` and `bpfp_limit`: how many packets a workload may send or get in a second, and how many connections of TCP at a time.
+//! `bpfp_rate` and `bpfp_limit`: the packet rate of a workload in either direction, and its number of concurrent TCP
+//! connections.
 
 use super::{From, To};
 use crate::table::Layout;
 
-/// Whose limit.
+/// The subject of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LimitKey {
-    /// The workload's device.
+    /// The index of the workload's device.
     pub device: u32,
-    /// Of what comes to the workload; else of what it sends.
+    /// The limit is for traffic to the workload; otherwise for traffic from it.
     pub is_to_workload: bool,
     /// 4 or 6.
     pub family: u16,
@@ -31,19 +32,19 @@ impl Layout for LimitKey {
     }
 }
 
-/// Packets in time.
+/// A packet rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Nanoseconds from one packet to the next.
+    /// The interval between packets in nanoseconds.
     pub interval: u64,
-    /// Nanoseconds that packets may be before their time.
+    /// How far packets may be ahead of their time, in nanoseconds.
     pub ahead: u64,
-    /// When the next one is due, by the clock that only goes forward; programs write it.
+    /// When the next packet is due, in nanoseconds of the monotonic clock; updated by programs.
     pub next: u64,
 }
 
 impl Rate {
-    /// So many packets in a second, and so many at once.
+    /// A limit of `rate` packets per second with bursts of `burst` packets.
     #[must_use]
     pub fn new(rate: u64, burst: u64) -> Self {
         let interval = 1_000_000_000 / rate.max(1);
@@ -67,12 +68,12 @@ impl Layout for Rate {
     }
 }
 
-/// Connections at a time.
+/// A limit of concurrent connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
-    /// How many there may be.
+    /// The maximum number.
     pub most: u32,
-    /// How many there are; programs count, and the sweep of connections counts again.
+    /// The current number; programs update it, and the sweep of connections recounts.
     pub count: u32,
 }
 
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_c_structures() {
+    fn bytes_match_the_c_structures() {
         let key = LimitKey { device: 7, is_to_workload: true, family: 6 };
         assert_eq!(key.bytes(), [7, 0, 0, 0, 1, 0, 6, 0]);
         assert_eq!(LimitKey::read(&key.bytes()), key);

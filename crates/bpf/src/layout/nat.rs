@@ -3,23 +3,23 @@
 use super::{Family, From, To};
 use crate::table::Layout;
 
-/// An address of a service, and whose packets it takes.
+/// An address of a service, and the clients that it applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrontendKey<F: Family> {
-    /// Bits of the source's address that must match: the rest of the key always must.
+    /// The number of matching bits of the source's address; the rest of the key always has to match.
     pub source_bits: u32,
     /// The service's address.
     pub address: F::Address,
-    /// Its port.
+    /// The service's port.
     pub port: u16,
-    /// Its protocol.
+    /// The service's protocol.
     pub protocol: u8,
     /// The source's network.
     pub source: F::Address,
 }
 
 impl<F: Family> FrontendKey<F> {
-    /// Bits before the source's address.
+    /// The size in bits of the fields before the source's address.
     #[expect(clippy::cast_possible_truncation, reason = "4 or 16")]
     const FIXED: u32 = 8 * (F::WIDTH as u32 + 3);
 }
@@ -48,31 +48,31 @@ impl<F: Family> Layout for FrontendKey<F> {
     }
 }
 
-/// What a service does with packets.
+/// How a service handles packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frontend {
-    /// The service's number.
+    /// The service's id.
     pub id: u32,
-    /// How many backends it has; [`Self::DROP`] for sources that it does not take.
+    /// The number of its backends; [`Self::DROP`] for clients that it does not accept.
     pub count: u32,
-    /// How many of them, the first ones, are on this node.
+    /// How many of the backends, at the start of the list, are on this node.
     pub local: u32,
-    /// Seconds that a client stays with its backend; 0 for none.
+    /// The seconds for which a client stays with its backend; 0 for none.
     pub affinity: u32,
-    /// [`Self::EXTERNAL_LOCAL`] and so on.
+    /// A combination of [`Self::EXTERNAL_LOCAL`] and the other flags.
     pub flags: u32,
 }
 
 impl Frontend {
-    /// The count of one that drops.
+    /// The count of a frontend that drops.
     pub const DROP: u32 = u32::MAX;
-    /// A flag: packets from outside the cluster go to backends of this node only.
+    /// Flag: packets from outside the cluster are sent to backends of this node only.
     pub const EXTERNAL_LOCAL: u32 = 0x1;
-    /// A flag: packets from inside the cluster do.
+    /// Flag: packets from inside the cluster are sent to backends of this node only.
     pub const INTERNAL_LOCAL: u32 = 0x2;
-    /// A flag: packets are left to the host.
+    /// Flag: packets are left to the host.
     pub const EXCLUDED: u32 = 0x4;
-    /// A flag: backends are chosen by Maglev's table.
+    /// Flag: backends are chosen by the Maglev table.
     pub const MAGLEV: u32 = 0x8;
 }
 
@@ -93,12 +93,12 @@ impl Layout for Frontend {
     }
 }
 
-/// A service's backend by its number, also in Maglev's table.
+/// A backend of a service by its index, also in the Maglev table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BackendKey {
-    /// The service's number.
+    /// The service's id.
     pub id: u32,
-    /// The backend's.
+    /// The backend's index.
     pub ordinal: u32,
 }
 
@@ -115,7 +115,7 @@ impl Layout for BackendKey {
     }
 }
 
-/// Where a backend is.
+/// The address and port of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backend<F: Family> {
     /// Its address.
@@ -137,16 +137,16 @@ impl<F: Family> Layout for Backend<F> {
     }
 }
 
-/// A client of a service that stays with its backend.
+/// A client that stays with its backend of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AffinityKey<F: Family> {
     /// The service's address.
     pub address: F::Address,
-    /// Its port.
+    /// The service's port.
     pub port: u16,
-    /// Its protocol.
+    /// The service's protocol.
     pub protocol: u8,
-    /// The client.
+    /// The client's address.
     pub client: F::Address,
 }
 
@@ -169,12 +169,12 @@ impl<F: Family> Layout for AffinityKey<F> {
     }
 }
 
-/// The backend, and since when.
+/// The backend of a client, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Affinity<F: Family> {
-    /// Where it is.
+    /// The backend.
     pub backend: Backend<F>,
-    /// When, in nanoseconds of the clock that only goes forward.
+    /// Since when, in nanoseconds of the monotonic clock.
     pub since: u64,
 }
 
@@ -191,14 +191,14 @@ impl<F: Family> Layout for Affinity<F> {
     }
 }
 
-/// A socket and a backend that it was given in the place of a service; `…_srmsg` has it without the protocol.
+/// A socket and the backend that it got for a service; the key of `…_srmsg` has no protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketKey<F: Family, const WITH_PROTOCOL: bool> {
-    /// The socket.
+    /// The socket's cookie.
     pub cookie: u64,
     /// The backend's address.
     pub address: F::Address,
-    /// Its port, as `bpf_sock_addr` has it: network order in 32 bits.
+    /// The backend's port as in `bpf_sock_addr`: network order in 32 bits.
     pub port: u32,
     /// The protocol; 0 in `…_srmsg`.
     pub protocol: u8,
@@ -222,12 +222,12 @@ impl<F: Family, const WITH_PROTOCOL: bool> Layout for SocketKey<F, WITH_PROTOCOL
     }
 }
 
-/// The service that a socket asked for.
+/// The service that a socket addressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketService<F: Family> {
-    /// Its address.
+    /// The service's address.
     pub address: F::Address,
-    /// Its port, as `bpf_sock_addr` has it.
+    /// The service's port as in `bpf_sock_addr`.
     pub port: u32,
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_at_its_place() {
+    fn every_field_has_its_offset() {
         let key = FrontendKey::<V4> {
             source_bits: 24,
             address: [10, 96, 0, 1],

@@ -1,41 +1,41 @@
-//! `cali_v4_routes`, `cali_v4_fsafes2`, `cali_counters6`, `cali_profiling2` and those of IPv6: where addresses are,
-//! ports that always work, counters, how long packets take.
+//! `cali_v4_routes`, `cali_v4_fsafes2`, `cali_counters6`, `cali_profiling2` and those of IPv6: routes to addresses,
+//! failsafe ports, counters, processing times.
 
 use super::{Family, From, To};
 use crate::table::Layout;
 
 /// Bits of [`Route::flags`].
 pub mod flags {
-    /// In a pool.
+    /// Part of a pool.
     pub const IN_POOL: u32 = 0x1;
-    /// In a pool whose addresses are hidden outside.
+    /// Part of a pool whose addresses are masqueraded outside.
     pub const NAT_OUTGOING: u32 = 0x2;
-    /// Of a workload.
+    /// A workload's address.
     pub const WORKLOAD: u32 = 0x4;
     /// On this node.
     pub const LOCAL: u32 = 0x8;
-    /// Of a node.
+    /// A node's address.
     pub const HOST: u32 = 0x10;
-    /// Of a node in this one's subnet.
+    /// An address of a node in this node's subnet.
     pub const SAME_SUBNET: u32 = 0x20;
     /// Reached through a tunnel.
     pub const TUNNELED: u32 = 0x40;
-    /// Of clients whose answers take the way of their questions.
+    /// Clients whose answers must return by the path of their requests.
     pub const NO_DIRECT_RETURN: u32 = 0x80;
-    /// Of a service that has no such port: dropped.
+    /// A service's address: packets to a port that it does not have are dropped.
     pub const DROP: u32 = 0x100;
-    /// The same: refused.
+    /// A service's address: packets to a port that it does not have are rejected.
     pub const REJECT: u32 = 0x200;
     /// The tunnel is a VXLAN.
     pub const VXLAN: u32 = 0x400;
-    /// Of a workload whose packets go through the host's stack.
+    /// A workload whose packets go through the host's network stack.
     pub const SKIP_REDIRECT: u32 = 0x800;
 }
 
 /// A network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteKey<F: Family> {
-    /// Bits that match.
+    /// The number of matching bits.
     pub bits: u32,
     /// The address.
     pub address: F::Address,
@@ -54,12 +54,12 @@ impl<F: Family> Layout for RouteKey<F> {
     }
 }
 
-/// Where a network's addresses are.
+/// How a network's addresses are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route<F: Family> {
-    /// [`flags`].
+    /// A combination of [`flags`].
     pub flags: u32,
-    /// The node; of a workload on this node its device's number, in the first four bytes.
+    /// The node's address; for a workload of this node, the index of its device in the first four bytes.
     pub next_hop: F::Address,
 }
 
@@ -76,12 +76,12 @@ impl<F: Family> Layout for Route<F> {
     }
 }
 
-/// This node as others know it, in `bpfp_v4_node` and that of IPv6.
+/// This node as other nodes see it, in `bpfp_v4_node` and that of IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node<F: Family> {
-    /// Its address; zero while it is not known.
+    /// Its address; zero while unknown.
     pub address: F::Address,
-    /// How long a packet in an envelope may be; 0 for any length.
+    /// The maximum size of an encapsulated packet; 0 for no limit.
     pub room: u32,
 }
 
@@ -98,10 +98,10 @@ impl<F: Family> Layout for Node<F> {
     }
 }
 
-/// A port of this host that works whatever policy says.
+/// A failsafe port of this host, which is open whatever policy says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FailsafeKey<F: Family> {
-    /// Bits of the other side's address that match.
+    /// The number of matching bits of the other side's address.
     pub bits: u32,
     /// The port.
     pub port: u16,
@@ -109,7 +109,7 @@ pub struct FailsafeKey<F: Family> {
     pub protocol: u8,
     /// Whether the host opens the connection.
     pub is_out: bool,
-    /// The other side.
+    /// The network of the other side.
     pub address: F::Address,
 }
 
@@ -136,12 +136,12 @@ impl<F: Family> Layout for FailsafeKey<F> {
     }
 }
 
-/// The counters of a device and a place.
+/// The counters of a device and a hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CounterKey {
-    /// The device's number.
+    /// The device's index.
     pub device: u32,
-    /// 0 packets that come in, 1 packets that leave, 2 at the driver.
+    /// 0 for ingress, 1 for egress, 2 for XDP.
     pub hook: u32,
 }
 
@@ -158,7 +158,7 @@ impl Layout for CounterKey {
     }
 }
 
-/// What was counted on one processor.
+/// The counters of one processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters(pub [u64; 27]);
 
@@ -178,12 +178,12 @@ impl Layout for Counters {
     }
 }
 
-/// Which packets were timed.
+/// The packets that were timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProfileKey {
-    /// The device's number.
+    /// The device's index.
     pub device: u32,
-    /// 0 and 1 ingress, 2 and 3 egress, as policy names directions; odd for flows that were known.
+    /// 0 and 1 for ingress, 2 and 3 for egress, as policy names directions; odd for packets of known flows.
     pub kind: u32,
 }
 
@@ -200,12 +200,12 @@ impl Layout for ProfileKey {
     }
 }
 
-/// How long packets took on one processor.
+/// The processing times of one processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// All together, in nanoseconds.
+    /// The sum, in nanoseconds.
     pub time: u64,
-    /// How many they were.
+    /// The number of packets.
     pub samples: u64,
 }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_at_its_place() {
+    fn every_field_has_its_offset() {
         let key = RouteKey::<V4> { bits: 26, address: [10, 0, 0, 64] };
         assert_eq!(key.bytes(), [26, 0, 0, 0, 10, 0, 0, 64]);
         assert_eq!(RouteKey::read(&key.bytes()), key);

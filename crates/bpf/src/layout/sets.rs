@@ -1,5 +1,5 @@
-//! `cali_v4_ip_sets` and that of IPv6: members of sets, as Calico's programs and its tool read them. Programs here ask the
-//! tables of `bpf-policy` instead.
+//! `cali_v4_ip_sets` and that of IPv6: members of sets, as Calico's programs and its tool read them. Our programs use
+//! the tables of `bpf-policy` instead.
 
 use super::{Family, From, To};
 use crate::table::Layout;
@@ -7,22 +7,22 @@ use crate::table::Layout;
 /// A network, or an address with a port, in a set. The map's value is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemberKey<F: Family> {
-    /// The set's number.
+    /// The set's id.
     pub set: u64,
-    /// Bits of the address that match; of one with a port, all do.
+    /// The number of matching bits; for an address with a port, all of them.
     pub bits: u32,
     /// The address.
     pub address: F::Address,
     /// The port.
     pub port: u16,
-    /// The port's protocol; 0: a network without one.
+    /// The port's protocol; 0 for a network without a port.
     pub protocol: u8,
 }
 
 impl<F: Family> MemberKey<F> {
-    /// Bits of the set's number.
+    /// The size of the set's id in bits.
     const SET: u32 = 64;
-    /// Bits of everything behind it.
+    /// The size of the whole key in bits.
     #[expect(clippy::cast_possible_truncation, reason = "4 or 16")]
     const WHOLE: u32 = Self::SET + 8 * (F::WIDTH as u32 + 3);
     #[expect(clippy::cast_possible_truncation, reason = "4 or 16")]

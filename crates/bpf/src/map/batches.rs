@@ -1,4 +1,4 @@
-//! Many elements with few calls; one call each where a kernel has no batches for a kind of map.
+//! Batch operations, with a fallback to one call per element where a kernel has no batches for a kind of map.
 
 use super::Map;
 use crate::error::{Error, Result};
@@ -6,19 +6,19 @@ use crate::system::{Attributes, Command};
 use rustix::io::Errno;
 use std::os::fd::AsFd as _;
 
-/// Elements that are asked for at once, to begin with.
+/// The initial size of a batch, in elements.
 const BATCH: usize = 4096;
 
 impl Map {
-    /// Every element, in batches: a visit takes the keys and the values of one batch, end to end.
+    /// Visits every element in batches: `visit` gets the concatenated keys and values of one batch.
     ///
     /// # Errors
-    /// When the kernel refuses. `ENOTSUPP` and `EINVAL` where a kernel has no batches for this kind.
+    /// When the kernel refuses; `ENOTSUPP` and `EINVAL` if it has no batches for this kind of map.
     pub fn visit_batches(&self, mut visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let (key, value) = (self.definition.key, self.value_length());
         let mut room = BATCH.min(self.definition.entries.max(1) as usize);
         let (mut keys, mut values) = (vec![0; room * key], vec![0; room * value]);
-        // A hash's token is the number of a bucket; that of other kinds is a key.
+        // For a hash, the kernel's token is a bucket number; for other kinds, a key.
         let mut tokens = [vec![0; key.max(8)], vec![0; key.max(8)]];
         let mut is_first = true;
         loop {
@@ -31,7 +31,7 @@ impl Map {
             let answer = attributes.call(Command::LookupBatch);
             let count = attributes.read(32) as usize;
             match answer {
-                // A bucket has more than there is room for.
+                // A bucket holds more elements than the buffer.
                 Err(Errno::NOSPC) => {
                     room *= 2;
                     (keys, values) = (vec![0; room * key], vec![0; room * value]);
@@ -51,7 +51,7 @@ impl Map {
         }
     }
 
-    /// Every element.
+    /// Returns every element.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -75,10 +75,10 @@ impl Map {
         Ok(all)
     }
 
-    /// Sets many elements with few calls; one call each where the kernel has no batches.
+    /// Sets many elements in batches, or one by one if the kernel has no batches.
     ///
     /// # Errors
-    /// When the kernel refuses one; those before it are set.
+    /// When the kernel refuses an element; those before it are set.
     pub fn set_many(&self, elements: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         for part in elements.chunks(BATCH) {
             for (key, value) in part {
@@ -102,7 +102,7 @@ impl Map {
         Ok(())
     }
 
-    /// Removes many keys with few calls; those that are gone already do not matter. How many were there.
+    /// Removes many keys in batches; missing keys are ignored. Returns how many existed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -120,7 +120,7 @@ impl Map {
             let count = (attributes.read(32) as usize).min(asked);
             match answer {
                 Ok(_) => (removed, done) = (removed + asked, done + asked),
-                // The one after those that were counted is gone already.
+                // The key after the counted ones is already gone.
                 Err(Errno::NOENT) => (removed, done) = (removed + count, done + (count + 1).min(asked)),
                 Err(errno) => {
                     let error = self.refused("delete a batch from")(errno);
@@ -138,7 +138,7 @@ impl Map {
     }
 }
 
-/// Whether a refusal means that the kernel has no batches for this kind of map: 524 is its inner `ENOTSUPP`.
+/// Whether an error means that the kernel has no batches for this kind of map: 524 is its internal `ENOTSUPP`.
 fn has_no_batches(error: &Error) -> bool {
     let errno = error.errno();
     errno == Some(Errno::INVAL)

@@ -1,4 +1,4 @@
-//! Attachments: programs see packets of a device, are replaced in place, and are gone with their owner; others' stay.
+//! Attachments: programs see a device's packets, are replaced in place, and are gone with their owner; others' remain.
 
 use anyhow::{Context, Result};
 use bpf::clsact::{Direction, Filters};
@@ -13,7 +13,7 @@ fn returning(name: &str, kind: ProgramKind, verdict: i32) -> Result<Program> {
     Ok(Program::load(&Source { name, kind, instructions: &instructions, licence: c"GPL" })?)
 }
 
-/// A namespace with two ends of a wire; the numbers of both.
+/// Creates a namespace with both ends of a veth pair; returns the indexes of both.
 fn wire(test: &str) -> Result<(Namespace, u32, u32)> {
     let namespace = Namespace::new(&format!("bpf-{test}-{}", std::process::id()))?;
     namespace.batch(
@@ -29,7 +29,7 @@ pub(crate) fn index(namespace: &Namespace, device: &str) -> Result<u32> {
     text.split(':').next().context("no number")?.trim().parse().context("not a number")
 }
 
-/// A file system at a folder of its own, unmounted with the value.
+/// A file system mounted at its own folder, unmounted with the value.
 pub(crate) struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -51,7 +51,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A control group of its own, removed with the value.
+/// A new control group, removed with the value.
 pub(crate) struct Group {
     pub(crate) path: PathBuf,
     _mounted: Mounted,
@@ -74,7 +74,7 @@ impl Drop for Group {
 
 #[test]
 fn this_kernel_has_what_the_dataplane_needs() -> Result<()> {
-    // Needed by kernels before 5.11 only, and not everybody may.
+    // Only needed by kernels before 5.11, and not always permitted.
     let _ = probe::raise_memory_limit();
     let (namespace, a, _) = wire("probe")?;
     let features = namespace.run(|| probe::features(a))?;
@@ -83,13 +83,13 @@ fn this_kernel_has_what_the_dataplane_needs() -> Result<()> {
         features.lru && features.prefixes && features.ring && features.batches && features.types,
         "{features:?}"
     );
-    // A device that is not there takes no attachment: the probe really tries.
+    // Attaching to a missing device fails, which shows that the probe really tries.
     assert!(!namespace.run(|| probe::features(999_999))?.tcx);
     Ok(())
 }
 
 #[test]
-fn links_decide_about_packets_are_replaced_and_end_with_their_owner() -> Result<()> {
+fn links_filter_packets_are_replaced_and_end_with_their_owner() -> Result<()> {
     let (namespace, a, b) = wire("links")?;
     if !namespace.run(|| probe::features(a))?.tcx {
         return Ok(());
@@ -100,12 +100,12 @@ fn links_decide_about_packets_are_replaced_and_end_with_their_owner() -> Result<
     assert_eq!(link.program_id()?, next.id()?);
     link.replace(&drops)?;
     assert_eq!(link.program_id()?, drops.id()?);
-    // A second one of the same program is another attachment; each end has its own.
+    // A second link of the same program is a separate attachment; each ends by itself.
     let out = namespace.run(|| Link::egress(&drops, a))??;
     let xdp = returning("xdp", ProgramKind::Xdp, 2)?;
     let driver = namespace.run(|| Link::xdp(&xdp, b, XdpMode::Native))??;
     let taken = namespace.run(|| Link::xdp(&xdp, b, XdpMode::Generic))?.unwrap_err().to_string();
-    assert!(taken.starts_with("cannot make the attachment to the driver of device"), "{taken}");
+    assert!(taken.starts_with("cannot create the attachment to the driver of device"), "{taken}");
     let id = drops.id()?;
     drop((link, out, driver, drops));
     testkit::eventually("the program to go", || Program::by_id(id).is_err())?;
@@ -196,8 +196,8 @@ fn pins_outlive_their_values() -> Result<()> {
 }
 
 #[test]
-fn a_refused_program_says_why() -> Result<()> {
-    // r0 = *(u64 *)(r0 + 0); exit: nothing was ever put into r0.
+fn a_refused_program_reports_why() -> Result<()> {
+    // r0 = *(u64 *)(r0 + 0); exit: r0 was never initialised.
     let instructions = [0x79, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
     let source = Source {
         name: "broken",

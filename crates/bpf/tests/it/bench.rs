@@ -1,4 +1,4 @@
-//! A bench for packets: the programs of one interface in both directions over the same maps, and lists of rules.
+//! A test bench for packets: the programs of one interface in both directions on the same maps, and lists of rules.
 
 use crate::objects::{sized, small};
 use anyhow::{Context, Result, ensure};
@@ -8,7 +8,7 @@ use bpf::xdp::{self, AtDriver};
 use bpf::{Layout as _, Loaded, Map, PerCpu, Program, TestRun};
 use std::collections::BTreeMap;
 
-/// The device of a packet that no device brought: the loopback interface.
+/// The device of a packet that did not arrive on any device: the loopback interface.
 pub(crate) const DEVICE: u32 = 1;
 pub(crate) const NEXT: i32 = -1;
 pub(crate) const DROP: i32 = 2;
@@ -18,7 +18,7 @@ pub(crate) const FALL_THROUGH: u32 = 0x0500_0000;
 const ALLOW: u8 = 1;
 const DENY: u8 = 2;
 const NONE: u8 = 5;
-/// Lists that say one thing about everything, by their ids.
+/// Lists that decide the same about everything, by id.
 pub(crate) const ALLOWS: u64 = 11;
 pub(crate) const DENIES: u64 = 12;
 pub(crate) const NO_OPINION: u64 = 15;
@@ -35,19 +35,19 @@ pub(crate) struct Bench {
     second: Loaded,
 }
 
-/// The programs of another interface, over the maps of a bench.
+/// The programs of another interface, on a bench's maps.
 pub(crate) struct Side {
     first: Loaded,
     second: Loaded,
 }
 
-/// What became of a packet: verdict and mark.
+/// The outcome for a packet: verdict and mark.
 pub(crate) type Fate = (i32, u32);
 
 fn run(program: &Program, frame: &[u8], mark: u32, device: u32, came_by: u32) -> Result<(Fate, Vec<u8>)> {
     let mut context = vec![0; 192];
     context[8..12].copy_from_slice(&mark.to_ne_bytes());
-    // It came in by this device, whether or not it leaves by it.
+    // The packet arrived on this device, whether or not it leaves through it.
     context[36..40].copy_from_slice(&came_by.to_ne_bytes());
     context[40..44].copy_from_slice(&device.to_ne_bytes());
     let outcome = program.test_run(&TestRun { packet: frame, context: &context, repeat: 1 })?;
@@ -59,7 +59,7 @@ impl Side {
         self.send_on(direction, frame, mark, 0)
     }
 
-    /// A packet that leaves by the device that it came in by.
+    /// Sends a packet out by the device that it arrived on.
     pub(crate) fn send_back(&self, frame: &[u8], mark: u32) -> Result<(Fate, Vec<u8>)> {
         run(self.program(Direction::Out)?, frame, mark, 0, DEVICE)
     }
@@ -70,7 +70,7 @@ impl Side {
         Ok(loaded.program(ENTRY)?)
     }
 
-    /// By a device of this thread's namespace.
+    /// Sends a packet through a device of this thread's namespace.
     pub(crate) fn send_on(
         &self,
         direction: Direction,
@@ -124,7 +124,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Programs of another interface, over the same maps.
+    /// Loads programs of another interface on the same maps.
     pub(crate) fn beside(&self, interface: &Interface, options: &Options) -> Result<Side> {
         let object = small(self.version.object()?, self.version)?;
         let own = ["cali_programs", "rodata", ".rodata"];
@@ -138,7 +138,7 @@ impl Bench {
         Ok(Side { first: load(false)?, second: load(true)? })
     }
 
-    /// Programs at a driver, over the same maps.
+    /// Loads XDP programs on the same maps.
     pub(crate) fn at_driver(&self, options: &Options) -> Result<AtDriver> {
         let own = ["cali_programs", "rodata", ".rodata", "cali_packet"];
         let shared = self.first.maps.iter().filter(|(name, _)| !own.contains(&name.as_str()));
@@ -151,7 +151,7 @@ impl Bench {
         Ok(self.first.map(name)?)
     }
 
-    /// A list with one rule, without conditions; the rule's name in counters is the list's and 100.
+    /// Writes a list with one rule without conditions; the rule's id in counters is the list's id plus 100.
     fn list_of_one(&self, list: u64, action: u8) -> Result<()> {
         let mut segment = vec![0; 904];
         (segment[0], segment[4]) = (1, 1);
@@ -162,7 +162,7 @@ impl Bench {
         Ok(())
     }
 
-    /// From now on packets of a device are counted.
+    /// Starts counting packets of a device.
     pub(crate) fn count(&self, device: u32) -> Result<()> {
         let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
         for hook in [0, 1, 2] {
@@ -177,7 +177,7 @@ impl Bench {
         Ok(loaded.program(ENTRY)?)
     }
 
-    /// Gives the interface its lists, by their places.
+    /// Sets the lists of the interface by index.
     pub(crate) fn lists(&self, lists: &[(usize, u64)]) -> Result<()> {
         self.lists_of(DEVICE, lists)
     }
@@ -203,7 +203,7 @@ impl Bench {
         Ok(fate)
     }
 
-    /// How often a reason was counted, over all processors.
+    /// How often a reason was counted, summed over all processors.
     pub(crate) fn counted(&self, direction: Direction, reason: usize) -> Result<u64> {
         self.counted_of(DEVICE, direction, reason)
     }
@@ -212,7 +212,7 @@ impl Bench {
         self.counted_at(device, u32::from(direction == Direction::Out), reason)
     }
 
-    /// The same by the number of the place: 2 is at the driver.
+    /// How often a reason was counted at a device's hook; hook 2 is XDP.
     pub(crate) fn counted_at(&self, device: u32, hook: u32, reason: usize) -> Result<u64> {
         let counters = PerCpu::<CounterKey, Counters>::new(self.map("cali_counters6")?)?;
         let values = counters.get(&CounterKey { device, hook })?;
@@ -224,7 +224,7 @@ impl Bench {
         Ok(PerCpu::<u64, u64>::new(self.map("cali_rule_ctrs2")?)?.get(&rule)?.iter().sum())
     }
 
-    /// The only connection that is known.
+    /// The only known connection.
     pub(crate) fn connection(&self) -> Result<(Vec<u8>, Vec<u8>)> {
         let name = if self.version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" };
         let mut all = self.map(name)?.entries()?;

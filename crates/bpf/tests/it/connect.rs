@@ -1,4 +1,4 @@
-//! Sockets of a control group that ask for services: real ones, in a namespace and a group of their own.
+//! Sockets of a control group that connect to services: real ones, in their own namespace and group.
 
 use crate::attachments::{Group, Mounted};
 use crate::objects::sized;
@@ -47,7 +47,7 @@ impl Wide for V6 {
     }
 }
 
-/// Services: port 80 has a backend, port 81 none, port 30080 is one of every node.
+/// Services: port 80 has a backend, port 81 has none, and port 30080 is a node port.
 fn load<F: Wide>(connect: &Connect) -> Result<Loaded> {
     let loaded = connect.load(sized(Connect::object(F::VERSION)?)?, &BTreeMap::new())?;
     let map = |name: &str| loaded.map(&format!("cali_v{}_{name}", F::NUMBER));
@@ -77,7 +77,7 @@ fn load<F: Wide>(connect: &Connect) -> Result<Loaded> {
     Ok(loaded)
 }
 
-/// Runs while servers of both protocols answer on the backend's port.
+/// Runs `work` while servers of both protocols answer on the backend's port.
 fn with_servers<T>(namespace: &Namespace, address: IpAddr, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let at = SocketAddr::from((address, BACKEND));
     let (tcp, udp) = namespace.run(|| (TcpListener::bind(at), UdpSocket::bind(at)))?;
@@ -86,13 +86,13 @@ fn with_servers<T>(namespace: &Namespace, address: IpAddr, work: impl FnOnce() -
     udp.set_read_timeout(Some(Duration::from_millis(20)))?;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Also when the work fails by panic: the scope waits for the servers.
+        // Also if `work` panics: the scope waits for the servers.
         let _end = Ends(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 let mut question = [0; 64];
                 if let Ok((mut stream, _)) = tcp.accept() {
-                    // One that ends with a question unread would be cut off by a RST.
+                    // Closing with unread data would cut the connection off with a RST.
                     let _ = stream.set_nonblocking(false);
                     let _ = stream.set_read_timeout(Some(testkit::PATIENCE));
                     let _ = std::io::Read::read(&mut stream, &mut question);
@@ -134,7 +134,7 @@ fn pins(files: &Mounted) -> Result<Vec<String>> {
     let names = std::fs::read_dir(files.path())?;
     let mut names: Vec<_> =
         names.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()?;
-    // The kernel has files of its own there.
+    // The kernel has files of its own in this folder.
     names.retain(|name| name.starts_with("calico_"));
     names.sort();
     Ok(names)
@@ -143,7 +143,7 @@ fn pins(files: &Mounted) -> Result<Vec<String>> {
 fn talk<F: Wide>(mapped: bool) -> Result<()> {
     let name = format!("con{}{}", F::NUMBER, u8::from(mapped));
     let namespace = Namespace::new(&format!("bpf-{name}-{}", std::process::id()))?;
-    // No way leads to a service: it is replaced before anybody looks for one.
+    // There is no route to services: the address is replaced before routing.
     namespace.batch("link set lo up")?;
     let (group, files) = (Group::new(&name)?, Mounted::new("bpf")?);
     let folder = std::fs::File::open(&group.path)?;
@@ -158,7 +158,7 @@ fn talk<F: Wide>(mapped: bool) -> Result<()> {
     let empty = shown(F::SERVICE, 81);
     with_servers(&namespace, F::BACKEND.parse()?, || {
         let asked = |how: &str, target: &str| ask(&namespace, &group, how, target);
-        // A connection is with the backend; UDP shows the service, which the backend stands for.
+        // A TCP connection shows the backend; UDP shows the service, for which the backend answers.
         let backend = shown(F::BACKEND, BACKEND);
         assert_eq!(asked("tcp", &service)?, format!("tcp from {backend}"));
         assert_eq!(asked("tcp", &node)?, format!("tcp from {backend}"));
@@ -167,12 +167,12 @@ fn talk<F: Wide>(mapped: bool) -> Result<()> {
         assert_eq!(asked("udp", &node)?, format!("udp from {node}"));
         assert_eq!(asked("connected", &service)?, format!("udp from {service}"));
         assert_eq!(asked("udp", &empty)?, "ConnectionRefused");
-        // What is no service is left alone.
+        // Addresses that are not services are left alone.
         assert_eq!(asked("tcp", &backend)?, format!("tcp from {backend}"));
         Ok(())
     })?;
 
-    // Programs replace each other under the same attachment; without UDP there is none for it.
+    // Reloaded programs replace each other in the same attachments; without UDP its attachments are gone.
     let link = |name: &str| Link::open(&files.path().join(name));
     let connect = if F::NUMBER == 4 { "calico_connect_v4" } else { "calico_connect_v6" };
     let before = link(connect)?.program_id()?;
@@ -202,7 +202,7 @@ fn sockets_of_ipv4_get_backends() -> Result<()> {
 }
 
 #[test]
-fn sockets_of_ipv6_get_backends_of_ipv4_for_its_addresses() -> Result<()> {
+fn sockets_of_ipv6_get_ipv4_backends_for_mapped_addresses() -> Result<()> {
     talk::<V4>(true)
 }
 

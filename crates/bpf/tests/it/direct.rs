@@ -1,5 +1,5 @@
-//! Connections between two workloads of a node that Linux does not track: what policy decided about them outlives their entries, and
-//! nothing else does.
+//! Connections between two workloads of a node that Linux does not track: policy's decisions about them outlive their
+//! entries, and nothing else does.
 
 use crate::bench::{ALLOWS, Bench, DENIES, DEVICE, DROP, Direction, FALL_THROUGH, NEXT, SEEN};
 use crate::packets::{ACK, FIN, RST, SYN, V4, tcp};
@@ -28,7 +28,7 @@ fn frame(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
     V4 { source, destination, protocol: 6, id: 0, fragment: 0, options: &[], payload }.frame()
 }
 
-/// Two workloads of this node, which may talk.
+/// Two workloads of this node that may talk to each other.
 fn bench() -> Result<Bench> {
     let options = Options { redirects_to_peer: true, ..Options::default() };
     let bench = Bench::with_options(Version::V4, true, false, false, &options)?;
@@ -62,9 +62,9 @@ fn tracking(bench: &Bench) -> Result<(u32, Tracking<layout::V4>)> {
 }
 
 #[test]
-fn only_what_both_ends_allowed_is_recalled() -> Result<()> {
+fn only_connections_that_both_ends_allowed_are_recalled() -> Result<()> {
     let bench = bench()?;
-    // The other end denies it: what the first one said is not enough, whoever sends.
+    // The other end denies it: the first end's approval is not enough, whichever end sends.
     bench.lists(&[(EGRESS, ALLOWS), (INGRESS, DENIES)])?;
     assert_eq!(bench.send(In, &there(SYN))?, (NEXT, NO_TRACKING));
     assert_eq!(bench.send_marked(Out, &there(SYN), NO_TRACKING)?.0, DROP);
@@ -77,7 +77,7 @@ fn only_what_both_ends_allowed_is_recalled() -> Result<()> {
             assert_eq!(bench.send_marked(Out, &frame, mark)?.0, DROP, "{mark:#x}");
         }
     }
-    // It allows it: an answer is enough to go on, and so is a question.
+    // The other end allows it: either an answer or a request suffices to resume.
     bench.lists(&[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
     assert_eq!(bench.send(In, &there(SYN))?, (NEXT, NO_TRACKING));
     assert_eq!(bench.send_marked(Out, &there(SYN), NO_TRACKING)?.0, NEXT);
@@ -93,13 +93,13 @@ fn only_what_both_ends_allowed_is_recalled() -> Result<()> {
             assert!(now.approved && now.workload && now.opener == before.opener, "{now:?}");
         }
     }
-    // Policy that changed meanwhile counts for what begins.
+    // A policy change in the meantime applies to new connections.
     assert_eq!(bench.send(In, &there(SYN))?.0, DROP);
     Ok(())
 }
 
 #[test]
-fn what_is_over_is_not_recalled() -> Result<()> {
+fn ended_connections_are_not_recalled() -> Result<()> {
     for end in [&[(true, RST)][..], &[(false, RST)], &[(true, FIN | ACK), (false, FIN | ACK)]] {
         let bench = bench()?;
         bench.send(In, &there(SYN))?;
@@ -122,7 +122,7 @@ fn what_is_over_is_not_recalled() -> Result<()> {
     Ok(())
 }
 
-/// Without room to keep it, a connection is Linux's from its SYN on; a SYN once more decides anew.
+/// Without room to keep it, Linux tracks a connection from its SYN on; another SYN is decided anew.
 #[test]
 fn a_connection_without_room_is_left_to_linux() -> Result<()> {
     let bench = bench()?;

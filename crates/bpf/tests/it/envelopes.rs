@@ -1,5 +1,5 @@
-//! Walks of clients' packets to backends of another node: in an envelope there, in one back, and as the client knows it out of
-//! that. Each node has maps of its own.
+//! Walks of clients' packets to backends of another node: encapsulated on the way there and back, and decapsulated to
+//! what the client expects. Each node has its own maps.
 
 use crate::attachments::index;
 use crate::bench::{BYPASS, Bench, DEVICE, DROP, Direction, NEXT, SEEN, Side};
@@ -29,7 +29,7 @@ fn options() -> Options {
     Options { vxlan_port: 4789, maglev_places: 5, ..Options::default() }
 }
 
-/// The client's node, the backend's, and the network that both have their way in.
+/// The client's node, the backend's node, and the namespace that holds the routes of both.
 struct Nodes {
     namespace: Namespace,
     device: u32,
@@ -99,7 +99,7 @@ impl Nodes {
     }
 }
 
-/// With fewer hops left than at the beginning.
+/// The packet with fewer hops left than at the start.
 fn later<F: World>(frame: Vec<u8>, hops: u8) -> Vec<u8> {
     let mut frame = frame;
     if F::NUMBER == 4 {
@@ -111,7 +111,8 @@ fn later<F: World>(frame: Vec<u8>, hops: u8) -> Vec<u8> {
     frame
 }
 
-/// What is in an envelope between two nodes, as a frame; the envelope must be as Calico's programs expect it.
+/// Decapsulates a packet between two nodes into a frame; checks that the outer headers are what Calico's programs
+/// expect.
 fn opened<F: World>(frame: &[u8], from: Who, to: Who) -> Result<Vec<u8>> {
     let header = if F::NUMBER == 4 { 20 } else { 40 };
     let ip = &frame[14..14 + header];
@@ -190,7 +191,7 @@ fn there_and_back<F: World>() -> Result<()> {
     Ok(())
 }
 
-/// The first packet of a flow to the backend's node, as that one gets it.
+/// The first packet of a flow to the backend's node, as that node receives it.
 fn wrapped<F: World>(nodes: &Nodes, from: Who, port: u16) -> Result<Vec<u8>> {
     let asked = F::host(&nodes.asked, &options())?;
     let request = F::frame(from, NODE, UDP, &udp(port, 30080));
@@ -198,7 +199,7 @@ fn wrapped<F: World>(nodes: &Nodes, from: Who, port: u16) -> Result<Vec<u8>> {
 }
 
 #[test]
-fn an_envelope_comes_from_a_node_and_from_the_same_one() -> Result<()> {
+fn an_envelope_must_come_from_a_node_and_always_the_same_one() -> Result<()> {
     spoofed::<V4>()?;
     spoofed::<V6>()
 }
@@ -208,13 +209,13 @@ fn spoofed<F: World>() -> Result<()> {
     let serving = F::host(&nodes.serving, &options())?;
     let envelope = wrapped::<F>(&nodes, CLIENT, 4000)?;
     assert_eq!(nodes.send(&serving, In, &envelope, 0)?.0, (NEXT, SEEN));
-    // Another node's, of the same flow. The checksum of IPv4 is the kernel's to check.
+    // The same flow from another node. The IPv4 checksum is left to the kernel.
     let place = 14 + if F::NUMBER == 4 { 15 } else { 23 };
     let mut other = envelope.clone();
     other[place] = THIRD_NODE.1;
     assert_eq!(nodes.send(&serving, In, &other, 0)?.0.0, DROP);
     assert_eq!(nodes.serving.counted_of(nodes.device, In, WRONG_SOURCE)?, 1);
-    // Maglev's flows may change their way.
+    // Maglev's flows may change their path.
     let table = Table::<_, _>::new(nodes.serving.map(&F::map("ct4"))?)?;
     let (key, _) =
         bpf::layout::conntrack::Key::<F>::new(UDP, (F::address(CLIENT), 4000), (F::address(ELSEWHERE), 8080));
@@ -225,7 +226,7 @@ fn spoofed<F: World>() -> Result<()> {
     let known = F::tracking(&nodes.serving, UDP, (CLIENT, 4000), (ELSEWHERE, 8080))?;
     assert_eq!(known.tunnel, F::address(THIRD_NODE));
 
-    // With a checksum, from nobody that is a node, for no service of this node, or broken.
+    // With a checksum, not from a node, for a service without local backends, or malformed.
     let checksum = 14 + if F::NUMBER == 4 { 26 } else { 46 };
     let mut with = envelope.clone();
     with[checksum] = 1;
@@ -259,7 +260,7 @@ fn a_backend_that_another_node_would_not_find_sees_this_node() -> Result<()> {
     let request = V4::frame(CLIENT, NODE, UDP, &udp(4000, 30081));
     let behind = V4::frame(CLIENT, ELSEWHERE, UDP, &udp(4000, 8080));
     assert_eq!(nodes.send(&asked, In, &request, 0)?, ((NEXT, MASQUERADE), behind));
-    // A node that asks may be the backend's own: the answer would stay there.
+    // A client node may be the backend's own node: the answer would not leave it.
     let request = V4::frame(OTHER_NODE, NODE, UDP, &udp(4000, 30080));
     let behind = V4::frame(OTHER_NODE, ELSEWHERE, UDP, &udp(4000, 8080));
     assert_eq!(nodes.send(&asked, In, &request, 0)?, ((NEXT, MASQUERADE), behind));
@@ -267,7 +268,7 @@ fn a_backend_that_another_node_would_not_find_sees_this_node() -> Result<()> {
 }
 
 #[test]
-fn a_packet_that_is_too_long_is_told_its_sender() -> Result<()> {
+fn the_sender_of_a_packet_that_is_too_long_gets_an_error() -> Result<()> {
     too_long::<V4>()?;
     too_long::<V6>()
 }
@@ -293,7 +294,7 @@ fn too_long<F: World>() -> Result<()> {
     let request = long(4000, 30080, 1);
     let (fate, answer) = nodes.send(&asked, In, &F::frame(CLIENT, NODE, UDP, &request), 0)?;
     assert_eq!((fate, answer), ((REDIRECT, BYPASS), error(NODE, CLIENT, &request)));
-    // An answer's sender is behind its node: the error comes in as if from outside.
+    // The sender of an answer is behind its node: the error arrives as if from outside.
     assert_eq!(nodes.send(&serving, In, &envelope, 0)?.0.0, NEXT);
     let sent = long(8080, 4000, 1);
     let (fate, answer) = nodes.send(&serving, Out, &F::frame(ELSEWHERE, CLIENT, UDP, &sent), SEEN)?;
@@ -303,7 +304,7 @@ fn too_long<F: World>() -> Result<()> {
 }
 
 #[test]
-fn errors_take_the_same_ways() -> Result<()> {
+fn errors_take_the_same_paths() -> Result<()> {
     errors::<V4>()?;
     errors::<V6>()
 }
@@ -331,7 +332,7 @@ fn errors<F: World>() -> Result<()> {
 }
 
 #[test]
-fn the_backends_node_answers_itself_where_that_is_wanted() -> Result<()> {
+fn the_backends_node_answers_directly_if_enabled() -> Result<()> {
     direct::<V4>()?;
     direct::<V6>()
 }
@@ -384,7 +385,7 @@ fn a_backend_of_maglev_is_found_on_its_node() -> Result<()> {
             table.set(&BackendKey { id: 9, ordinal }, &backend)?;
         }
     }
-    // In the middle of a connection, which neither knows.
+    // In the middle of a connection that neither node knows.
     let middle = V4::frame(CLIENT, service, TCP, &tcp(4000, 80, ACK, 101, 501));
     let (fate, envelope) = nodes.send(&asked, In, &middle, 0)?;
     assert_eq!(fate, (REDIRECT, BYPASS_FORWARD));

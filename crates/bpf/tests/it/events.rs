@@ -1,4 +1,4 @@
-//! What programs tell about packets that they drop, or that met a rule that logs.
+//! Events about packets that are dropped, or that match a rule that logs.
 
 use crate::bench::{ALLOWS, Bench, DENIES, Direction, NEXT};
 use crate::packets::{SYN, tcp, udp};
@@ -21,7 +21,7 @@ fn events(bench: &Bench) -> Result<Vec<Event>> {
     all(bench, "bpfp_events")
 }
 
-/// Everything in a queue, which is empty afterwards.
+/// Drains a queue.
 fn all<V: Layout>(bench: &Bench, queue: &str) -> Result<Vec<V>> {
     let queue = Queue::<V>::new(bench.map(queue)?)?;
     let mut all = Vec::new();
@@ -33,7 +33,7 @@ fn all<V: Layout>(bench: &Bench, queue: &str) -> Result<Vec<V>> {
 
 /// Dropped packets are reported while a command watches, and no longer.
 #[test]
-fn who_watches_is_told_of_dropped_packets() -> Result<()> {
+fn dropped_packets_are_reported_to_a_watcher() -> Result<()> {
     let bench = V4::bench()?;
     bench.lists(&[(1, DENIES)])?;
     let workload = V4::workload(&bench, &Options::default())?;
@@ -47,7 +47,7 @@ fn who_watches_is_told_of_dropped_packets() -> Result<()> {
 }
 
 #[test]
-fn flow_logs_are_told_what_policy_found() -> Result<()> {
+fn policy_decisions_are_reported_for_flow_logs() -> Result<()> {
     judges::<V4>()?;
     judges::<V6>()
 }
@@ -62,7 +62,7 @@ fn judges<F: World>() -> Result<()> {
     quiet.send(In, &F::frame(POD, BACKEND, 17, &udp(1, 2)), 0)?;
     assert_eq!(all::<Judged>(&bench, "bpfp_flows")?, []);
     workload.send(In, &request, 0)?;
-    // Known by now: policy is not asked again.
+    // The flow is known now: policy is not evaluated again.
     workload.send(In, &F::frame(POD, BACKEND, 17, &udp(1, 2)), 0)?;
     bench.lists(&[(1, DENIES)])?;
     let echo = [if F::NUMBER == 4 { 8 } else { 128 }, 0, 0, 0, 0x12, 0x34, 0, 1];
@@ -79,7 +79,7 @@ fn judges<F: World>() -> Result<()> {
 }
 
 #[test]
-fn drops_are_told_with_reason_rule_and_interface() -> Result<()> {
+fn drops_are_reported_with_reason_rule_and_interface() -> Result<()> {
     tells::<V4>()?;
     tells::<V6>()
 }
@@ -114,21 +114,21 @@ fn tells<F: World>() -> Result<()> {
         std::net::IpAddr::V4(four) => four.octets().to_vec(),
         std::net::IpAddr::V6(six) => six.octets().to_vec(),
     };
-    // Where it would have gone.
+    // The destination it would have had.
     assert_eq!((told(first.source), first.source_port), (address(F::address(POD)), 4000));
     assert_eq!((told(first.destination), first.destination_port), (address(F::address(BACKEND)), 8080));
     assert_eq!((first.device, first.length as usize, first.kind), (1, request.len(), EventKind::Dropped));
     assert!(all.is_sorted_by_key(|event| event.time) && first.time > 0);
-    // Nothing of another packet is reported of one that could not be read.
+    // An event about an unreadable packet contains nothing of another packet.
     assert!(told(all[2].source).iter().all(|byte| *byte == 0));
     Ok(())
 }
 
 #[test]
-fn rules_that_log_are_told_whatever_follows() -> Result<()> {
+fn rules_that_log_are_reported_whatever_follows() -> Result<()> {
     let bench = V4::bench()?;
     let workload = V4::workload(&bench, &Options::default())?;
-    // A list of two: the first rule logs, the second is the first of another list.
+    // A list of two: the first rule logs, the second is the first rule of another list.
     for (list, action) in [(50_u64, 1_u8), (51, 2)] {
         let mut segment = vec![0; 904];
         (segment[0], segment[4], segment[8]) = (2, 1, 1);
@@ -143,7 +143,7 @@ fn rules_that_log_are_told_whatever_follows() -> Result<()> {
     let all = all::<Event>(&bench, "bpfp_logs")?;
     let facts: Vec<_> = all.iter().map(|event| (event.kind, event.rule, event.source_port)).collect();
     assert_eq!(facts, [(EventKind::LoggedAllowed, 150, 50), (EventKind::LoggedDenied, 151, 51)]);
-    // Rules that do not log are not told.
+    // Rules that do not log are not reported.
     bench.lists(&[(1, ALLOWS)])?;
     assert_eq!(workload.send(In, &V4::frame(POD, BACKEND, 17, &udp(9, 2)), 0)?.0.0, NEXT);
     assert_eq!(events(&bench)?, []);

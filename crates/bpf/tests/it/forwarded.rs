@@ -1,5 +1,6 @@
-//! Real packets to a backend of another node: two nodes and a client on one wire, a workload on the second node. It sees the client's
-//! address, long transfers fit into the envelopes, and answers come by the first node, or directly.
+//! Real packets to a backend of another node: two nodes and a client on one wire, and a workload on the second node.
+//! The workload sees the client's address, long transfers fit into the envelopes, and answers return through the first
+//! node, or directly.
 
 use crate::attachments::index;
 use crate::bench::{ALLOWS, Bench, Direction, Side};
@@ -17,7 +18,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use testkit::network::Namespace;
 
 const PORT: u16 = 8080;
-/// More than fits into any queue: packets of all sizes.
+/// More than fits into any queue, so that packets of all sizes occur.
 const LONG: usize = 3_000_000;
 
 struct Nodes {
@@ -147,7 +148,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// A connection with a long transfer each way, and datagrams; who the server saw.
+    /// Makes a connection with a long transfer each way, and sends datagrams; returns the clients that the servers saw.
     fn talk<F: World>(&self) -> Result<[IpAddr; 2]> {
         let at = SocketAddr::new(ip::<F>(ELSEWHERE), PORT);
         let target = SocketAddr::new(ip::<F>(NODE), 30080);
@@ -194,7 +195,7 @@ impl Nodes {
         Ok([peer.ip(), asker.context("nobody")?])
     }
 
-    /// Flags of all flows that the first node forwarded, and how many of their packets were answers.
+    /// The flags of all flows that the first node forwarded, and how many of their packets were answers.
     fn forwarded<F: World>(&self) -> Result<(u32, u32)> {
         use bpf::Layout as _;
         use bpf::layout::conntrack::{Entry, Value};
@@ -227,7 +228,7 @@ fn by_the_first_node<F: World>() -> Result<()> {
 }
 
 #[test]
-fn its_node_answers_directly_where_that_is_wanted() -> Result<()> {
+fn its_node_answers_directly_if_enabled() -> Result<()> {
     directly::<V4>()?;
     directly::<V6>()
 }

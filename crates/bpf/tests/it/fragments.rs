@@ -21,19 +21,19 @@ const DENIED: usize = 4;
 const WAITS: usize = 20;
 const TOO_SOON: usize = 21;
 const UDP: u8 = 17;
-/// The bytes of a packet in each of its fragments but the last.
+/// The payload size of every fragment except the last.
 const PART: usize = 16;
 
 fn keeps() -> Options {
     Options { keeps_fragments: true, ..Options::default() }
 }
 
-/// An IP version, and how it cuts packets.
+/// An IP version, and how it fragments packets.
 pub(crate) trait Cut: World {
-    /// A part of what is behind the header: its place, and whether it is the last.
+    /// A fragment of what follows the header: its offset, and whether it is the last.
     fn part(ends: [Self::Address; 2], id: u8, place: usize, is_last: bool, payload: &[u8]) -> Vec<u8>;
     fn ip(address: Self::Address) -> IpAddr;
-    /// The addresses of a host and of somebody outside on their wire.
+    /// The addresses of the host and of an outside peer on their wire.
     const WIRE: [Self::Address; 2];
 
     fn framed(packet: &[u8]) -> Vec<u8> {
@@ -41,7 +41,7 @@ pub(crate) trait Cut: World {
         [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, packet].concat()
     }
 
-    /// A datagram in parts.
+    /// A datagram in fragments.
     fn parts(ends: [Self::Address; 2], id: u8, datagram: &[u8]) -> Vec<Vec<u8>> {
         let count = datagram.len().div_ceil(PART);
         let parts = datagram.chunks(PART).enumerate();
@@ -91,7 +91,7 @@ impl Cut for V6 {
     }
 }
 
-/// A datagram with the length in its header, and the checksum that IPv6 wants.
+/// A datagram with its length in the header, and the checksum that IPv6 requires.
 fn datagram<F: Cut>(ends: [F::Address; 2], from: u16, to: u16, text: &[u8]) -> Vec<u8> {
     let mut datagram = [udp(from, to), text.to_vec()].concat();
     let length = u16::try_from(datagram.len()).unwrap().to_be_bytes();
@@ -112,7 +112,7 @@ fn waiting(bench: &Bench) -> Result<usize> {
     Ok(bench.map("cali_waiting")?.entries()?.len())
 }
 
-/// What comes in once more goes to the loopback device of the thread's namespace: one of the test's own.
+/// Runs a test in its own namespace, because reinjected packets use the loopback device of the thread's namespace.
 fn apart(test: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -138,15 +138,15 @@ fn wait_for_first<F: Cut>() -> Result<()> {
     ensure!(frames.len() == 3);
     let count = |reason| bench.counted(In, reason);
 
-    // The last two first: they wait, and are no drops.
+    // The last two first: they wait, and do not count as dropped.
     for (place, expected) in [(2, 1), (1, 2)] {
         ensure!(host.send(In, &frames[place], 0)?.0.0 == DROP);
         ensure!((waiting(&bench)?, count(WAITS)?, count(TOO_SOON)?) == (expected, expected as u64, 0));
     }
-    // With the first one all of them come in again, by the device; nobody waits any more.
+    // The first one releases all of them: they arrive again on the device, and none waits any more.
     ensure!(host.send(In, &frames[0], 0)?.0.0 == DROP);
     ensure!((waiting(&bench)?, count(WAITS)?) == (0, 3), "{} wait", waiting(&bench)?);
-    // From then on in order, and nobody waits twice.
+    // From then on in order, without waiting.
     for frame in &frames {
         ensure!(host.send(In, frame, 0)?.0 == (NEXT, SEEN));
     }
@@ -156,27 +156,27 @@ fn wait_for_first<F: Cut>() -> Result<()> {
 }
 
 #[test]
-fn what_waits_is_limited() -> Result<()> {
+fn waiting_fragments_are_limited() -> Result<()> {
     apart(|| {
         let ends = [V4::address(CLIENT), V4::address(NODE)];
         let later = |id, place| V4::framed(&V4::part(ends, id, place, false, &[1; 8]));
         let bench = V4::bench()?;
         let host = V4::host(&bench, &keeps())?;
         let too_soon = || bench.counted(In, TOO_SOON);
-        // As many as the longest packet has on most wires, and not one more.
+        // As many as the longest packet has on most wires, but not one more.
         for place in 1..=48 {
             host.send(In, &later(1, place * 8), 0)?;
         }
         ensure!((waiting(&bench)?, too_soon()?) == (48, 0));
         host.send(In, &later(1, 49 * 8), 0)?;
         ensure!((waiting(&bench)?, too_soon()?) == (48, 1));
-        // One that is longer than there is room for.
+        // A fragment longer than the available space.
         for (length, count) in [(1480, 1), (1488, 2)] {
             let frame = V4::framed(&V4::part(ends, 2, 2048, false, &vec![1; length]));
             host.send(In, &frame, 0)?;
             ensure!(too_soon()? == count, "{length} bytes");
         }
-        // Where nothing waits: what leaves, a workload's, where it is switched off, and in another's tunnel.
+        // Cases in which nothing waits: egress, a workload's interface, disabled, and inside another tunnel.
         let frame = later(3, 64);
         host.send(Out, &frame, 0)?;
         ensure!(bench.counted(Out, TOO_SOON)? == 1);
@@ -187,9 +187,9 @@ fn what_waits_is_limited() -> Result<()> {
     })
 }
 
-/// What was left too long ago is about another packet.
+/// A note about a first fragment expires: a later packet may reuse its id.
 #[test]
-fn ports_of_a_first_fragment_count_for_a_while() -> Result<()> {
+fn ports_of_a_first_fragment_apply_for_a_while() -> Result<()> {
     let bench = V4::bench()?;
     let ends = [V4::address(CLIENT), V4::address(NODE)];
     let parts = V4::parts(ends, 9, &datagram::<V4>(ends, 4000, 53, &[5; 40]));
@@ -217,7 +217,7 @@ pub(crate) fn wire<F: Cut>(test: &str) -> Result<()> {
         outside.name(),
         F::ip(own)
     ))?;
-    // Known, so that no question about it comes in between.
+    // A permanent neighbour, so that no neighbour discovery interferes.
     outside.batch(&format!(
         "link set eth0 up\naddr add {}/{net} dev eth0\nneigh add {} lladdr 02:00:00:00:00:01 dev eth0 nud permanent",
         F::ip(stranger),
@@ -230,7 +230,7 @@ pub(crate) fn wire<F: Cut>(test: &str) -> Result<()> {
     let routes = Table::<RouteKey<F>, Route<F>>::new(bench.map(&F::map("routes"))?)?;
     let route = Route { flags: flags::HOST | flags::LOCAL, next_hop: F::Address::default() };
     routes.set(&RouteKey { bits: u32::try_from(bits)?, address: own }, &route)?;
-    // A port of the host that leads to another one.
+    // A node port that leads to another port.
     let frontends = Table::<FrontendKey<F>, Frontend>::new(bench.map(&F::map("nat_fe3"))?)?;
     let key = FrontendKey { address: own, port: SERVICE_PORT, protocol: UDP, ..FrontendKey::default() };
     frontends.set(&key, &Frontend { id: 1, count: 1, local: 1, ..Frontend::default() })?;
@@ -272,7 +272,7 @@ pub(crate) fn wire<F: Cut>(test: &str) -> Result<()> {
         }
     }
     ensure!(bench.counted_at(device, 0, WAITS)? > 0 && waiting(&bench)? == 0);
-    // Whoever may not come in does not in whatever order.
+    // Denied datagrams are dropped in whatever order.
     bench.lists_of(device, &[(INGRESS, DENIES)])?;
     let denied = || bench.counted_at(device, 0, DENIED);
     let before = denied()?;

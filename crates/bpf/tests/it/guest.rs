@@ -1,5 +1,6 @@
-//! The same on other kernels, in guests: the oldest that eBPF is for (5.10), one without tcx (6.1), and one with it (6.12).
-//! Each has a verifier of its own years, so programs are loaded, walked through and met by real connections on all of them.
+//! The same tests on other kernels, in guests: the oldest supported for eBPF (5.10), one without tcx (6.1), and one
+//! with it (6.12). Each has its own verifier, so programs are loaded, walked through and used by real connections on
+//! all of them.
 
 use crate::{fragments, objects, random, services, traffic, xdp};
 use bpf::XdpMode;
@@ -7,7 +8,7 @@ use bpf::interface::Version;
 use bpf::layout::{V4, V6};
 use testkit::guest::Guest;
 
-/// An emulated processor has time for some of the combinations.
+/// Runs only some of the combinations, as the processor is emulated.
 fn check(test: &str, series: &'static str) {
     Guest::new(&format!("guest::{test}")).kernel(series).program("ip").run(|| {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
@@ -46,7 +47,7 @@ fn linux_6_12_takes_the_programs() {
     check("linux_6_12_takes_the_programs", "6.12");
 }
 
-/// Workloads' devices may be of this kind (`device_type: netkit`), which not every kernel has.
+/// Workloads' devices may be of this kind (`device_type: netkit`), which not every kernel supports.
 #[test]
 fn netkit_devices_meet_programs() {
     Guest::new("guest::netkit_devices_meet_programs").kernel("6.12").program("ip").run(|| {

@@ -1,4 +1,4 @@
-//! Walks of a workload that has limits: packets that come too soon are dropped, connections that are too many refused.
+//! Walks of a workload with limits: packets beyond the rate are dropped, connections beyond the limit refused.
 
 use crate::bench::{BYPASS, Bench, DEVICE, DROP, Direction, NEXT, SEEN};
 use crate::packets::{ACK, FIN, RST, SYN, tcp, udp};
@@ -35,7 +35,7 @@ fn set_limit<F: World>(bench: &Bench, is_to_workload: bool, most: u32) -> Result
 }
 
 #[test]
-fn packets_that_come_too_soon_are_dropped() -> Result<()> {
+fn packets_beyond_the_rate_are_dropped() -> Result<()> {
     rate::<V4>()?;
     rate::<V6>()
 }
@@ -44,7 +44,7 @@ fn rate<F: World>() -> Result<()> {
     let bench = F::bench()?;
     let workload = F::workload(&bench, &options())?;
     let table = Table::<LimitKey, Rate>::new(bench.map("bpfp_rate")?)?;
-    // One in an hour: the clock has no say in this test.
+    // One per hour: the clock does not matter in this test.
     let hour = Rate { interval: 3_600_000_000_000, ahead: 2 * 3_600_000_000_000, next: 0 };
     for (direction, source, destination, mark) in [(In, POD, ELSEWHERE, 0), (Out, ELSEWHERE, POD, BYPASS)] {
         table.set(&key::<F>(direction == Out), &hour)?;
@@ -55,7 +55,7 @@ fn rate<F: World>() -> Result<()> {
         }
         assert_eq!(fates, [NEXT, NEXT, NEXT, DROP, DROP], "{direction:?}");
         assert_eq!(bench.counted(direction, TOO_MANY)?, 2);
-        // Without limits nobody asks.
+        // Without limits nothing is checked.
         let free = F::workload(&bench, &Options::default())?;
         assert_eq!(free.send(direction, &frame, mark)?.0.0, NEXT);
     }
@@ -73,7 +73,7 @@ fn from<F: World>() -> Result<()> {
     let workload = F::workload(&bench, &options())?;
     set_limit::<F>(&bench, false, 2)?;
     let open = |port: u16| F::frame(POD, ELSEWHERE, TCP, &tcp(port, 80, SYN, 100, 0));
-    // The same one again is not another one.
+    // Repeating a connection does not count as another one.
     for port in [1, 2, 1] {
         assert_eq!(workload.send(In, &open(port), 0)?.0.0, NEXT);
     }
@@ -90,10 +90,10 @@ fn from<F: World>() -> Result<()> {
     refusal[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     assert_eq!(answer, refusal);
     assert_eq!((bench.counted(In, TOO_MANY)?, bench.connections()?), (1, 2));
-    // Datagrams are no connections.
+    // Datagrams do not count as connections.
     assert_eq!(workload.send(In, &F::frame(POD, ELSEWHERE, UDP, &udp(9, 9)), 0)?.0.0, NEXT);
 
-    // One that is closed, or reset, makes room for another one, once.
+    // A connection that is closed or reset makes room for one more, once.
     workload.send(In, &F::frame(POD, ELSEWHERE, TCP, &tcp(1, 80, FIN | ACK, 101, 501)), 0)?;
     assert_eq!(limit::<F>(&bench, false)?.count, 2);
     for _ in 0..2 {
@@ -108,7 +108,7 @@ fn from<F: World>() -> Result<()> {
 }
 
 #[test]
-fn a_workload_takes_no_more_connections_than_it_may() -> Result<()> {
+fn a_workload_accepts_no_more_connections_than_it_may() -> Result<()> {
     to::<V4>()?;
     to::<V6>()
 }
@@ -126,7 +126,7 @@ fn to<F: World>() -> Result<()> {
     assert_eq!(host.send(In, &open(2), 0)?.0.0, NEXT);
     let (fate, refusal) = workload.send(Out, &open(2), SEEN)?;
     assert_eq!(fate, (REDIRECT, 0));
-    // It comes in by the workload's interface as if the workload had said it, and finds its way.
+    // The RST arrives on the workload's interface as if the workload had sent it, and is routed.
     let mut said = tcp(80, 2, RST | ACK, 0, 101);
     said[14..16].fill(0);
     let mut expected = F::frame(POD, CLIENT, TCP, &said);
@@ -135,7 +135,7 @@ fn to<F: World>() -> Result<()> {
     assert_eq!(workload.send(In, &refusal, 0)?.0.0, NEXT);
     assert_eq!(host.send(Out, &refusal, SEEN)?.0.0, NEXT);
     assert_eq!(limit::<F>(&bench, true)?.count, 1, "it was never counted");
-    // The workload ends its first one.
+    // The workload closes its first connection.
     workload.send(In, &F::frame(POD, CLIENT, TCP, &tcp(80, 1, RST, 501, 0)), 0)?;
     assert_eq!(limit::<F>(&bench, true)?.count, 0);
     assert_eq!(host.send(In, &open(2), 0)?.0.0, NEXT);

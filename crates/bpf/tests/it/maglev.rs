@@ -1,5 +1,5 @@
-//! Walks to services of Maglev: the backend follows from the packet, as with Calico's programs, and so it does in the middle of a
-//! connection that another node has begun.
+//! Walks to services with Maglev: the backend is derived from the packet, as by Calico's programs, even in the middle
+//! of a connection that another node has begun.
 
 use crate::bench::{DENIES, DROP, Direction, FALL_THROUGH, NEXT, SEEN};
 use crate::packets::{ACK, SYN, tcp, udp};
@@ -15,11 +15,11 @@ use bpf::layout::{V4, V6};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const PLACES: u16 = 503;
-/// The port of the backend at the first place of the table.
+/// The port of the backend at the first position of the table.
 const FIRST: u16 = 10_000;
 
-/// Ports and protocol of a packet from the client to the service, and the places of 503 that Calico's own code gives it
-/// (felix/bpf-gpl/jenkins_hash.h at 87c15906f, compiled for this machine), of IPv4 and IPv6.
+/// Ports and protocol of a packet from the client to the service, and its position among 503 according to Calico's own
+/// code (felix/bpf-gpl/jenkins_hash.h at 87c15906f, compiled for this machine), for IPv4 and IPv6.
 const PLACES_OF: [(u16, u16, u8, [u16; 2]); 7] = [
     (4000, 80, TCP, [83, 393]),
     (4001, 80, TCP, [466, 404]),
@@ -34,7 +34,7 @@ fn options() -> Options {
     Options { maglev_places: PLACES.into(), ..Options::default() }
 }
 
-/// A service with a table in which every place is another port of one backend, and nothing beside it.
+/// A service with a table in which every position is another port of one backend, and no ordinary backends.
 fn with_table<F: World>() -> Result<crate::bench::Bench> {
     let bench = F::bench()?;
     let value = Frontend { id: 7, count: 1, flags: Frontend::MAGLEV, ..Frontend::default() };
@@ -58,7 +58,7 @@ fn place_of<F: World>(places: [u16; 2]) -> u16 {
 }
 
 #[test]
-fn packets_go_to_the_backends_that_calico_gives_them() -> Result<()> {
+fn packets_go_to_the_backends_that_calico_chooses() -> Result<()> {
     same::<V4>()?;
     same::<V6>()
 }
@@ -74,7 +74,7 @@ fn same<F: World>() -> Result<()> {
         let entry = F::entry(&bench, protocol, (CLIENT, from), (BACKEND, port))?;
         assert_eq!(entry.flags & flags::MAGLEV, flags::MAGLEV);
     }
-    // A tunnel's device is the host's too.
+    // A tunnel's device also belongs to the host.
     let tunnel = F::host(&bench, &Options { kind: Kind::Tunnel, ..options() })?;
     let request = F::frame(CLIENT, SERVICE, UDP, &udp(1, 80));
     let behind = F::frame(CLIENT, BACKEND, UDP, &udp(1, place_of::<F>([217, 248])));
@@ -96,7 +96,7 @@ fn workloads_get_any_backend() -> Result<()> {
 }
 
 #[test]
-fn a_connection_of_another_node_goes_on_here() -> Result<()> {
+fn a_connection_of_another_node_continues_here() -> Result<()> {
     taken_over::<V4>()?;
     taken_over::<V6>()
 }
@@ -107,7 +107,7 @@ fn taken_over<F: World>() -> Result<()> {
     let port = place_of::<F>([83, 393]);
     let middle = F::frame(CLIENT, SERVICE, TCP, &tcp(4000, 80, ACK, 101, 501));
     let behind = F::frame(CLIENT, BACKEND, TCP, &tcp(4000, port, ACK, 101, 501));
-    // It is new to this node: its policy is asked, on either side.
+    // It is new to this node: its policy is evaluated, on either side.
     bench.lists(&[(2, DENIES)])?;
     assert_eq!(host.send(In, &middle, 0)?.0.0, DROP);
     bench.lists(&[(0, DENIES)])?;
@@ -124,7 +124,7 @@ fn taken_over<F: World>() -> Result<()> {
     assert_eq!(workload.send(In, &answer, 0)?.0, (NEXT, SEEN));
     assert_eq!(host.send(Out, &answer, SEEN)?.1, shown);
 
-    // Of a service without a table it is too late for a backend, and where nobody has tables too.
+    // Without a Maglev table it is too late to choose a backend, whether for this service or all services.
     F::frontend(&bench, (SERVICE, 81, TCP), None, Frontend { id: 7, count: 1, ..Frontend::default() })?;
     F::backend(&bench, 7, 0, BACKEND, 8080)?;
     let plain = F::frame(CLIENT, SERVICE, TCP, &tcp(4000, 81, ACK, 101, 501));
@@ -132,7 +132,7 @@ fn taken_over<F: World>() -> Result<()> {
     let other = F::frame(CLIENT, SERVICE, TCP, &tcp(4009, 80, ACK, 101, 501));
     let without = F::host(&bench, &Options::default())?;
     assert_eq!(without.send(In, &other, 0)?, ((NEXT, FALL_THROUGH), other.clone()));
-    // Policy without tracking has no say about it, and then it is as above.
+    // Untracked policy has no opinion about it; then the rest applies as above.
     let asked = F::host(&bench, &Options { asks_untracked: true, ..options() })?;
     assert_eq!(asked.send(In, &other, 0)?.0, (NEXT, SEEN));
     let unknown = F::frame(CLIENT, POD, TCP, &tcp(4010, 80, ACK, 101, 501));

@@ -1,4 +1,4 @@
-//! The loader and the programs on the kernel of this machine: as root, attached only in namespaces of their own.
+//! The loader and the programs on the kernel of this machine: as root, attached only in new namespaces.
 
 mod attachments;
 mod bench;

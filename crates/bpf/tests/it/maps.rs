@@ -1,4 +1,4 @@
-//! Maps: what is set is there, also by the thousand; what does not fit is refused before the kernel sees it.
+//! Maps: elements that are set can be read, also by the thousand; wrong sizes are refused before the kernel sees them.
 
 use anyhow::Result;
 use bpf::{Definition, Kind, Map, PerCpu, Table};
@@ -22,7 +22,7 @@ fn elements_are_set_read_and_removed_alone_and_in_batches() -> Result<()> {
         let read: BTreeMap<_, _> = map.entries()?.into_iter().collect();
         assert_eq!(read, elements.iter().cloned().collect(), "{kind:?}");
         assert_eq!(map.keys()?.len(), 10_000, "{kind:?}");
-        // Of those to be removed every other one is gone already.
+        // Every other key to be removed is already gone.
         for number in (0..10_000).step_by(2) {
             assert!(map.remove(&key(number))?, "{kind:?}");
         }
@@ -35,7 +35,7 @@ fn elements_are_set_read_and_removed_alone_and_in_batches() -> Result<()> {
 }
 
 #[test]
-fn a_batch_grows_where_one_bucket_has_more_than_it() -> Result<()> {
+fn a_batch_grows_for_a_large_bucket() -> Result<()> {
     let map = Map::create(definition(Kind::Hash, 4, 4, 3))?;
     let elements: Vec<_> = (0..3_u32).map(|number| (number.to_ne_bytes().to_vec(), vec![1; 4])).collect();
     map.set_many(&elements)?;
@@ -46,7 +46,7 @@ fn a_batch_grows_where_one_bucket_has_more_than_it() -> Result<()> {
 }
 
 #[test]
-fn wrappers_fit_their_maps_or_are_not_made() -> Result<()> {
+fn wrappers_match_their_maps_or_are_not_created() -> Result<()> {
     let map = Map::create(definition(Kind::Hash, 4, 8, 4))?;
     let table = Table::<u32, u64>::new(&map)?;
     table.set(&7, &8)?;
@@ -55,7 +55,7 @@ fn wrappers_fit_their_maps_or_are_not_made() -> Result<()> {
     let refused = Table::<u64, u64>::new(&map).unwrap_err().to_string();
     assert!(refused.contains("t_Hash has kind Hash, key 4, value 8, not one of"), "{refused}");
     assert!(PerCpu::<u32, u64>::new(&map).is_err());
-    // Sizes are looked at before the kernel reads or writes memory.
+    // Sizes are checked before the kernel reads or writes memory.
     assert!(map.get(&[0; 3]).is_err() && map.set(&[0; 4], &[0; 4]).is_err() && map.remove(&[0; 5]).is_err());
     Ok(())
 }
@@ -72,7 +72,7 @@ fn every_processor_has_its_value() -> Result<()> {
 }
 
 #[test]
-fn a_full_or_frozen_map_says_so() -> Result<()> {
+fn a_full_or_frozen_map_reports_so() -> Result<()> {
     let map = Map::create(definition(Kind::Hash, 4, 4, 1))?;
     map.set(&[1; 4], &[1; 4])?;
     let full = map.set(&[2; 4], &[1; 4]).unwrap_err();
@@ -85,13 +85,13 @@ fn a_full_or_frozen_map_says_so() -> Result<()> {
 }
 
 #[test]
-fn a_map_is_found_again_by_its_number() -> Result<()> {
+fn a_map_is_found_by_its_id() -> Result<()> {
     let map = Map::create(definition(Kind::LruHash, 16, 88, 100))?;
     let again = Map::by_id(map.id()?)?;
     assert_eq!(again.definition(), map.definition());
     let id = map.id()?;
     drop((map, again));
-    // Its last owner is gone; the kernel frees it soon after.
+    // Its last owner is gone; the kernel frees the map soon after.
     testkit::eventually("the map to go", || Map::by_id(id).is_err())?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Programs and netfilter together: a node with a client outside, a workload, and a workload of another node behind it. The
-//! rules are those that stay in netfilter, as far as they matter here: sources are hidden by marks.
+//! Programs and netfilter together: a node with an outside client, a workload, and another node's workload behind it.
+//! The rules are those that stay in netfilter, as far as they matter here: masquerading by mark.
 
 use crate::attachments::index;
 use crate::bench::{ALLOWS, Bench, Direction, Side};
@@ -59,14 +59,14 @@ impl Node {
              route add default via 169.254.1.1\n\
              neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent"
         ))?;
-        // The other node's workload knows only the way to this node: not to the client.
+        // The other node's workload only has a route to this node, not to the client.
         elsewhere.batch(&format!(
             "link set lo up\nlink set eth0 up\naddr add 192.0.3.2/24 dev eth0\naddr add {far}/32 dev lo\n\
              route add {}/32 via 192.0.3.1",
             text(NODE)
         ))?;
         host.batch("link set lo up")?;
-        // An answer to the host from its own node port has an address of the host as its source.
+        // An answer from the host's own node port to the host has an address of the host as its source.
         for device in ["cali0", "eth1"] {
             host.set(&format!("net/ipv4/conf/{device}/accept_local"), "1")?;
             host.set(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
@@ -143,7 +143,8 @@ impl Node {
     }
 }
 
-/// A connection and a datagram from one namespace to an address, with answers; who the server saw.
+/// Makes a connection and an exchange of datagrams from one namespace to an address; returns the clients that the
+/// server saw.
 fn talk(from: &Namespace, to: &Namespace, at: [u8; 4], target: ([u8; 4], u16)) -> Result<[IpAddr; 2]> {
     let (at, target) = (SocketAddr::from((at, PORT)), SocketAddr::from(target));
     let listener = to.run(|| TcpListener::bind(at))??;
@@ -165,7 +166,7 @@ fn talk(from: &Namespace, to: &Namespace, at: [u8; 4], target: ([u8; 4], u16)) -
     Ok([peer.ip(), exchange(from, to, at, target)?])
 }
 
-/// A datagram from one namespace to an address, and the answer; who the server saw.
+/// Exchanges datagrams between one namespace and an address; returns the client that the server saw.
 fn exchange(from: &Namespace, to: &Namespace, at: SocketAddr, target: SocketAddr) -> Result<IpAddr> {
     let server = to.run(|| UdpSocket::bind(at))??;
     let client = from.run(|| UdpSocket::bind(SocketAddr::from(([0; 4], 0))))??;
@@ -174,7 +175,7 @@ fn exchange(from: &Namespace, to: &Namespace, at: SocketAddr, target: SocketAddr
     }
     let mut seen = None;
     let mut word = [0; 4];
-    // The second finds the flow known.
+    // The second packet belongs to a known flow.
     for _ in 0..2 {
         client.send_to(b"ping", target)?;
         let (_, asker) = server.recv_from(&mut word).context("the question")?;
@@ -190,20 +191,20 @@ fn exchange(from: &Namespace, to: &Namespace, at: SocketAddr, target: SocketAddr
 fn marks_lead_through_netfilter_and_back() -> Result<()> {
     let node = Node::new()?;
     let hidden: IpAddr = [192, 0, 3, 1].into();
-    // A node port with a backend of this node: it sees the client.
+    // A node port with a backend of this node: the backend sees the client.
     let seen = talk(&node.client, &node.pod, POD, (NODE, 30001)).context("a local backend")?;
     assert_eq!(seen, [IpAddr::from(CLIENT); 2]);
-    // One elsewhere sees the node, and can answer.
+    // A backend elsewhere sees the node, and can answer.
     let seen =
         talk(&node.client, &node.elsewhere, ELSEWHERE, (NODE, 30002)).context("a backend elsewhere")?;
     assert_eq!(seen, [hidden; 2]);
-    // To itself, it comes as the host.
+    // To itself, the workload appears as the host.
     let seen = talk(&node.pod, &node.pod, POD, (SERVICE, 81)).context("itself")?;
     assert!(seen.iter().all(|address| *address != IpAddr::from(POD)), "{seen:?}");
-    // Out of the pools it is hidden.
+    // Outside of the pools, its address is masqueraded.
     let seen = talk(&node.pod, &node.client, CLIENT, (CLIENT, PORT)).context("outside")?;
     assert_eq!(seen, [IpAddr::from(NODE); 2]);
-    // The host itself uses its node ports: with a backend here, elsewhere, and its own.
+    // The host itself uses node ports: with a backend here, elsewhere, and on the host.
     for (port, to, at) in
         [(30001, &node.pod, POD), (30002, &node.elsewhere, ELSEWHERE), (30003, &node.host, NODE)]
     {

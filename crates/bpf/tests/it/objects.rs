@@ -1,5 +1,5 @@
-//! The checked-in objects: equal to what their sources give, accepted by this kernel in every combination of constants, and
-//! small for its verifier.
+//! The checked-in objects: they match their sources, this kernel accepts them in every combination of constants, and
+//! they are cheap to verify.
 
 use anyhow::{Context, Result};
 use bpf::connect::Connect;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A quarter of what the verifier takes.
+/// A quarter of the verifier's limit.
 const BUDGET: u32 = 250_000;
 
 const CONNECT: Connect = Connect { excludes_udp: false, udp_seconds: 60, can_answer: false };
@@ -19,7 +19,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf")
 }
 
-/// With maps of a size that a test needs.
+/// Reduces the sizes of maps to what a test needs.
 pub(crate) fn small(object: Object, version: Version) -> Result<Object> {
     let connections = if version == Version::V4 { "cali_v4_ct4" } else { "cali_v6_ct4" };
     let mut object = sized(object)?;
@@ -27,7 +27,7 @@ pub(crate) fn small(object: Object, version: Version) -> Result<Object> {
     Ok(object)
 }
 
-/// The same for any object.
+/// Reduces the sizes of maps of any object.
 pub(crate) fn sized(mut object: Object) -> Result<Object> {
     for definition in object.definitions()? {
         if definition.entries > 4000 {
@@ -37,7 +37,7 @@ pub(crate) fn sized(mut object: Object) -> Result<Object> {
     Ok(object)
 }
 
-/// Those that make sense: a workload's device has Ethernet headers, and its source is looked at on the way in.
+/// The combinations that make sense: a workload's device has Ethernet headers, and its source is checked on ingress.
 fn combinations() -> impl Iterator<Item = Interface> {
     let all = (0..32_u32).map(|bits| {
         let bit = |place: u32| bits >> place & 1 == 1;
@@ -53,7 +53,7 @@ fn combinations() -> impl Iterator<Item = Interface> {
         .filter(|one| !(one.is_leaving && one.checks_source))
 }
 
-/// Each without anything, and with everything that fits.
+/// Each combination without options, and with all compatible ones.
 fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
     let all = Options {
         reverse_path: ReversePath::Strict,
@@ -87,7 +87,8 @@ fn with_options(interface: Interface) -> Vec<(Interface, Options)> {
     with.chain([(interface, Options::default())]).collect()
 }
 
-/// Loads an object for every `step`th combination, within the budget; the most that the verifier processed of each program.
+/// Loads an object for every `step`th combination, within the budget; returns the maximum that the verifier processed,
+/// by program.
 pub(crate) fn load(version: Version, step: usize) -> Result<BTreeMap<String, u32>> {
     let mut most = BTreeMap::new();
     let object = small(version.object()?, version)?;
@@ -164,7 +165,7 @@ pub(crate) fn load_at_driver() -> Result<()> {
 }
 
 #[test]
-fn maps_are_those_of_the_layouts() -> Result<()> {
+fn maps_match_the_layouts() -> Result<()> {
     use bpf::layout::{V4, V6, conntrack, devices, nat, network};
     let loaded = |version: Version| -> Result<bpf::Loaded> {
         let interface = combinations().next().context("no combination")?;
@@ -198,7 +199,7 @@ fn maps_are_those_of_the_layouts() -> Result<()> {
 }
 
 #[test]
-fn a_shared_map_must_be_as_the_object_wants_it() -> Result<()> {
+fn a_shared_map_must_match_the_objects_definition() -> Result<()> {
     let interface = combinations().next().context("no combination")?;
     let first = interface.load(small(Version::V4.object()?, Version::V4)?, &BTreeMap::new())?;
     let map = first.map("cali_v4_ct4")?;
@@ -214,10 +215,10 @@ fn a_shared_map_must_be_as_the_object_wants_it() -> Result<()> {
     Ok(())
 }
 
-/// The sources give the checked-in instructions where the compiler is the one that made those; another one's programs only have
+/// With the same compiler version, the sources compile to the checked-in instructions; with another one, they only have
 /// to be accepted.
 #[test]
-fn objects_are_what_their_sources_give() -> Result<()> {
+fn objects_match_their_sources() -> Result<()> {
     let facts = std::fs::read_to_string(folder().join("objects/BUILT"))?;
     let wanted =
         facts.lines().find_map(|line| line.strip_prefix("compiler ")).context("no compiler in BUILT")?;

@@ -1,13 +1,13 @@
-//! Packets, built byte by byte.
+//! Builds packets byte by byte.
 
-/// An Ethernet header with nobody's addresses.
+/// An Ethernet header with zero addresses.
 fn ethernet(kind: u16) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     frame.extend(kind.to_be_bytes());
     frame
 }
 
-/// An IPv4 packet: options, the word of fragments, and what is behind the header.
+/// An IPv4 packet: options, the fragment field, and the payload.
 pub(crate) struct V4<'a> {
     pub(crate) source: [u8; 4],
     pub(crate) destination: [u8; 4],
@@ -19,7 +19,7 @@ pub(crate) struct V4<'a> {
 }
 
 impl V4<'_> {
-    /// Without its Ethernet header.
+    /// The packet without an Ethernet header.
     pub(crate) fn packet(&self) -> Vec<u8> {
         assert_eq!(self.options.len() % 4, 0);
         let length = 20 + self.options.len();
@@ -41,7 +41,7 @@ impl V4<'_> {
     }
 }
 
-/// An IPv6 packet; extension headers are part of the payload, and `next` is the first one's number.
+/// An IPv6 packet; extension headers are part of the payload, and `next` is the number of the first one.
 pub(crate) struct V6<'a> {
     pub(crate) source: [u8; 16],
     pub(crate) destination: [u8; 16],
@@ -50,7 +50,7 @@ pub(crate) struct V6<'a> {
 }
 
 impl V6<'_> {
-    /// Without its Ethernet header.
+    /// The packet without an Ethernet header.
     pub(crate) fn packet(&self) -> Vec<u8> {
         let mut packet = vec![0x60, 0, 0, 0];
         packet.extend(u16::try_from(self.payload.len()).unwrap().to_be_bytes());
@@ -66,7 +66,7 @@ impl V6<'_> {
     }
 }
 
-/// A frame of another kind.
+/// A frame with another EtherType.
 pub(crate) fn other(kind: u16) -> Vec<u8> {
     [ethernet(kind), vec![0; 46]].concat()
 }
@@ -94,7 +94,7 @@ pub(crate) fn udp(source: u16, destination: u16) -> Vec<u8> {
     header
 }
 
-/// The same eight bytes serve the beginning of SCTP; its header has four more.
+/// The same eight bytes serve as the start of SCTP, whose header has four more.
 pub(crate) fn sctp(source: u16, destination: u16) -> Vec<u8> {
     [udp(source, destination), vec![0; 4]].concat()
 }

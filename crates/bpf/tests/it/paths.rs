@@ -1,4 +1,4 @@
-//! Walks about where packets come from and go to: sources, envelopes, the host, marks for netfilter.
+//! Walks that depend on where packets come from and go to: sources, envelopes, the host, marks for netfilter.
 
 use crate::attachments::index;
 use crate::bench::{ALLOWS, DENIES, DEVICE, DROP, Direction, FALL_THROUGH, NEXT, SEEN};
@@ -24,7 +24,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 #[test]
-fn a_workload_is_hidden_from_those_outside() -> Result<()> {
+fn a_workload_is_masqueraded_outside() -> Result<()> {
     let bench = V4::bench()?;
     let plain = V4::workload(&bench, &Options::default())?;
     let shows = V4::workload(&bench, &Options { keeps_host_sources: true, ..Options::default() })?;
@@ -32,7 +32,7 @@ fn a_workload_is_hidden_from_those_outside() -> Result<()> {
         let mark = |side: &crate::bench::Side, port: u16| -> Result<u32> {
             let frame = V4::frame(POD, to, UDP, &udp(port, 53));
             let (first, _) = side.send(In, &frame, 0)?;
-            // The same for all packets of the flow.
+            // Every packet of the flow gets the same verdict.
             assert_eq!(side.send(In, &frame, 0)?.0, first, "{to:?}");
             Ok(first.1)
         };
@@ -42,7 +42,7 @@ fn a_workload_is_hidden_from_those_outside() -> Result<()> {
     assert_eq!(marks(ELSEWHERE, 20)?, (SEEN, SEEN));
     assert_eq!(marks(NODE, 30)?, (SEEN, SEEN));
     assert_eq!(marks(OTHER_NODE, 40)?, (NAT_OUTGOING, SEEN));
-    // Behind the node it is another flow, forwarded; the answer finds its way back through both.
+    // After masquerading by the node it is another flow, which is forwarded; the answer returns through both.
     let host = V4::host(&bench, &Options::default())?;
     bench.lists(&[(1, DENIES), (3, ALLOWS)])?;
     let hidden = V4::frame(NODE, CLIENT, UDP, &udp(61000, 53));
@@ -53,7 +53,7 @@ fn a_workload_is_hidden_from_those_outside() -> Result<()> {
 }
 
 #[test]
-fn the_host_reaches_its_workloads_and_they_reach_it_if_it_wants() -> Result<()> {
+fn the_host_reaches_its_workloads_and_they_reach_it_if_permitted() -> Result<()> {
     let bench = V6::bench()?;
     bench.lists(&[(0, DENIES), (1, ALLOWS)])?;
     let (open, closed) = (
@@ -61,12 +61,12 @@ fn the_host_reaches_its_workloads_and_they_reach_it_if_it_wants() -> Result<()> 
         V6::workload(&bench, &Options { drops_to_host: true, ..Options::default() })?,
     );
     let to_pod = V6::frame(NODE, POD, TCP, &tcp(1, 80, SYN, 1, 0));
-    // What somebody saw come in is not the host's, whatever its source says.
+    // A packet marked as seen on ingress is not the host's own, whatever its source.
     assert_eq!(open.send(Out, &to_pod, SEEN)?.0.0, DROP);
     assert_eq!(open.send(Out, &to_pod, 0)?.0.0, NEXT);
     let to_host = V6::frame(POD, NODE, TCP, &tcp(2, 80, SYN, 1, 0));
     assert_eq!((open.send(In, &to_host, 0)?.0.0, closed.send(In, &to_host, 0)?.0.0), (NEXT, DROP));
-    // An answer is none of that.
+    // An answer is not affected.
     let answer = V6::frame(POD, NODE, TCP, &tcp(80, 1, SYN | ACK, 1, 2));
     assert_eq!(closed.send(In, &answer, 0)?.0.0, NEXT);
     let elsewhere = V6::frame(POD, ELSEWHERE, TCP, &tcp(3, 80, SYN, 1, 0));
@@ -107,7 +107,7 @@ fn envelopes_pass_between_nodes_only() -> Result<()> {
         assert_eq!(host.send(direction, &V4::frame(from, to, protocol, &payload), 0)?.0.0, verdict, "{name}");
     }
     assert_eq!(bench.connections()?, 0);
-    // A workload's would look like its node's, once it is hidden behind it.
+    // A workload's envelope would appear to come from its node after masquerading.
     bench.lists(&[(0, ALLOWS), (1, ALLOWS)])?;
     let before = bench.counted(In, ENVELOPE)?;
     let allowed = Options { allows_ipip: true, allows_vxlan: true, ..options };
@@ -151,11 +151,11 @@ fn path<F: World>(namespace: &Namespace, left: u32, right: u32) -> Result<()> {
                 let frame = F::frame(who, BACKEND, UDP, &udp(port, 53));
                 Ok(host.send_on(In, &frame, 0, device)?.0.0)
             };
-            // The right way, another one, and nowhere.
+            // The expected interface, another one, and no route.
             Ok(vec![from(CLIENT, left, 1)?, from(CLIENT, right, 2)?, from(Who(99, 1), left, 3)?])
         })??;
         assert_eq!(fates, expected, "{reverse_path:?} of IPv{}", F::NUMBER);
-        // Nor does a flow that is known change its way.
+        // Packets of a known flow are checked, too.
         let moved = namespace.run(|| -> Result<i32> {
             let frame = F::frame(CLIENT, BACKEND, UDP, &udp(1, 53));
             Ok(host.send_on(In, &frame, 0, right)?.0.0)
@@ -166,7 +166,7 @@ fn path<F: World>(namespace: &Namespace, left: u32, right: u32) -> Result<()> {
 }
 
 #[test]
-fn a_workload_sends_from_networks_that_it_was_lent() -> Result<()> {
+fn a_workload_may_send_from_additional_networks() -> Result<()> {
     let bench = V4::bench()?;
     let lent = Options { looks_up_sources: true, ..Options::default() };
     let table = Table::<SourceKey<V4>, u32>::new(bench.map("cali_v4_sprefix")?)?;
@@ -182,7 +182,7 @@ fn a_workload_sends_from_networks_that_it_was_lent() -> Result<()> {
 }
 
 #[test]
-fn addresses_of_services_without_that_port_lead_nowhere() -> Result<()> {
+fn ports_that_a_service_does_not_have_are_refused() -> Result<()> {
     let bench = V4::bench()?;
     let workload = V4::workload(&bench, &Options::default())?;
     let routes = Table::<RouteKey<V4>, Route<V4>>::new(bench.map("cali_v4_routes")?)?;
@@ -197,7 +197,7 @@ fn addresses_of_services_without_that_port_lead_nowhere() -> Result<()> {
 }
 
 #[test]
-fn what_the_host_alone_may_know_is_left_to_netfilter() -> Result<()> {
+fn connections_that_only_the_host_may_know_are_left_to_netfilter() -> Result<()> {
     let bench = V4::bench()?;
     let host = V4::host(&bench, &Options::default())?;
     let middle = V4::frame(CLIENT, NODE, TCP, &tcp(1, 22, ACK, 5, 6));
@@ -206,7 +206,7 @@ fn what_the_host_alone_may_know_is_left_to_netfilter() -> Result<()> {
     let error = V4::frame(OTHER_NODE, NODE, 1, &icmp(3, 1, &about));
     assert_eq!(host.send(In, &error, 0)?.0, (NEXT, FALL_THROUGH));
     assert_eq!(host.send(Out, &error, 0)?.0.0, DROP);
-    // Packets through to somewhere unknown find their way in the host's stack.
+    // Forwarded packets to an unknown destination are routed by the host's network stack.
     let through = V4::frame(CLIENT, Who(50, 1), UDP, &udp(1, 2));
     assert_eq!(host.send(In, &through, 0)?.0, (NEXT, SKIP_FIB));
     Ok(())
@@ -221,7 +221,7 @@ fn the_loopback_interface_and_tunnels_have_their_own_rules() -> Result<()> {
     let frame = V4::frame(NODE, NODE, TCP, &tcp(1, 22, SYN, 5, 6));
     assert_eq!(host.send(In, &frame, 0)?.0, (NEXT, 0));
     assert_eq!(host.send(Out, &frame, 0)?.0, (NEXT, 0));
-    // What comes out of a tunnel was marked in its envelope, and is counted all the same.
+    // Packets out of a tunnel were marked in their envelope, and are counted all the same.
     bench.lists(&[(2, ALLOWS)])?;
     let tunnel = V4::host(&bench, &Options { kind: Kind::Tunnel, ..Options::default() })?;
     let frame = V4::frame(ELSEWHERE, BACKEND, UDP, &udp(1, 2));
@@ -234,7 +234,7 @@ fn the_loopback_interface_and_tunnels_have_their_own_rules() -> Result<()> {
 }
 
 #[test]
-fn pending_lists_are_counted_and_never_acted_on() -> Result<()> {
+fn pending_lists_are_counted_but_not_enforced() -> Result<()> {
     let bench = V4::bench()?;
     let workload = V4::workload(&bench, &Options::default())?;
     for (enforced, pending, verdict) in [(ALLOWS, DENIES, NEXT), (DENIES, ALLOWS, DROP)] {
@@ -247,9 +247,9 @@ fn pending_lists_are_counted_and_never_acted_on() -> Result<()> {
     Ok(())
 }
 
-/// Frames of test runs always have Ethernet headers: this is a real device, whose packets nobody reads.
+/// Frames of test runs always have Ethernet headers; this is a real device, whose packets are not read.
 #[test]
-fn devices_without_ethernet_headers_are_read_from_their_first_byte() -> Result<()> {
+fn packets_of_devices_without_ethernet_headers_are_parsed() -> Result<()> {
     let namespace = Namespace::new(&format!("bpf-tun-{}", std::process::id()))?;
     namespace.batch(
         "link set lo up\ntuntap add dev tun0 mode tun\nlink set tun0 up\naddr add 10.10.0.1/24 dev tun0",
@@ -269,7 +269,7 @@ fn devices_without_ethernet_headers_are_read_from_their_first_byte() -> Result<(
         let mut filters = Filters::open()?;
         filters.attach(device, clsact::Direction::Egress, 1, tunnel.program(Out)?)?;
         let socket = UdpSocket::bind(SocketAddr::from((V4::address(NODE), 4000)))?;
-        // Whether it is sent is not known: nobody is at the other end.
+        // The result does not matter: there is no receiver.
         let _ = socket.send_to(b"hello", SocketAddr::from((V4::address(OTHER_NODE), 4001)));
         Ok(())
     })??;

@@ -1,5 +1,5 @@
-//! Random tables and packets: the program in the kernel and the evaluator of `bpf-policy` say the same about each, down to
-//! the rules that were hit.
+//! Random tables and packets: the program in the kernel and the evaluator of `bpf-policy` agree about each, down to the
+//! rules that were hit.
 
 use crate::bench::{Bench, Direction, NEXT};
 use crate::packets::{SYN, V4, V6, icmp, sctp, tcp, udp};
@@ -19,7 +19,7 @@ const PACKETS: usize = 24;
 const CLASSES: u64 = 6;
 const VALUES: u64 = 4;
 
-/// Numbers that follow from a seed (splitmix64).
+/// Pseudo-random numbers derived from a seed (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -46,7 +46,7 @@ impl Random {
         u8::try_from(self.below(limit)).unwrap()
     }
 
-    /// A row: empty, full, or with so many bits.
+    /// A row: empty, full, or with this percentage of bits.
     fn row(&mut self, percent: u64) -> Row {
         match self.below(6) {
             0 => Row::default(),
@@ -117,7 +117,7 @@ fn tables(random: &mut Random, version: Version, list: ListId) -> Tables {
             log: if random.chance(50) { random.row(5) } else { Row::default() },
             defaults: std::array::from_fn(|_| random.row(percent)),
         };
-        // Now and then something is missing.
+        // Occasionally an element is missing.
         if random.chance(98) {
             tables.segments.set(SegmentKey { list, segment: u32::try_from(number).unwrap() }, segment);
         }
@@ -190,7 +190,7 @@ fn frame(packet: &Packet) -> Vec<u8> {
     }
 }
 
-/// Puts a table into its map, in the place of what is there.
+/// Writes a table to its map, replacing what is there.
 fn write<K: Bytes + Ord + Clone, V: Bytes + PartialEq>(
     bench: &Bench,
     map: &str,
@@ -213,13 +213,13 @@ fn write_all(bench: &Bench, version: Version, tables: &Tables) -> Result<()> {
     write(bench, "bpfp_rule", &tables.rules)
 }
 
-/// The program's notes about a packet, with the sizes of `struct packet` and `struct tuple` (`bpf/packet.h`).
+/// The program's scratch data about a packet, with the sizes of `struct packet` and `struct tuple` (`bpf/packet.h`).
 struct Notes<const SIZE: usize, const TUPLE: usize>;
 
 impl<const SIZE: usize, const TUPLE: usize> Notes<SIZE, TUPLE> {
     const UNTOUCHED: u8 = 0xee;
 
-    /// What it found, by whichever processor it ran on.
+    /// The program's outcome, from whichever processor it ran on.
     fn outcome(bench: &Bench, packet: &[u8]) -> Result<(i32, Outcome)> {
         let map = PerCpu::<u32, [u8; SIZE]>::new(bench.map("cali_packet")?)?;
         map.fill(&0, &[Self::UNTOUCHED; SIZE])?;
@@ -265,7 +265,7 @@ fn compare(bench: &Bench, version: Version, seed: u64) -> Result<[usize; 3]> {
     Ok(seen)
 }
 
-/// So many random tables for each IP version; how many packets took each way.
+/// Compares this many random tables for an IP version; returns how many packets took each path.
 pub(crate) fn agree(version: Version, cases: u32) -> Result<[usize; 3]> {
     let bench = Bench::new(version, true)?;
     let seen = std::cell::Cell::new([0; 3]);
@@ -284,10 +284,10 @@ pub(crate) fn agree(version: Version, cases: u32) -> Result<[usize; 3]> {
 }
 
 #[test]
-fn the_kernel_and_the_oracle_agree_about_random_tables() -> Result<()> {
+fn the_kernel_and_the_evaluator_agree_about_random_tables() -> Result<()> {
     for version in [Version::V4, Version::V6] {
         let seen = agree(version, 40)?;
-        // The tables are such that every way through them is taken.
+        // The tables are generated such that every path is taken.
         ensure!(seen.iter().all(|times| *times > 20), "{version:?}: {seen:?}");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Walks to services: requests change where they come in, answers where they leave, errors with them; and what is
+//! Walks to services: requests are translated on ingress, answers on egress, and errors with them; and what is
 //! remembered of it.
 
 use crate::bench::{DENIES, DROP, Direction, NEXT, SEEN};
@@ -53,14 +53,14 @@ pub(crate) fn local<F: World>() -> Result<()> {
         let tracking = F::tracking(&bench, protocol, (POD, 4000), (BACKEND, 8080))?;
         assert_eq!((tracking.original_address, tracking.original_port), (F::address(SERVICE), 80));
         assert_eq!((tracking.original_source, tracking.original_source_port), (F::address(POD), 4000));
-        // It leaves to the backend, whose policy is asked.
+        // It leaves towards the backend, whose policy is evaluated.
         assert_eq!(workload.send(Out, &behind, SEEN)?, ((NEXT, SEEN), behind.clone()));
-        // The answer stays as it is until it leaves to the client.
+        // The answer is not translated until it leaves towards the client.
         let answer = F::frame(BACKEND, POD, protocol, &says(8080, 4000, SYN | ACK, 500, 101));
         let shown = F::frame(SERVICE, POD, protocol, &says(80, 4000, SYN | ACK, 500, 101));
         assert_eq!(workload.send(In, &answer, 0)?, ((NEXT, SEEN), answer.clone()));
         assert_eq!(workload.send(Out, &answer, SEEN)?, ((NEXT, SEEN), shown));
-        // Both sides have allowed it: requests need no look where they leave; answers do.
+        // Both sides have allowed it: requests are not checked again on egress; answers are.
         let request = F::frame(POD, SERVICE, protocol, &says(4000, 80, ACK, 101, 501));
         let behind = F::frame(POD, BACKEND, protocol, &says(4000, 8080, ACK, 101, 501));
         assert_eq!(workload.send(In, &request, 0)?, ((NEXT, BYPASS), behind));
@@ -70,7 +70,7 @@ pub(crate) fn local<F: World>() -> Result<()> {
 }
 
 #[test]
-fn a_syn_that_comes_again_goes_to_the_same_backend() -> Result<()> {
+fn a_repeated_syn_goes_to_the_same_backend() -> Result<()> {
     both([again::<V4>, again::<V6>])
 }
 
@@ -85,20 +85,20 @@ fn again<F: World>() -> Result<()> {
     F::backend(&bench, 7, 0, ELSEWHERE, 8080)?;
     assert_eq!(workload.send(In, &request, 0)?.1, behind);
     assert_eq!(bench.connections()?, 2);
-    // Policy is asked each time.
+    // Policy is evaluated each time.
     bench.lists(&[(1, DENIES)])?;
     assert_eq!(workload.send(In, &request, 0)?.0.0, DROP);
     Ok(())
 }
 
 #[test]
-fn policy_judges_the_backend_and_the_list_before_dnat_the_service() -> Result<()> {
+fn policy_sees_the_backend_and_pre_dnat_policy_the_service() -> Result<()> {
     let bench = V4::bench()?;
     let host = V4::host(&bench, &Options::default())?;
     V4::frontend(&bench, (NODE, 30080, TCP), None, service(1))?;
     V4::backend(&bench, 7, 0, BACKEND, 8080)?;
     let request = V4::frame(CLIENT, NODE, TCP, &tcp(4000, 30080, SYN, 100, 0));
-    // The packet is not the host's: its own list does not matter.
+    // The packet is not for the host: the host's own list does not apply.
     for (lists, verdict) in [
         (vec![(0, DENIES)], NEXT),
         (vec![(2, DENIES)], DROP),
@@ -112,7 +112,7 @@ fn policy_judges_the_backend_and_the_list_before_dnat_the_service() -> Result<()
 }
 
 #[test]
-fn a_node_port_leads_to_a_local_backend_and_behind_the_node_to_others() -> Result<()> {
+fn a_node_port_reaches_local_backends_and_masquerades_to_others() -> Result<()> {
     both([node_port::<V4>, node_port::<V6>])
 }
 
@@ -132,12 +132,12 @@ fn node_port<F: World>() -> Result<()> {
     let flags = F::entry(&bench, TCP, (CLIENT, 4000), (BACKEND, 8080))?.flags;
     assert_eq!(flags & !flags::SOURCE_IS_B, flags::EXTERNAL_LOCAL);
 
-    // A backend elsewhere must answer to this node.
+    // A remote backend must answer to this node.
     F::backend(&bench, 7, 0, ELSEWHERE, 8080)?;
     let request = F::frame(CLIENT, NODE, TCP, &tcp(4001, 30080, SYN, 100, 0));
     let behind = F::frame(CLIENT, ELSEWHERE, TCP, &tcp(4001, 8080, SYN, 100, 0));
     assert_eq!(host.send(In, &request, 0)?, ((NEXT, MASQUERADE), behind));
-    // Netfilter has put the node's address in the place of the client's.
+    // Netfilter has replaced the client's address by the node's.
     let hidden = F::frame(NODE, ELSEWHERE, TCP, &tcp(61000, 8080, SYN, 100, 0));
     bench.lists(&[(1, DENIES), (3, crate::bench::ALLOWS)])?;
     assert_eq!(host.send(Out, &hidden, MASQUERADE)?.0.0, NEXT, "forwarded, not the host's own");
@@ -167,7 +167,7 @@ fn packets_against_the_direction_of_a_service_are_not_changed() -> Result<()> {
 }
 
 #[test]
-fn a_port_of_every_node_is_for_those_inside() -> Result<()> {
+fn wildcard_node_ports_are_for_clients_inside() -> Result<()> {
     let bench = V4::bench()?;
     let (workload, host) =
         (V4::workload(&bench, &Options::default())?, V4::host(&bench, &Options::default())?);
@@ -185,8 +185,8 @@ fn a_port_of_every_node_is_for_those_inside() -> Result<()> {
 }
 
 #[test]
-fn traffic_policies_sources_and_exclusions_hold() -> Result<()> {
-    // Each case: the frontend's flags, local backends, who asks; and what comes of it.
+fn traffic_policies_sources_and_exclusions_apply() -> Result<()> {
+    // Each case: the frontend's flags, local backends, the client, and the outcome.
     let (local, far) = (Some(BACKEND), Some(ELSEWHERE));
     for (flags, backends, client, expected) in [
         (0, 0, CLIENT, far),
@@ -199,7 +199,7 @@ fn traffic_policies_sources_and_exclusions_hold() -> Result<()> {
     ] {
         let bench = V4::bench()?;
         let host = V4::host(&bench, &Options::default())?;
-        // Local ones come first: one of one; or none of one.
+        // Local ones come first: one of one, or none of one.
         V4::frontend(&bench, (NODE, 30080, UDP), None, Frontend { flags, local: backends, ..service(1) })?;
         V4::backend(&bench, 7, 0, if backends == 1 { BACKEND } else { ELSEWHERE }, 8080)?;
         let request = V4::frame(client, NODE, UDP, &udp(4000, 30080));
@@ -222,7 +222,7 @@ fn traffic_policies_sources_and_exclusions_hold() -> Result<()> {
     };
     assert_eq!((fate(CLIENT)?, fate(Who(200, 8))?), (NEXT, DROP));
     assert_eq!(bench.counted(In, SOURCE)?, 1);
-    // One that is left to the host passes as it is.
+    // A service that is left to the host passes unchanged.
     V4::frontend(&bench, (SERVICE, 53, UDP), None, Frontend { flags: Frontend::EXCLUDED, ..service(1) })?;
     let question = V4::frame(POD, SERVICE, UDP, &udp(4000, 53));
     let workload = V4::workload(&bench, &Options::default())?;
@@ -231,7 +231,7 @@ fn traffic_policies_sources_and_exclusions_hold() -> Result<()> {
 }
 
 #[test]
-fn a_client_stays_with_its_backend_as_long_as_the_service_wants() -> Result<()> {
+fn a_client_stays_with_its_backend_while_the_service_has_affinity() -> Result<()> {
     let bench = V4::bench()?;
     let workload = V4::workload(&bench, &Options::default())?;
     V4::frontend(&bench, (SERVICE, 80, UDP), None, Frontend { affinity: 600, ..service(1) })?;
@@ -262,13 +262,13 @@ fn refuses<F: World>() -> Result<()> {
         let request = F::frame(POD, SERVICE, protocol, &payload);
         let ((verdict, mark), answer) = workload.send(In, &request, 0)?;
         assert_eq!((verdict, mark), (REDIRECT, BYPASS));
-        // The packet that it is about, as far as it is quoted.
+        // The quoted part of the packet that the error is about.
         let header = F::packet(POD, SERVICE, protocol, &payload).len() - payload.len();
         let quoted = header + if protocol == TCP { 20 } else { 8 };
         let about = &F::packet(POD, SERVICE, protocol, &payload)[..quoted];
         let (kind, code) = if F::NUMBER == 4 { (3, 3) } else { (1, 4) };
         let mut expected = F::frame(SERVICE, POD, F::ICMP, &icmp(kind, code, about));
-        // The way back on the wire.
+        // The Ethernet addresses are swapped.
         expected[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         assert_eq!(answer, expected, "{protocol}");
     }
@@ -277,7 +277,7 @@ fn refuses<F: World>() -> Result<()> {
 }
 
 #[test]
-fn errors_are_changed_with_what_they_are_about() -> Result<()> {
+fn errors_are_translated_with_the_packets_they_quote() -> Result<()> {
     both([errors::<V4>, errors::<V6>])
 }
 
@@ -288,7 +288,7 @@ fn errors<F: World>() -> Result<()> {
     F::backend(&bench, 7, 0, BACKEND, 8080)?;
     workload.send(In, &F::frame(POD, SERVICE, UDP, &udp(4000, 80)), 0)?;
     let unreachable = if F::NUMBER == 4 { (3, 3) } else { (1, 4) };
-    // Checksums inside are those of the packets as they were: nobody looks at them.
+    // Inner checksums are those of the original packets: they are never verified.
     let error = |from: Who, to: Who, inner: (Who, Who), ports: (u16, u16), checksum: Vec<u8>| {
         let mut about = F::packet(inner.0, inner.1, UDP, &udp(ports.0, ports.1));
         let place = about.len() - 2;
@@ -299,7 +299,7 @@ fn errors<F: World>() -> Result<()> {
         let packet = F::packet(inner.0, inner.1, UDP, &udp(ports.0, ports.1));
         packet[packet.len() - 2..].to_vec()
     };
-    // About a request, from the backend and from someone on the way.
+    // About a request, from the backend and from a router on the path.
     let old = checksum((POD, BACKEND), (4000, 8080));
     for (from, shown) in [(BACKEND, SERVICE), (OTHER_NODE, OTHER_NODE)] {
         let before = error(from, POD, (POD, BACKEND), (4000, 8080), old.clone());
@@ -316,7 +316,7 @@ fn errors<F: World>() -> Result<()> {
 }
 
 #[test]
-fn two_flows_that_would_look_alike_behind_nat_are_told_apart() -> Result<()> {
+fn flows_that_would_collide_after_nat_are_kept_apart() -> Result<()> {
     both([collision::<V4>, collision::<V6>])
 }
 
@@ -352,7 +352,7 @@ fn a_workload_reaches_itself_as_the_host() -> Result<()> {
     let request = V4::frame(POD, SERVICE, TCP, &tcp(4000, 80, SYN, 100, 0));
     let behind = V4::frame(POD, POD, TCP, &tcp(4000, 8080, SYN, 100, 0));
     assert_eq!(workload.send(In, &request, 0)?, ((NEXT, MASQUERADE), behind));
-    // Hidden behind the node it passes whatever the workload's policy says.
+    // Masqueraded as the node it passes whatever the workload's policy says.
     bench.lists(&[(0, DENIES)])?;
     let hidden = V4::frame(NODE, POD, TCP, &tcp(61000, 8080, SYN, 100, 0));
     assert_eq!(workload.send(Out, &hidden, MASQUERADE)?.0.0, DROP, "from somewhere else");
@@ -382,7 +382,7 @@ fn the_host_reaches_services_through_an_interface_of_its_own() -> Result<()> {
     assert_eq!(door.send(In, &question, 0)?, ((NEXT, SEEN), behind.clone()));
     bench.lists(&[(0, DENIES), (1, DENIES)])?;
     assert_eq!(workload.send(Out, &behind, SEEN)?.0.0, NEXT, "the host reaches its workloads");
-    // The answer is for the host: it never leaves, so it changes where it comes in.
+    // The answer is for the host: it never leaves, so it is translated on ingress.
     let answer = V4::frame(BACKEND, NODE, UDP, &udp(8053, 4000));
     assert_eq!(workload.send(In, &answer, 0)?.1, V4::frame(SERVICE, NODE, UDP, &udp(53, 4000)));
     Ok(())
@@ -411,7 +411,7 @@ fn sctp_keeps_its_ports_and_udp_its_missing_checksum() -> Result<()> {
 }
 
 #[test]
-fn a_backends_answers_to_clients_outside_have_a_mark_of_their_own() -> Result<()> {
+fn answers_of_backends_to_outside_clients_have_a_special_mark() -> Result<()> {
     let bench = V4::bench()?;
     let options = Options { service_mark: 0x4, ..Options::default() };
     let (workload, host) = (V4::workload(&bench, &options)?, V4::host(&bench, &options)?);
@@ -424,7 +424,7 @@ fn a_backends_answers_to_clients_outside_have_a_mark_of_their_own() -> Result<()
         workload.send(In, &V4::frame(BACKEND, CLIENT, UDP, &udp(8080, 4000)), 0)?.0,
         (NEXT, SEEN | 0x4)
     );
-    // Nobody else's have it.
+    // No other packets have it.
     assert_eq!(workload.send(In, &V4::frame(POD, CLIENT, UDP, &udp(1, 2)), 0)?.0, (NEXT, NAT_OUTGOING));
     Ok(())
 }
@@ -435,7 +435,7 @@ fn fragments_follow_the_first_one_to_the_backend_and_back() -> Result<()> {
     let workload = V4::workload(&bench, &Options::default())?;
     V4::frontend(&bench, (SERVICE, 80, UDP), None, service(1))?;
     V4::backend(&bench, 7, 0, BACKEND, 8080)?;
-    // The checksum of UDP is over all of it, and in the first part only.
+    // The UDP checksum covers the whole datagram, and is in the first fragment only.
     let whole = |ports: (u16, u16)| [udp(ports.0, ports.1), vec![5; 16]].concat();
     let part = |from: Who, to: Who, ports: (u16, u16), place: u16| {
         let mut packet = V4::packet(from, to, UDP, &whole(ports));
@@ -451,7 +451,7 @@ fn fragments_follow_the_first_one_to_the_backend_and_back() -> Result<()> {
     for place in [0, 2] {
         let request = part(POD, SERVICE, (4000, 80), place);
         let behind = part(POD, BACKEND, (4000, 8080), place);
-        // Later ones come when both sides have allowed the flow.
+        // Later fragments arrive when both sides have allowed the flow.
         let mark = if place == 0 { SEEN } else { BYPASS };
         assert_eq!(workload.send(In, &request, 0)?, ((NEXT, mark), behind.clone()), "{place}");
         assert_eq!(workload.send(Out, &behind, SEEN)?, ((NEXT, SEEN), behind), "{place}");
@@ -485,13 +485,13 @@ fn gone<F: World>() -> Result<()> {
         let (fate, packet) = workload.send(In, &sent, 0)?;
         assert_eq!(fate, (REDIRECT, BYPASS));
         let mut answer = answer;
-        // The window of one that ends is 0.
+        // A RST has a window of 0.
         answer[14..16].fill(0);
         let mut expected = F::frame(ELSEWHERE, POD, TCP, &answer);
         expected[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
         assert_eq!(packet, expected);
     }
-    // A RST gets none, and a SYN begins again.
+    // A RST is not answered, and a SYN starts over.
     let reset = F::frame(POD, ELSEWHERE, TCP, &tcp(4000, 80, RST, 101, 0));
     assert_eq!(workload.send(In, &reset, 0)?.0.0, DROP);
     let again = F::frame(POD, ELSEWHERE, TCP, &tcp(4000, 80, SYN, 900, 0));

@@ -1,4 +1,5 @@
-//! Programs on interfaces: two workloads and the host between them, as namespaces, with connections from one to the other.
+//! Programs on interfaces: two workloads and the host between them, as namespaces, with connections between the
+//! workloads.
 
 use crate::attachments::index;
 use crate::bench::{ALLOWS, Bench, DENIES, Direction};
@@ -22,7 +23,7 @@ const ALLOWED: usize = 2;
 const DENIED: usize = 4;
 const REDIRECT_PEER: usize = 19;
 
-/// The host and its two workloads; each has one interface there.
+/// The host and its two workloads; each has one interface on the host.
 struct Wires {
     host: Namespace,
     pods: [Namespace; 2],
@@ -33,7 +34,7 @@ fn address(pod: usize) -> [u8; 4] {
     [10, 65, 0, if pod == 0 { 2 } else { 3 }]
 }
 
-/// What a wire is made of.
+/// The kind of device pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
     Veth,
@@ -74,19 +75,19 @@ impl Wires {
         Ok(Self { host, pods, devices })
     }
 
-    /// Whether one workload cannot even begin to talk to the other.
+    /// Whether one workload cannot even connect to the other.
     fn is_cut(&self, from: usize) -> Result<bool> {
         let target = SocketAddr::from((address(1 - from), PORT));
         let _listener = self.pods[1 - from].run(|| TcpListener::bind(target))??;
         Ok(self.pods[from].run(|| TcpStream::connect_timeout(&target, Duration::from_millis(300)))?.is_err())
     }
 
-    /// A connection from one workload to the other, with a question and an answer.
+    /// Makes a connection from one workload to the other, with a request and an answer.
     fn talk(&self, from: usize) -> Result<()> {
         self.talk_to(from, SocketAddr::from((address(1 - from), PORT)))
     }
 
-    /// The same by an address that leads to the other one.
+    /// Makes a connection through an address that leads to the other workload.
     fn talk_to(&self, from: usize, target: SocketAddr) -> Result<()> {
         let to = 1 - from;
         let listener = self.pods[to].run(|| TcpListener::bind(SocketAddr::from((address(to), PORT))))??;
@@ -105,7 +106,7 @@ impl Wires {
         server.write_all(b"pong")?;
         client.read_exact(&mut word)?;
         ensure!(&word == b"pong");
-        // More than a packet: what is sent in one piece is cut by the device, checksums come last.
+        // More than a packet: a large write is segmented by the device, and checksums are computed late.
         let many = vec![7; 1 << 20];
         let read = std::thread::scope(|scope| {
             scope.spawn(|| client.write_all(&many));
@@ -116,7 +117,7 @@ impl Wires {
         Ok(())
     }
 
-    /// A datagram to an address that leads to the other workload, and the answer.
+    /// Sends a datagram to an address that leads to the other workload, and receives the answer.
     fn exchange(&self, from: usize, target: SocketAddr) -> Result<()> {
         let to = SocketAddr::from((address(1 - from), PORT));
         let server = self.pods[1 - from].run(|| UdpSocket::bind(to))??;
@@ -134,7 +135,7 @@ impl Wires {
     }
 }
 
-/// A pair as the plugin makes it; older programs `ip` do not know the kind.
+/// A pair like the CNI plugin's; older versions of `ip` do not know this kind.
 fn netkit(host: &Namespace, name: &str) -> Result<()> {
     let peer = Peer { name: "eth0".into(), namespace: None, mac: None };
     let pair = NewLink { mac: Some(MacAddress([0xee; 6])), ..NewLink::new(name, DeviceKind::Netkit(peer)) };
@@ -166,13 +167,13 @@ pub(crate) fn walk(test: &str, with_links: bool) -> Result<()> {
     walk_with(test, with_links, &Options::default()).map(drop)
 }
 
-/// Answers how many packets went past the host's stack: to neighbours, and into workloads' namespaces.
+/// Returns how many packets bypassed the host's network stack: to neighbours, and into workloads' namespaces.
 fn walk_with(test: &str, with_links: bool, options: &Options) -> Result<[u64; 2]> {
     walk_by(&Wires::new(test)?, with_links, options)
 }
 
-/// Workloads with netkit devices, whose programs are on the host's end like those of any device: every packet of both directions
-/// meets them, and the straight way leads into the other namespace.
+/// Workloads with netkit devices, whose programs are on the host's end like those of any device: every packet of both
+/// directions passes them, and the direct path leads into the other namespace.
 pub(crate) fn walk_netkit(test: &str) -> Result<()> {
     for (part, with_links) in [("l", true), ("f", false)] {
         let test = format!("{test}{part}");
@@ -194,7 +195,7 @@ fn walk_by(wires: &Wires, with_links: bool, options: &Options) -> Result<[u64; 2
         routes.set(&RouteKey { bits: 32, address: address(number) }, &route)?;
         bench.count(*device)?;
     }
-    // The first may call the second, and not the other way round.
+    // The first workload may connect to the second, but not vice versa.
     bench.lists_of(wires.devices[0], &[(EGRESS, ALLOWS), (INGRESS, DENIES)])?;
     bench.lists_of(wires.devices[1], &[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
     let attached = wires.host.run(|| -> Result<Vec<Link>> {
@@ -251,7 +252,7 @@ fn walk_by(wires: &Wires, with_links: bool, options: &Options) -> Result<[u64; 2
 }
 
 #[test]
-fn packets_of_allowed_flows_go_past_the_hosts_stack() -> Result<()> {
+fn packets_of_allowed_flows_bypass_the_hosts_stack() -> Result<()> {
     let neighbours = Options { redirects: true, ..Options::default() };
     let redirected = walk_with("fwn", false, &neighbours)?;
     ensure!(redirected[0] > 0 && redirected[1] == 0, "{redirected:?}");
@@ -261,7 +262,8 @@ fn packets_of_allowed_flows_go_past_the_hosts_stack() -> Result<()> {
     Ok(())
 }
 
-/// The straight way, and a map of connections that forgot one of them: it goes on, whoever speaks first, and nothing else does.
+/// The direct path, with a map of connections that lost one of them: it continues, whichever end sends first, and
+/// nothing else does.
 pub(crate) fn forgotten(test: &str) -> Result<()> {
     let wires = Wires::new(test)?;
     let options = Options { redirects_to_peer: true, ..Options::default() };
@@ -300,11 +302,11 @@ pub(crate) fn forgotten(test: &str) -> Result<()> {
     let connections = bench.map("cali_v4_ct4")?;
     let held = bench.connection()?.0;
     for (from, to, who) in [(&server, &client, "the server"), (&client, &server, "the client")] {
-        // As the map itself does with what was silent longest, when it is full.
+        // As the map itself evicts the least recently used entry when it is full.
         ensure!(connections.remove(&held)?, "no entry");
         say(from, to, &format!("forgotten, and {who} goes on"))?;
         say(to, from, "and the other")?;
-        // From then on straight, as before.
+        // From then on direct, as before.
         let straight = || -> Result<u64> {
             let of = |device| bench.counted_of(device, Direction::In, REDIRECT_PEER);
             Ok(of(wires.devices[0])? + of(wires.devices[1])?)
@@ -326,13 +328,13 @@ fn a_forgotten_entry_cuts_no_connection() -> Result<()> {
 }
 
 #[test]
-fn workloads_talk_as_their_lists_say_through_links() -> Result<()> {
+fn workloads_communicate_as_their_lists_allow_with_links() -> Result<()> {
     let probed = Wires::new("tcxp")?;
     let device = probed.devices[0];
     if probed.host.run(|| probe::features(device))?.tcx { walk("tcx", true) } else { Ok(()) }
 }
 
 #[test]
-fn workloads_talk_as_their_lists_say_through_filters() -> Result<()> {
+fn workloads_communicate_as_their_lists_allow_with_filters() -> Result<()> {
     walk("cls", false)
 }

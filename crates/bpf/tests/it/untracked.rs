@@ -1,4 +1,4 @@
-//! Walks through policy that is asked before connections are looked at.
+//! Walks through untracked policy, which is evaluated before connection tracking.
 
 use crate::bench::{ALLOWS, DENIES, DROP, Direction, FALL_THROUGH, NEXT, NO_OPINION, SEEN};
 use crate::packets::{ACK, SYN, tcp, udp};
@@ -31,16 +31,16 @@ fn comes_first<F: World>() -> Result<()> {
     let to_host = |port, flags| F::frame(CLIENT, NODE, TCP, &tcp(4000, port, flags, 1, 1));
     let from_host = |port| F::frame(NODE, CLIENT, UDP, &udp(port, 53));
 
-    // What it allows is not tracked, in the middle of a connection neither, and no other list is asked.
+    // Packets that it allows are not tracked, even in the middle of a connection, and no other list is evaluated.
     bench.lists(&[(INGRESS, DENIES), (EGRESS, DENIES), (UNTRACKED_IN, ALLOWS), (UNTRACKED_OUT, ALLOWS)])?;
     assert_eq!(host.send(In, &to_host(80, SYN), 0)?.0, (NEXT, SEEN));
     assert_eq!(host.send(In, &to_host(80, ACK), 0)?.0, (NEXT, SEEN));
     assert_eq!(host.send(Out, &from_host(1), 0)?.0.0, NEXT);
     assert_eq!(bench.connections()?, 0);
-    // Programs that are not told to ask it do not.
+    // Programs without this option do not evaluate it.
     assert_eq!(other.send(In, &to_host(80, SYN), 0)?.0.0, DROP);
 
-    // Without an opinion it is as if it were not there.
+    // Without an opinion it is as if it did not exist.
     bench.lists(&[
         (INGRESS, ALLOWS),
         (EGRESS, DENIES),
@@ -54,14 +54,14 @@ fn comes_first<F: World>() -> Result<()> {
     assert_eq!(host.send(Out, &answer, 0)?.0.0, NEXT, "an answer");
     assert_eq!(host.send(Out, &from_host(2), 0)?.0.0, DROP);
 
-    // What it denies is denied, whatever is known.
+    // Packets that it denies are dropped, whatever is known about the flow.
     bench.lists(&[(INGRESS, ALLOWS), (EGRESS, ALLOWS), (UNTRACKED_IN, DENIES), (UNTRACKED_OUT, DENIES)])?;
     assert_eq!(host.send(In, &to_host(81, ACK), 0)?.0.0, DROP);
     assert_eq!(host.send(Out, &answer, 0)?.0.0, DROP);
-    // Forwarded packets met it where they came in.
+    // Forwarded packets were checked on ingress.
     let forwarded = F::frame(POD, CLIENT, UDP, &udp(9, 53));
     assert_eq!(host.send(Out, &forwarded, SEEN)?.0.0, NEXT);
-    // Ports that always work do, and so do their answers.
+    // Failsafe ports still work, and so do answers from them.
     let port = FailsafeKey::<F> { port: 22, protocol: TCP, ..FailsafeKey::default() };
     bench.map(&F::map("fsafes2"))?.set(&port.bytes(), &[0; 4])?;
     assert_eq!(host.send(In, &to_host(22, SYN), 0)?.0.0, NEXT);
@@ -70,7 +70,7 @@ fn comes_first<F: World>() -> Result<()> {
     Ok(())
 }
 
-/// A connection that came in without being tracked and went on to a workload: its answers are judged as forwarded packets.
+/// A connection that came in untracked and was forwarded to a workload: its answers are judged like forwarded packets.
 #[test]
 fn answers_of_forwarded_untracked_packets_leave() -> Result<()> {
     let bench = V4::bench()?;

@@ -1,4 +1,4 @@
-//! Walks: packets one after the other through the programs of an interface, and what became of each.
+//! Walks: consecutive packets through the programs of an interface, and the outcome of each.
 
 use crate::bench::{
     ALLOWS, BYPASS, Bench, DENIES, DEVICE, DROP, Direction, FALL_THROUGH, NEXT, NO_OPINION, SEEN,
@@ -52,7 +52,7 @@ fn tracking(bench: &Bench) -> Result<(Value<layout::V4>, Tracking<layout::V4>)> 
     }
 }
 
-/// Each case: what is sent by a workload that may send everything, and the reason that is counted if it is dropped.
+/// Each case: a packet sent by a workload that may send everything, and the reason counted if it is dropped.
 #[test]
 fn headers_are_read_or_the_packet_is_dropped() -> Result<()> {
     let (first, whole) = (tcp(1, 80, SYN, 1, 0), udp(1, 53));
@@ -102,13 +102,13 @@ fn headers_are_read_or_the_packet_is_dropped() -> Result<()> {
 }
 
 #[test]
-fn extension_headers_of_ipv6_are_passed_over() -> Result<()> {
+fn extension_headers_of_ipv6_are_skipped() -> Result<()> {
     let whole = udp(1, 53);
     let chain = |numbers: &[u8], last: u8, end: &[u8]| {
         let mut payload = Vec::new();
         for (place, number) in numbers.iter().enumerate() {
             let next = numbers.get(place + 1).copied().unwrap_or(last);
-            // Authentication headers count in words of 4 bytes, and two less.
+            // Authentication headers count in units of 4 bytes, minus two.
             payload.extend(match number {
                 51 => [vec![next, 4], vec![0; 22]].concat(),
                 44 => vec![next, 0, 0, 0, 0, 0, 0, 1],
@@ -150,7 +150,7 @@ fn extension_headers_of_ipv6_are_passed_over() -> Result<()> {
 }
 
 #[test]
-fn what_is_not_ip_passes_only_where_policy_need_not_judge() -> Result<()> {
+fn non_ip_passes_only_where_policy_does_not_apply() -> Result<()> {
     let (arp, ipv6, strange) = (other(0x0806), v6(17, &udp(1, 2)), other(0x88cc));
     for (is_workload, has_both, verdicts) in [
         (true, false, [NEXT, DROP, DROP]),
@@ -184,7 +184,7 @@ fn without_a_list_a_workload_is_closed_and_the_host_open() -> Result<()> {
                 assert_eq!(fate.0, verdict, "{is_workload} {lists:?} {direction:?}");
             }
         }
-        // A list that names nothing denies.
+        // A list that does not exist denies.
         let bench = Bench::new(Version::V4, is_workload)?;
         bench.lists(&[(EGRESS, 99), (FORWARD_INGRESS, 99)])?;
         assert_eq!(bench.send(In, &out(&tcp(1, 80, SYN, 1, 0)))?.0, DROP);
@@ -193,7 +193,7 @@ fn without_a_list_a_workload_is_closed_and_the_host_open() -> Result<()> {
 }
 
 #[test]
-fn policy_decides_once_and_the_flow_is_known_from_then_on() -> Result<()> {
+fn policy_decides_once_per_flow() -> Result<()> {
     let bench = Bench::new(Version::V4, true)?;
     bench.lists(&[(EGRESS, ALLOWS)])?;
     let syn = out(&tcp(40_000, 80, SYN, 100, 0));
@@ -208,7 +208,7 @@ fn policy_decides_once_and_the_flow_is_known_from_then_on() -> Result<()> {
     assert_eq!((own.packets, own.device, own.sequence), (1, DEVICE, 100_u32.to_be()));
     assert_eq!(own.bytes, syn.len() as u64);
 
-    // The answer comes back to the workload, which is not asked: its egress policy allowed the flow.
+    // The answer returns to the workload, whose ingress policy is not evaluated: its egress policy allowed the flow.
     let answer = back(&tcp(80, 40_000, SYN | ACK, 500, 101));
     assert_eq!(bench.send(Out, &answer)?, (NEXT, 0));
     let third = out(&tcp(40_000, 80, ACK, 101, 501));
@@ -218,7 +218,7 @@ fn policy_decides_once_and_the_flow_is_known_from_then_on() -> Result<()> {
     assert!(own.ack && other.syn && other.ack && !other.approved);
     assert_eq!((own.packets, other.packets), (2, 1));
 
-    // Policy changes: what is known stays, what is new does not begin.
+    // The policy changes: known flows continue, new ones cannot begin.
     bench.lists(&[(EGRESS, DENIES)])?;
     assert_eq!(bench.send(In, &third)?.0, NEXT);
     assert_eq!(bench.send(In, &out(&tcp(40_001, 80, SYN, 1, 0)))?.0, DROP);
@@ -229,18 +229,18 @@ fn policy_decides_once_and_the_flow_is_known_from_then_on() -> Result<()> {
 }
 
 #[test]
-fn both_ends_on_one_host_each_have_their_say() -> Result<()> {
+fn both_ends_on_one_host_must_allow_a_flow() -> Result<()> {
     let bench = Bench::new(Version::V4, true)?;
     bench.lists(&[(EGRESS, ALLOWS), (INGRESS, DENIES)])?;
     let question = v4(POD, PEER, 17, &udp(5000, 53));
     assert_eq!(bench.send(In, &question)?, (NEXT, SEEN));
-    // The other end's policy does not allow it: not the first, and not a later one.
+    // The other end's policy does not allow it: neither the first packet nor a later one.
     assert_eq!(bench.send_marked(Out, &question, SEEN)?.0, DROP);
     assert_eq!(bench.send(In, &question)?, (NEXT, SEEN));
     assert_eq!(bench.send_marked(Out, &question, SEEN)?.0, DROP);
     bench.lists(&[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
     assert_eq!(bench.send_marked(Out, &question, SEEN)?, (NEXT, SEEN));
-    // Now both allowed it: later packets need no program on the way out, in either direction.
+    // Now both ends allow it: later packets skip the programs on egress, in either direction.
     assert_eq!(bench.send(In, &question)?, (NEXT, BYPASS));
     assert_eq!(bench.send(In, &v4(PEER, POD, 17, &udp(53, 5000)))?, (NEXT, BYPASS));
     assert_eq!(bench.send_marked(Out, &question, BYPASS)?, (NEXT, BYPASS));
@@ -254,22 +254,22 @@ fn a_workload_cannot_join_a_flow_in_the_middle() -> Result<()> {
     let bench = Bench::new(Version::V4, true)?;
     bench.lists(&[(EGRESS, ALLOWS), (INGRESS, ALLOWS)])?;
     let middle = tcp(1, 80, ACK, 5, 6);
-    // Netfilter decides about connections from before; nothing is remembered.
+    // Connections from before are left to netfilter; nothing is remembered.
     assert_eq!(bench.send(In, &out(&middle))?, (NEXT, FALL_THROUGH));
     assert_eq!(bench.send(Out, &back(&middle))?.0, DROP);
     assert_eq!(bench.send_marked(Out, &back(&middle), 0x0800_0000)?.0, NEXT);
-    // Fragments are no way around it.
+    // Fragments cannot bypass this.
     let part = |fragment: u16, payload: &[u8]| {
         V4 { source: POD, destination: PEER, protocol: 6, id: 5, fragment, options: &[], payload }.frame()
     };
     assert_eq!(bench.send(In, &part(0x2000, &[middle.as_slice(), &[0; 4]].concat()))?, (NEXT, FALL_THROUGH));
     assert_eq!(bench.send(In, &part(0x0003, &[0; 8]))?, (NEXT, FALL_THROUGH));
     assert_eq!(bench.connections()?, 0);
-    // On a host's interface the way out is a matter of its policy.
+    // On a host's interface, egress is subject to its policy.
     let host = Bench::new(Version::V4, false)?;
     assert_eq!(host.send(Out, &out(&middle))?.0, NEXT);
     assert_eq!(host.connections()?, 0);
-    // A flow that only the other side allowed is not open to packets from its middle.
+    // A flow that only the other side allowed does not accept packets from its middle.
     let bench = Bench::new(Version::V4, true)?;
     bench.lists(&[(EGRESS, ALLOWS)])?;
     bench.send(In, &out(&tcp(1, 80, SYN, 5, 6)))?;
@@ -321,11 +321,11 @@ fn errors_about_known_flows_pass_and_others_do_not() -> Result<()> {
     assert_eq!(bench.send(Out, &error(11, 5000, 28))?.0, NEXT);
     assert_eq!(bench.send(Out, &error(3, 5001, 28))?.0, DROP);
     assert_eq!(bench.send(Out, &error(3, 5000, 27))?.0, DROP);
-    // Not to the one whose packet it was.
+    // Not addressed to the sender of the original packet.
     let mut elsewhere = error(3, 5000, 28);
     elsewhere[33] = 77;
     assert_eq!(bench.send(Out, &elsewhere)?.0, DROP);
-    // No error, and so a matter of policy.
+    // Not an error, so policy decides.
     assert_eq!(bench.send(Out, &error(8, 5000, 28))?.0, DROP);
     assert_eq!(bench.connections()?, 1);
     Ok(())
@@ -366,7 +366,7 @@ fn a_workload_sends_from_its_own_addresses_only() -> Result<()> {
 }
 
 #[test]
-fn a_hosts_interface_asks_the_list_of_the_packets_way() -> Result<()> {
+fn a_hosts_interface_uses_the_list_for_the_packets_path() -> Result<()> {
     const HOST: [u8; 4] = [192, 0, 2, 10];
     let to_host = v4(PEER, HOST, 6, &tcp(1, 22, SYN, 1, 0));
     let through = v4(PEER, POD, 6, &tcp(1, 22, SYN, 1, 0));
@@ -385,7 +385,7 @@ fn a_hosts_interface_asks_the_list_of_the_packets_way() -> Result<()> {
         routes.set(&RouteKey { bits: 32, address: HOST }, &host)?;
         let found = [bench.send(In, &to_host)?.0, bench.send(In, &through)?.0];
         assert_eq!(found, verdicts, "{lists:?}");
-        // A failsafe port works all the same, for the networks that it has.
+        // A failsafe port works all the same, for its configured networks.
         let failsafes = Table::<FailsafeKey<layout::V4>, u32>::new(bench.map("cali_v4_fsafes2")?)?;
         let key = FailsafeKey { bits: 24, port: 22, protocol: 6, is_out: false, address: [10, 65, 1, 0] };
         failsafes.set(&key, &0)?;

@@ -1,4 +1,5 @@
-//! A small world for packets of either IP version: who is where, services, and frames between any two with right checksums.
+//! A small world for packets of either IP version: addresses, services, and frames between any two with correct
+//! checksums.
 
 use crate::bench::{ALLOWS, Bench, DEVICE, Side};
 use anyhow::{Context as _, Result};
@@ -9,11 +10,11 @@ use bpf::layout::nat::{Backend, BackendKey, Frontend, FrontendKey};
 use bpf::layout::network::{Route, RouteKey, flags};
 use bpf::layout::{Family, V4, V6};
 
-/// Someone with an address: a number that is its last byte, and its network.
+/// A party with an address: its last byte, and the number of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Who(pub(crate) u8, pub(crate) u8);
 
-/// Two workloads of this node, one of another node; this node and the other; a client far away; a service.
+/// Two workloads of this node, one of another node; this node and the other one; a remote client; a service.
 pub(crate) const POD: Who = Who(65, 2);
 pub(crate) const BACKEND: Who = Who(65, 3);
 pub(crate) const ELSEWHERE: Who = Who(66, 9);
@@ -27,7 +28,7 @@ pub(crate) trait World: Family {
     const VERSION: Version;
     const ICMP: u8;
     fn address(who: Who) -> Self::Address;
-    /// An IP packet; checksums of IP and of TCP, UDP and ICMP are right.
+    /// An IP packet with correct checksums of IP and of TCP, UDP and ICMP.
     fn packet(source: Who, destination: Who, protocol: u8, payload: &[u8]) -> Vec<u8>;
 
     fn map(name: &str) -> String {
@@ -63,17 +64,17 @@ pub(crate) trait World: Family {
         Ok(bench)
     }
 
-    /// Programs of a workload, whose source is checked.
+    /// Loads the programs of a workload, whose source is checked.
     fn workload(bench: &Bench, options: &Options) -> Result<Side> {
         bench.beside(&interface(true), options)
     }
 
-    /// Programs of an interface of the host.
+    /// Loads the programs of an interface of the host.
     fn host(bench: &Bench, options: &Options) -> Result<Side> {
         bench.beside(&interface(false), options)
     }
 
-    /// Makes a service's address; backends are numbered from 0 of the service's number.
+    /// Adds a service's address; backends are numbered from 0 within the service's id.
     fn frontend(bench: &Bench, at: (Who, u16, u8), from: Option<Who>, value: Frontend) -> Result<()> {
         let table = Table::<FrontendKey<Self>, Frontend>::new(bench.map(&Self::map("nat_fe3"))?)?;
         let address = if at.0 == ANY { all_ones::<Self>() } else { Self::address(at.0) };
@@ -91,7 +92,7 @@ pub(crate) trait World: Family {
         Ok(table.set(&BackendKey { id, ordinal }, &Backend { address: Self::address(who), port })?)
     }
 
-    /// The entry of a flow.
+    /// Builds the entry of a flow.
     fn entry(
         bench: &Bench,
         protocol: u8,
@@ -107,7 +108,7 @@ pub(crate) trait World: Family {
         table.get(&key)?.context("no entry")
     }
 
-    /// The state of a flow with NAT, by its ends behind NAT.
+    /// Builds the state of a flow with NAT, by its ends after NAT.
     fn tracking(
         bench: &Bench,
         protocol: u8,
@@ -121,7 +122,7 @@ pub(crate) trait World: Family {
     }
 }
 
-/// The address of a node port on every node.
+/// The wildcard address of a node port on every node.
 pub(crate) const ANY: Who = Who(255, 255);
 
 fn all_ones<F: Family>() -> F::Address {
@@ -153,7 +154,7 @@ fn sum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(total).unwrap()
 }
 
-/// The payload with the checksum of its protocol. One of UDP that is meant to be zero is zero before and after.
+/// The payload with its protocol's checksum. A UDP checksum that is meant to be zero remains zero.
 fn sealed(protocol: u8, payload: &[u8], imagined: &[u8], icmp: u8) -> Vec<u8> {
     let mut payload = payload.to_vec();
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
@@ -163,7 +164,7 @@ fn sealed(protocol: u8, payload: &[u8], imagined: &[u8], icmp: u8) -> Vec<u8> {
         other if other == icmp => 2,
         _ => return payload,
     };
-    // ICMP of IPv4 imagines no header.
+    // ICMP over IPv4 has no pseudo-header.
     let imagined = if protocol == 1 { Vec::new() } else { [imagined, &[0, protocol], &length].concat() };
     payload[place..place + 2].fill(0);
     let checksum = sum(&[&imagined, &payload]);

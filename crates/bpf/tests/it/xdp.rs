@@ -1,5 +1,5 @@
-//! Programs at drivers: packets one by one, and over a wire. What such a program decides is what the programs at traffic control
-//! decide without it; everything else it leaves to them.
+//! XDP programs: packets one by one, and over a wire. An XDP program decides what the programs at traffic control would
+//! decide without it, and leaves everything else to them.
 
 use crate::attachments::index;
 use crate::bench::{ALLOWS, Bench, DENIES, DEVICE, DROP, Direction, NEXT, NO_OPINION, SEEN};
@@ -37,25 +37,25 @@ fn options() -> Options {
     }
 }
 
-/// What became of a packet at the driver.
+/// The outcome for a packet at XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Dropped,
     /// Left to traffic control, which judges it.
     Left,
-    /// The same with a note: it is allowed, or policy had nothing to say about it.
+    /// Left to traffic control with a note: allowed, or untracked policy had no opinion.
     Noted(u32),
 }
 
-/// As `enum note_verdict` of `bpf/note.h` has it.
+/// See `enum note_verdict` of `bpf/note.h`.
 const NOTED_ALLOWED: u32 = 0x80;
 const NOTED_NO_OPINION: u32 = 0x40;
-/// `NOTE_SIGN` there.
+/// See `NOTE_SIGN` of `bpf/note.h`.
 const SIGN: u32 = 0x746f_7274;
 
 fn send(programs: &AtDriver, frame: &[u8]) -> Result<Fate> {
     let outcome = programs.entry()?.test_run(&TestRun { packet: frame, context: &[], repeat: 1 })?;
-    // What stands in front of the packet comes with it.
+    // The metadata in front of the packet is returned with it.
     let (note, packet) = outcome.packet.split_at(outcome.packet.len() - frame.len());
     ensure!(packet == frame, "the packet was changed");
     Ok(match (outcome.verdict, note.len()) {
@@ -75,7 +75,7 @@ fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
     packets::V6 { source: V6::address(CLIENT), destination: V6::address(NODE), next, payload }.frame()
 }
 
-/// Packets that policy is asked about, and packets that are left to others.
+/// Packets that policy is evaluated for, and packets that are left to traffic control.
 fn v4_packets() -> [Vec<(&'static str, Vec<u8>)>; 2] {
     let (segment, datagram) = (tcp(4000, 80, SYN, 1, 0), udp(4000, 53));
     let mut broken_length = v4(0, 0, &[], TCP, &segment);
@@ -155,7 +155,7 @@ fn v6_packets() -> [Vec<(&'static str, Vec<u8>)>; 2] {
 }
 
 #[test]
-fn what_is_decided_at_the_driver_is_what_traffic_control_decides() -> Result<()> {
+fn xdp_decides_like_traffic_control() -> Result<()> {
     judged_alike::<V4>(&v4_packets())?;
     judged_alike::<V6>(&v6_packets())
 }
@@ -173,7 +173,7 @@ fn judged_alike<F: World>([judged, left]: &[Vec<(&'static str, Vec<u8>)>; 2]) ->
         (ALLOWS, Fate::Noted(NOTED_ALLOWED), Some(NEXT), Some(ALLOWED)),
         (NO_OPINION, Fate::Noted(NOTED_NO_OPINION), None, None),
         (0, Fate::Left, None, None),
-        // A list that is not there denies.
+        // A list that does not exist denies.
         (99, Fate::Dropped, Some(DROP), Some(DENIED)),
     ] {
         bench.lists(&[(INGRESS, ALLOWS), (UNTRACKED_IN, list)])?;
@@ -198,12 +198,12 @@ fn judged_alike<F: World>([judged, left]: &[Vec<(&'static str, Vec<u8>)>; 2]) ->
             ensure!(bench.hits(list + 100)? == before, "{name}, list {list} was asked");
         }
     }
-    // Two ports, and a list that was asked four times.
+    // Packets of two failsafe ports, for each of the four lists that the driver evaluated.
     ensure!(bench.counted_at(DEVICE, AT_DRIVER, FAILSAFE)? == 8);
     Ok(())
 }
 
-/// A host and somebody outside, with programs at the driver and at traffic control.
+/// A host and an outside peer, with XDP programs and programs at traffic control.
 struct Wire {
     host: Namespace,
     outside: Namespace,
@@ -240,13 +240,13 @@ impl Wire {
         Ok(Self { host, outside, device, bench, _link: link, _at_driver: at_driver })
     }
 
-    /// What was counted at the driver, and at traffic control.
+    /// The packets counted at XDP, and at traffic control.
     fn counted(&self, at_driver: usize, at_control: usize) -> Result<(u64, u64)> {
         let count = |hook, reason| self.bench.counted_at(self.device, hook, reason);
         Ok((count(AT_DRIVER, at_driver)?, count(0, at_control)?))
     }
 
-    /// Some datagrams from outside; the number of those that arrived when as many were counted at the driver.
+    /// Sends some datagrams from outside; returns how many arrived once all were counted at XDP.
     fn send(&self, port: u16) -> Result<usize> {
         let server = self.host.run(|| UdpSocket::bind(SocketAddr::from((HOST, port))))??;
         server.set_nonblocking(true)?;
@@ -258,7 +258,7 @@ impl Wire {
         testkit::eventually("packets at the driver", || {
             self.counted(TOTAL, TOTAL).is_ok_and(|count| count.0 >= before + u64::from(PACKETS))
         })?;
-        // Those that were dropped are counted when all are; those that were not take their way in the same turn of the kernel.
+        // Dropped packets are all counted by then; the others arrive within the same softirq.
         let mut byte = [0; 1];
         let mut arrived = || std::iter::from_fn(|| server.recv(&mut byte).ok()).count();
         let first = arrived();
@@ -266,7 +266,7 @@ impl Wire {
     }
 }
 
-/// Once one has arrived, so will all.
+/// Once one has arrived, waits for the rest.
 fn wait_for_rest(first: usize, mut arrived: impl FnMut() -> usize) -> Result<usize> {
     let mut rest = 0;
     testkit::eventually("the rest of the packets", || {
@@ -281,13 +281,13 @@ pub(crate) fn wire(test: &str, mode: XdpMode) -> Result<()> {
     let (all, bench) = (u64::from(PACKETS), &wire.bench);
     let lists = |lists: &[(usize, u64)]| bench.lists_of(wire.device, lists);
 
-    // Denied at the driver: nothing comes to traffic control.
+    // Denied at XDP: nothing reaches traffic control.
     lists(&[(INGRESS, ALLOWS), (UNTRACKED_IN, DENIES)])?;
     let before = wire.counted(DENIED, TOTAL)?;
     ensure!(wire.send(PORT)? == 0, "a packet arrived");
     ensure!(wire.counted(DENIED, TOTAL)? == (before.0 + all, before.1), "{:?}", wire.counted(DENIED, TOTAL)?);
 
-    // Allowed at the driver: traffic control finds the note, asks nobody, and remembers nothing.
+    // Allowed at XDP: traffic control finds the note, evaluates no policy, and remembers nothing.
     lists(&[(INGRESS, DENIES), (UNTRACKED_IN, ALLOWS)])?;
     let (before, hits) = (wire.counted(ALLOWED, BYPASS)?, bench.hits(ALLOWS + 100)?);
     testkit::eventually("a packet that arrives", || wire.send(PORT).is_ok_and(|some| some > 0))?;
@@ -296,7 +296,7 @@ pub(crate) fn wire(test: &str, mode: XdpMode) -> Result<()> {
     ensure!(bench.hits(ALLOWS + 100)? - hits == after.0 - before.0, "a packet was judged twice");
     ensure!(bench.connections()? == 0);
 
-    // Without an opinion: the other lists decide, and that one is asked once.
+    // No opinion: the other lists decide, and the untracked one is evaluated once.
     lists(&[(INGRESS, ALLOWS), (UNTRACKED_IN, NO_OPINION)])?;
     let (total, hits) = (wire.counted(TOTAL, TOTAL)?, bench.hits(NO_OPINION + 100)?);
     testkit::eventually("a packet that arrives", || wire.send(PORT).is_ok_and(|some| some > 0))?;
@@ -305,7 +305,7 @@ pub(crate) fn wire(test: &str, mode: XdpMode) -> Result<()> {
     ensure!(asked == sent, "{asked} times for {sent} packets");
     ensure!(bench.connections()? >= 1, "no connection");
 
-    // A port that always works is left to traffic control, which lets it through.
+    // A failsafe port is left to traffic control, which lets the packet pass.
     lists(&[(UNTRACKED_IN, DENIES)])?;
     let port = FailsafeKey::<V4> { port: PORT + 1, protocol: UDP, ..FailsafeKey::default() };
     bench.map("cali_v4_fsafes2")?.set(&port.bytes(), &[0; 4])?;
@@ -323,9 +323,9 @@ fn packets_meet_policy_behind_the_driver() -> Result<()> {
     wire("xdg", XdpMode::Generic)
 }
 
-/// On a device that takes no program in its driver, one behind it is possible.
+/// A device whose driver does not support XDP can still run a program behind the driver.
 #[test]
-fn a_driver_without_xdp_says_so() -> Result<()> {
+fn a_driver_without_xdp_is_refused() -> Result<()> {
     let namespace = Namespace::new(&format!("bpf-xdno-{}", std::process::id()))?;
     namespace
         .batch("link set lo up\nlink add tunnel0 type vxlan id 5 dstport 4789 dev lo\nlink set tunnel0 up")?;

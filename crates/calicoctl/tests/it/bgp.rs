@@ -91,7 +91,7 @@ fn sessions_and_routes_of_all_nodes() {
 fn a_route_is_explained() {
     let (_etcd, shell) = cluster();
     let text = shell.run("explain route --from n1 --to 10.66.2.5").text();
-    assert!(text.starts_with("n1 -> 10.66.2.5: made by BGP: 10.66.2.0/26 via 10.65.0.2\n"), "{text}");
+    assert!(text.starts_with("n1 -> 10.66.2.5: programmed by BGP: 10.66.2.0/26 via 10.65.0.2\n"), "{text}");
     let json = shell.run("explain route --from n1 --to 10.66.2.5 -o json").text();
     assert!(json.contains(r#""owner": "n2""#) && json.contains(r#""routed": true"#), "{json}");
     assert_eq!(

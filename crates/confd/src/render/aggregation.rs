@@ -1,4 +1,4 @@
-//! `bird_aggr.cfg`: static routes, and what becomes of routes in the node's own blocks.
+//! `bird_aggr.cfg`: static routes, and the handling of routes in the node's own blocks.
 
 use super::Dialect;
 use super::text::{Lines, by_key};
@@ -34,7 +34,7 @@ pub(super) fn render(family: &FamilyIntent, dialect: Dialect) -> String {
                 true
             }
             BlockState::Other(state) => {
-                // The state is text from the store: what follows a line break would not be a comment.
+                // The state is text from the store: anything after a line break would not be a comment.
                 let state = state.replace(|letter: char| letter.is_control(), " ");
                 lines.line(format_args!("      # Block {prefix} is {state}"));
                 false

@@ -1,4 +1,4 @@
-//! BGPFilters as functions.
+//! Renders BGPFilters as functions.
 
 use bgp::intent::filter::{
     Action, Filter, FilterName, FilterRule, Operation, Operator, PeerType, PrefixMatch, RouteSource,
@@ -7,12 +7,12 @@ use bgp::{Community, IpVersion};
 use data_encoding::HEXUPPER;
 use sha2::{Digest, Sha256};
 
-/// The longest name of a function.
+/// The maximum length of a function's name.
 const LONGEST_SYMBOL: usize = 64;
-/// How much of the digest stands in the name of a function that would be longer.
+/// The number of digest letters in a shortened name.
 const DIGEST_LETTERS: usize = 16;
 
-/// Which way routes go.
+/// The direction of routes.
 #[derive(Clone, Copy)]
 pub(super) enum Direction {
     Import,
@@ -62,14 +62,14 @@ pub(super) fn functions<'a>(filters: impl Iterator<Item = &'a Filter>, version: 
     lines
 }
 
-/// How a session calls a filter.
+/// The call of a filter's function in a session.
 pub(super) fn call(filter: &Filter, direction: Direction, version: IpVersion, internal: bool) -> String {
     let argument =
         if has_peer_type(direction.rules(filter, version)) { internal.to_string() } else { String::new() };
     format!("{}({argument});", symbol(&filter.name, direction, version))
 }
 
-/// `'bgp_NAME_importFilterV4'`; of a name that does not fit, the beginning and a digest.
+/// `'bgp_NAME_importFilterV4'`; a name that is too long is replaced by its beginning and a digest.
 fn symbol(name: &FilterName, direction: Direction, version: IpVersion) -> String {
     let ending = format!("_{}FilterV{version}", direction.as_str());
     let room = LONGEST_SYMBOL - "bgp_".len() - ending.len();
@@ -143,7 +143,7 @@ fn prefix(prefix: PrefixMatch) -> String {
     }
 }
 
-/// BIRD puts one number before the path at a time, so the last comes first.
+/// BIRD prepends one number to the path at a time, so the last one comes first.
 fn operation(operation: &Operation) -> Vec<String> {
     match operation {
         Operation::AddCommunity(community) => vec![add_community(*community)],

@@ -6,7 +6,7 @@ use super::{Dialect, FileName};
 use bgp::Priority;
 use bgp::intent::{FamilyIntent, Intent, LogLevel, NextHop, Session};
 
-/// Interfaces that are always left alone; what follows the ignored ones in Calico's template.
+/// Interfaces that are always ignored; follows the configured ones in Calico's template.
 const INTERFACES: &str = r#"-"cali*", -"kube-ipvs*", "*""#;
 
 pub(super) fn render(
@@ -189,7 +189,7 @@ fn protocol_one(session: &Session, normal: Priority, lines: &mut Lines) {
     lines.line("}");
 }
 
-/// Routes, and what is done with them, are of a channel in BIRD 2.
+/// In BIRD 2, settings about routes belong to a channel.
 fn protocol_two(session: &Session, family: &FamilyIntent, lines: &mut Lines) {
     begin(session, lines);
     options(session, lines);
@@ -210,7 +210,7 @@ fn protocol_two(session: &Session, family: &FamilyIntent, lines: &mut Lines) {
     lines.text("  };\n}\n");
 }
 
-/// What both grammars write alike, up to the routes.
+/// The part before the routes, which is the same in both grammars.
 fn begin(session: &Session, lines: &mut Lines) {
     lines.line(format_args!("protocol bgp {} from bgp_template {{", session.name));
     if session.local_as_is_own {
@@ -229,7 +229,7 @@ fn begin(session: &Session, lines: &mut Lines) {
     };
 }
 
-/// What both grammars write alike, after the routes.
+/// The part after the routes, which is the same in both grammars.
 fn options(session: &Session, lines: &mut Lines) {
     if session.passive {
         lines.line("  passive on;");

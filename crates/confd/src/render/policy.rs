@@ -1,4 +1,4 @@
-//! `bird_ipam.cfg`: what is announced, and what goes to the kernel.
+//! `bird_ipam.cfg`: announced routes, and routes for the kernel.
 
 use super::Dialect;
 use super::text::{Lines, by_key};
@@ -34,7 +34,7 @@ fn export(intent: &Intent, family: &FamilyIntent, lines: &mut Lines) {
             .map(|pool| format!("  if (net ~ {pool}) then {{ reject; }} # BGP export is disabled.")),
     ));
     lines.line("  if (internal_peer) then {");
-    // One interface pattern or more are always there, and Calico's template puts a line of blanks around each line.
+    // There is always at least one interface pattern, and Calico's template puts a blank line around each line.
     for line in [
         "if (defined(ifname)) then {".to_owned(),
         format!("  if {} then {{", any_interfaces(&export.tunnels)),
@@ -52,7 +52,7 @@ fn export(intent: &Intent, family: &FamilyIntent, lines: &mut Lines) {
         lines.lines(by_key(export.services.clone(), |prefix| *prefix).iter().map(accept));
     }
     if intent.cluster_id.is_some() {
-        // Calico's template asks whether there are ranges in any family.
+        // Calico's template checks for ranges in any family.
         let other = intent.family(other(family.version));
         for (title, ranges, others) in [
             ("LB", &export.reflected_load_balancers, &other.export.reflected_load_balancers),
@@ -97,7 +97,7 @@ fn kernel(family: &FamilyIntent, dialect: Dialect, lines: &mut Lines) {
     lines.text("  accept;\n}\n");
 }
 
-/// What becomes of the routes of a pool. For IPv6, only lines that reject are needed, and Calico writes no others.
+/// The handling of a pool's routes. For IPv6, only lines that reject are needed, and Calico writes no others.
 fn pool_line(family: &FamilyIntent, pool: &PoolRoutes, dialect: Dialect) -> Option<String> {
     let prefix = pool.prefix;
     let reject = |why: &str| Some(format!("  if (net ~ {prefix}) then {{ reject; }} # {why}"));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A text that grows by lines.
+/// A text that is built line by line.
 #[derive(Default)]
 pub(super) struct Lines(String);
 
@@ -20,7 +20,7 @@ impl Lines {
         self
     }
 
-    /// Several lines at once; each ends with a line break.
+    /// Adds several lines at once; each ends with a line break.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         self.0.push_str(text);
         self
@@ -31,7 +31,7 @@ impl Lines {
     }
 }
 
-/// In the order of Calico's keys, where networks are text with a dash for the slash.
+/// Sorts by Calico's keys, in which networks are text with a dash instead of the slash.
 pub(super) fn by_key<T>(mut items: Vec<T>, prefix: impl Fn(&T) -> bgp::Prefix) -> Vec<T> {
     items.sort_by_cached_key(|item| prefix(item).to_string().replace('/', "-"));
     items

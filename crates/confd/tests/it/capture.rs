@@ -1,4 +1,4 @@
-//! One situation that Calico's confd was put into: its objects, and the files that it wrote.
+//! One situation of Calico's confd: its objects, and the files that it wrote.
 //!
 //! A capture is one text of many files: each begins with a line `-- NAME --`.
 
@@ -15,7 +15,7 @@ pub(crate) struct Capture {
     files: BTreeMap<String, String>,
 }
 
-/// One of its objects, or another thing that the state learns.
+/// One of its objects, or another input of the state.
 pub(crate) enum Fact {
     Resource(ResourceKey, Box<api::Resource>),
     Affinity(model::BlockAffinityKey, model::BlockAffinity),
@@ -26,7 +26,7 @@ pub(crate) enum Fact {
 }
 
 impl Fact {
-    /// Sets it, or says that it is gone.
+    /// Sets it, or removes it.
     pub(crate) fn apply(&self, state: &mut BgpState, present: bool) {
         match self {
             Self::Resource(key, resource) => {
@@ -42,7 +42,7 @@ impl Fact {
 }
 
 impl Capture {
-    /// All of them, by number.
+    /// All captures, by number.
     pub(crate) fn all() -> Result<Vec<Self>> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
         let mut captures = Vec::new();
@@ -55,7 +55,7 @@ impl Capture {
         Ok(captures)
     }
 
-    /// The one with this number.
+    /// The capture with this number.
     pub(crate) fn numbered(number: &str) -> Result<Self> {
         let mut all = Self::all()?.into_iter();
         all.find(|capture| capture.name.starts_with(number)).context("no such capture")
@@ -71,7 +71,7 @@ impl Capture {
         env.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
     }
 
-    /// What the node's environment says.
+    /// The settings from the node's environment.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             node: self.variable("NODENAME").expect("every capture has a node name").into(),
@@ -82,11 +82,11 @@ impl Capture {
         }
     }
 
-    /// What there is.
+    /// All inputs of the capture.
     pub(crate) fn facts(&self) -> Result<Vec<Fact>> {
         let mut facts = Vec::new();
         let yaml = self.files.get("input.yaml").context("input.yaml")?;
-        // A part that only holds comments is no document.
+        // A part that only contains comments is not a document.
         let yaml: String =
             yaml.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
         let documents = read(&self.name, yaml.as_bytes(), Checks::Structure)
@@ -160,7 +160,7 @@ impl Capture {
         Ok(())
     }
 
-    /// The state after all of it.
+    /// The state after all inputs.
     pub(crate) fn state(&self) -> Result<BgpState> {
         let mut state = BgpState::new(self.settings());
         for fact in self.facts()? {

@@ -1,5 +1,5 @@
-//! Every situation of the captures: the same bytes as Calico, or, where Calico is at fault, the right ones; and every file
-//! is one that BIRD takes.
+//! Every captured situation gives the same bytes as Calico, or, where Calico is at fault, the correct ones; and BIRD
+//! accepts every file.
 
 use crate::capture::Capture;
 use anyhow::{Context as _, Result};
@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use testkit::{Bird, Folder};
 
-/// Situations in which Calico writes what BIRD refuses, and the files that differ for it.
+/// Situations in which Calico writes files that BIRD refuses, and the files that differ because of it.
 const FAULTS: [(&str, &[&str]); 3] = [
     ("25-password-with-quote", &["bird.cfg"]),
     ("27-ipv6-only-no-router-id", &["bird.cfg", "bird6.cfg"]),
     ("28-node-without-bgp", &["bird.cfg", "bird6.cfg"]),
 ];
 
-/// Calico's own BIRD makes routes over IP in IP, plain 1.6 does not know the word for it.
+/// Calico's own BIRD programs routes over IP in IP; plain 1.6 does not know the keyword for it.
 const NEEDS_CALICOS_BIRD: [&str; 1] = ["13-encapsulation-bird"];
 
 fn files(capture: &Capture, dialect: Dialect) -> Result<Option<Files>> {
@@ -69,7 +69,7 @@ fn a_node_that_does_not_exist_has_no_files() -> Result<()> {
     Ok(())
 }
 
-/// Written into a folder of their own.
+/// Writes the files into a new folder.
 fn write(files: &Files) -> Result<(Folder, Vec<(PathBuf, bool)>)> {
     let folder = Folder::new("bird")?;
     let mut mains = Vec::new();
@@ -84,7 +84,7 @@ fn write(files: &Files) -> Result<(Folder, Vec<(PathBuf, bool)>)> {
 }
 
 #[test]
-fn bird_takes_every_file_in_both_grammars() -> Result<()> {
+fn bird_accepts_every_file_in_both_grammars() -> Result<()> {
     for (dialect, bird) in [(Dialect::One, Bird::one()?), (Dialect::Two, Bird::two()?)] {
         let mut checked = 0;
         for capture in Capture::all()? {
@@ -103,9 +103,9 @@ fn bird_takes_every_file_in_both_grammars() -> Result<()> {
     Ok(())
 }
 
-/// The same objects by other ways: the intent is a function of what there is, never of how it came about.
+/// The same objects in other orders: the intent is a function of the objects, not of their history.
 #[test]
-fn the_way_to_a_situation_does_not_matter() -> Result<()> {
+fn the_history_of_a_situation_does_not_matter() -> Result<()> {
     for capture in Capture::all()? {
         let facts = capture.facts()?;
         let expected = capture.state()?.intent();
@@ -130,7 +130,7 @@ fn the_way_to_a_situation_does_not_matter() -> Result<()> {
         }
         check("everything twice", twice);
 
-        // Each in turn goes away and comes back, with a look at the intent between.
+        // Each object in turn is removed and added again, with the intent computed in between.
         let mut flapping = capture.state()?;
         for fact in &facts {
             fact.apply(&mut flapping, false);
@@ -139,7 +139,7 @@ fn the_way_to_a_situation_does_not_matter() -> Result<()> {
         }
         check("each gone and back", flapping);
 
-        // From the objects of every other capture: what is not in this one goes away again.
+        // Starts with the objects of all other captures, which are then removed.
         let mut former = BgpState::new(capture.settings());
         for other in Capture::all()? {
             let others = other.facts()?;
@@ -159,7 +159,7 @@ fn the_way_to_a_situation_does_not_matter() -> Result<()> {
 }
 
 #[test]
-fn nothing_new_is_nothing_to_do() -> Result<()> {
+fn without_changes_nothing_is_recalculated() -> Result<()> {
     for capture in Capture::all()? {
         let mut state = capture.state()?;
         let Ok(before) = state.intent() else { continue };
@@ -173,7 +173,7 @@ fn nothing_new_is_nothing_to_do() -> Result<()> {
 }
 
 #[test]
-fn a_password_that_bird_cannot_read_holds_up_no_other_session() -> Result<()> {
+fn a_password_that_bird_cannot_read_blocks_no_other_session() -> Result<()> {
     let capture = Capture::numbered("25")?;
     let intent = capture.state()?.intent()?;
     let files = render(&intent, Dialect::One);
@@ -189,8 +189,8 @@ fn a_password_that_bird_cannot_read_holds_up_no_other_session() -> Result<()> {
 }
 
 #[test]
-fn a_node_without_ipv4_address_has_a_router_id_of_its_name() -> Result<()> {
-    // The number that CALICO_ROUTER_ID=hash gives the node of the same name.
+fn a_node_without_ipv4_address_has_a_router_id_derived_from_its_name() -> Result<()> {
+    // The number that CALICO_ROUTER_ID=hash gives to a node of the same name.
     let hashed = Capture::numbered("18")?.state()?.intent()?.router_id;
     for number in ["27", "28"] {
         assert_eq!(Capture::numbered(number)?.state()?.intent()?.router_id, hashed, "{number}");

@@ -1,4 +1,4 @@
-//! The component on a real store, with a BIRD that only checks files, and with one of the test's own making.
+//! The component on a real store, with a BIRD that only checks files, and with a scripted one.
 
 use anyhow::{Context as _, Result, bail};
 use confd::cli::Arguments;
@@ -96,7 +96,7 @@ async fn run_once_writes_what_calico_writes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn run_once_without_node_says_so_and_writes_nothing() -> Result<()> {
+async fn run_once_without_node_fails_and_writes_nothing() -> Result<()> {
     let site = Site::new()?;
     site.fill(&Capture::numbered("24")?).await?;
     let bird = Bird::two()?;
@@ -108,7 +108,8 @@ async fn run_once_without_node_says_so_and_writes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A program that notes how it is called: it takes every file without the word `refused`, and runs until it is ended.
+/// A program that records how it is called: it accepts every file without the word `refused`, and runs until it is
+/// ended.
 fn scripted_bird(folder: &Path) -> Result<PathBuf> {
     let programs = folder.join("programs");
     std::fs::create_dir_all(&programs)?;
@@ -132,7 +133,7 @@ fn scripted_bird(folder: &Path) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// Answers at a BIRD's socket, and notes when it is to read its files again.
+/// Answers at a BIRD's socket, and records requests to read its files again.
 fn answer(folder: &Path, name: &'static str) -> Result<tokio::task::JoinHandle<()>> {
     let run = folder.join("run");
     std::fs::create_dir_all(&run)?;
@@ -166,11 +167,11 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bird_is_started_told_of_changes_and_started_again() -> Result<()> {
+async fn bird_is_started_notified_of_changes_and_restarted() -> Result<()> {
     let site = Site::new()?;
     site.fill(&Capture::numbered("01")?).await?;
     let programs = scripted_bird(site.folder.path())?;
-    // `sleep` and `grep` are the machine's.
+    // `sleep` and `grep` are the machine's own.
     let path = PathBuf::from(format!("{}:/usr/bin:/bin", programs.display()));
     let environment = site.environment(&path);
     let arguments = site.arguments(false);
@@ -183,7 +184,7 @@ async fn bird_is_started_told_of_changes_and_started_again() -> Result<()> {
         text.lines().filter(|noted| noted.starts_with(begin)).count()
     };
     eventually("both are started", || noted("bird started") == 1 && noted("bird6 started") == 1).await?;
-    // A BIRD that has its socket, and one that is still busy with its beginning.
+    // A BIRD that has its socket, and one that is still starting.
     let six = answer(site.folder.path(), "bird6")?;
 
     let client = site.client().await?;
@@ -225,7 +226,7 @@ async fn files_that_bird_refuses_change_nothing() -> Result<()> {
     let error = confd::run(&site.arguments(true), &environment, shutdown).await.expect_err("refused");
     assert_eq!(
         error.to_string(),
-        "BIRD refuses bird.cfg, and the former one stays: bird.cfg:1:1 syntax error"
+        "BIRD refuses bird.cfg; the previous one is kept: bird.cfg:1:1 syntax error"
     );
     assert_eq!(std::fs::read_to_string(site.file("bird.cfg"))?, before);
     Ok(())

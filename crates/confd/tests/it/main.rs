@@ -1,4 +1,4 @@
-//! The files of BIRD, compared with what Calico rendered, and read by BIRD itself; the component on a real store.
+//! The files of BIRD, compared with those that Calico rendered, and read by BIRD itself; the component on a real store.
 
 mod capture;
 mod captures;

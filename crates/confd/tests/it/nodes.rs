@@ -1,4 +1,4 @@
-//! Two nodes, each with the files of its own intent and a real BIRD in a namespace of its own.
+//! Two nodes, each with the files of its own intent and a real BIRD in its own namespace.
 
 use anyhow::{Context as _, Result, bail};
 use bgp::{BgpState, IpVersion, Password, Settings};
@@ -131,7 +131,7 @@ impl Machine {
         self.folder.path().join(if version == IpVersion::V4 { "bird.ctl" } else { "bird6.ctl" })
     }
 
-    /// Has BIRD read its files again, and asks it anything.
+    /// Makes BIRD read its files again, then sends it a query.
     fn ask(&self, version: IpVersion, question: &[&str]) -> Result<String> {
         let output = Command::new("birdcl").arg("-s").arg(self.socket(version)).args(question).output()?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -193,7 +193,7 @@ fn mesh(password: Option<&'static str>) -> Result<Cluster> {
     Ok(Cluster { password, ..Cluster::new(Vec::new(), &configuration)? })
 }
 
-/// Old and new BIRD in one mesh: routes both ways, in both families.
+/// Old and new BIRD in one mesh: routes in both directions and families.
 #[tokio::test]
 async fn a_mesh_of_both_generations_exchanges_blocks() -> Result<()> {
     for dialects in [[Dialect::One, Dialect::Two], [Dialect::Two, Dialect::Two], [Dialect::One, Dialect::One]]
@@ -216,7 +216,7 @@ async fn a_mesh_of_both_generations_exchanges_blocks() -> Result<()> {
             })
             .await?;
         }
-        // A node's own blocks are blackholes there: an address that no pod has goes nowhere.
+        // A node's own blocks are blackholes there: packets to an address that no pod has are dropped.
         assert!(
             machines[0].routes("-4")?.contains("blackhole 10.66.1.0/26"),
             "{}",
@@ -244,7 +244,7 @@ async fn sessions_need_the_password() -> Result<()> {
     eventually("up again", &machines, async || Ok(up(&machines).await)).await
 }
 
-/// What a filter withholds and adds is seen on the other side.
+/// The effects of a filter that withholds and tags routes are visible on the other side.
 #[tokio::test]
 async fn filters_are_seen_on_the_other_side() -> Result<()> {
     let filter = json!({"exportV4": [
@@ -268,7 +268,7 @@ async fn filters_are_seen_on_the_other_side() -> Result<()> {
         let learned = machines[1].ask(IpVersion::V4, &["show", "route", "all", "10.66.1.0/26"])?;
         assert!(learned.contains("(65000,7)"), "{learned}");
         assert!(learned.contains("(65000, 7, 9)"), "{learned}");
-        // Both blocks were sent in one go, if at all.
+        // If both blocks had been sent, they would have arrived together.
         assert!(!machines[1].routes("-4")?.contains("10.66.9.0/26"), "{}", machines[1].routes("-4")?);
     }
     Ok(())

@@ -295,8 +295,7 @@ async fn losing_node(address: String, flows: Vec<Flow>) -> (tokio::task::JoinHan
 
 type Sending = tokio::sync::mpsc::Sender<Vec<Flow>>;
 
-const LOST: &str =
-    "Warning: node n1 lost, in the last hour: 12 packets that rules reported and nobody read in time";
+const LOST: &str = "Warning: node n1 lost, in the last hour: 12 reported packets that were not read in time";
 
 #[tokio::test]
 async fn losses_on_nodes_are_reported_beside_the_flows() {

@@ -1,4 +1,4 @@
-//! The flows of one interval: connections with the same key become one.
+//! The flows of one interval: connections with the same key are merged into one.
 
 use crate::key::FlowKey;
 use crate::labels::Labels;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 /// A flow of one node over one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectedFlow {
-    /// What identifies it.
+    /// The flow's identity.
     pub key: FlowKey,
-    /// When the interval began.
+    /// When the interval began, in seconds since 1970.
     pub start: i64,
-    /// When it ended.
+    /// When the interval ended.
     pub end: i64,
-    /// The labels that all sources had.
+    /// The labels that all sources have in common.
     pub source_labels: Labels,
-    /// The labels that all destinations had.
+    /// The labels that all destinations have in common.
     pub dest_labels: Labels,
-    /// The figures.
+    /// Packets, bytes and connections of the interval.
     pub counters: Counters,
 }
 
@@ -32,7 +32,7 @@ struct Collected {
     pending: Vec<PolicyHit>,
 }
 
-/// The flows so far. The key has no pending policies: the newest ones count for all.
+/// The flows so far. Keys have no pending policies: the newest pending trace applies to the whole flow.
 #[derive(Debug, Default)]
 pub(crate) struct Aggregate(BTreeMap<FlowKey, Collected>);
 
@@ -65,7 +65,7 @@ impl Aggregate {
         }
     }
 
-    /// The flows of the interval that ends now; the next one begins empty.
+    /// Returns the flows of the interval that ends now and starts an empty one.
     pub(crate) fn take(&mut self, start: i64, end: i64) -> Vec<CollectedFlow> {
         let flow = |(key, collected): (FlowKey, Collected)| CollectedFlow {
             key: match collected.pending.is_empty() {

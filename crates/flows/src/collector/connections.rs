@@ -12,19 +12,19 @@ use hashbrown::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A connection that nothing is heard of for so many seconds is over.
+/// A connection without news for this many seconds is over.
 const AGE: i64 = 10;
-/// A connection that ended may still get its verdict for so many seconds: the kernel sends those in batches.
+/// A connection that ended may still get its verdict for this many seconds: the kernel sends verdicts in batches.
 const VERDICT_DELAY: i64 = 2;
 
-/// A connection, by its addresses after translation of the destination. For ICMP the ports are the id, and type and code.
+/// A connection's addresses, after translation of the destination. For ICMP the ports are the id, and type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple {
-    /// Where it comes from.
+    /// The client's address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// The server's address.
     pub dest: IpAddr,
-    /// The number of its protocol.
+    /// The IP protocol number.
     pub protocol: u8,
     /// The source's port.
     pub source_port: u16,
@@ -35,9 +35,9 @@ pub struct Tuple {
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
-    /// How many bytes they had.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -55,35 +55,35 @@ impl Traffic {
     }
 }
 
-/// What the kernel counted of a connection since it began.
+/// The kernel's counters of a connection since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountedTraffic {
-    /// From the source.
+    /// From source to destination.
     pub original: Traffic,
-    /// Back to it.
+    /// From destination to source.
     pub reply: Traffic,
 }
 
-/// What could not be reported.
+/// Connections that could not be reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CollectorCounts {
-    /// Connections for which there was no room.
+    /// Connections refused because the table was full.
     pub full: u64,
     /// Connections that ended without a verdict.
     pub unexplained: u64,
 }
 
-/// What was decided at one end, and what was reported of it.
+/// The decisions at one end, and the traffic reported for it.
 #[derive(Debug, Default)]
 struct Side {
-    /// Decisions of a packet whose last one has not come yet.
+    /// Decisions for a packet whose final one has not arrived yet.
     coming: Vec<PolicyHit>,
     /// The key of the flow, once there is a verdict.
     key: Option<FlowKey>,
     pending: Vec<PolicyHit>,
-    /// Reported packets that are not in a flow yet.
+    /// Packets reported by rules that are not in a flow yet.
     logged: Traffic,
-    /// What of the kernel's counters is in flows.
+    /// The part of the kernel's counters that is already in flows.
     base: CountedTraffic,
     has_started: bool,
     /// The last interval in which the connection was counted as live.
@@ -93,9 +93,9 @@ struct Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Active,
-    /// The kernel said so, at that time.
+    /// The kernel reported the end at this time.
     Over(i64),
-    /// Its end is in a flow; the kernel may still list it.
+    /// Its end is in a flow, but the kernel may still list it.
     Finished,
 }
 
@@ -104,14 +104,14 @@ struct Connection {
     source: End,
     dest: End,
     service: Option<Service>,
-    /// The kernel's counters.
+    /// The kernel's latest counters.
     totals: Option<CountedTraffic>,
     sides: [Side; 2],
     phase: Phase,
     touched: i64,
 }
 
-/// The connections of a node, and the flows of the present interval.
+/// The connections of a node, and the flows of the current interval.
 #[derive(Debug)]
 pub struct Connections {
     table: Table,
@@ -120,13 +120,13 @@ pub struct Connections {
     began: i64,
 }
 
-/// Where a connection was made to, if that was translated.
+/// The address and port that the client connected to, if the destination was translated.
 pub type Before = Option<(IpAddr, u16)>;
 
 #[derive(Debug)]
 struct Table {
-    /// A client may have a connection by a service and one straight to its pod from the same port. Only where they were made
-    /// to tells them apart.
+    /// A client may use the same port for a connection through a service and one straight to its pod. Only the original
+    /// destination tells them apart.
     connections: HashMap<(Tuple, Before), Connection>,
     is_told_apart: bool,
     most: usize,
@@ -134,7 +134,7 @@ struct Table {
 }
 
 impl Connections {
-    /// No connections; the first interval begins now.
+    /// Creates an empty table that holds at most `most` connections. The first interval begins now.
     #[must_use]
     pub fn new(most: usize, now: i64) -> Self {
         let counts = CollectorCounts::default();
@@ -142,14 +142,14 @@ impl Connections {
         Self { table, flows: Aggregate::default(), interval: 0, began: now }
     }
 
-    /// Verdicts and counters do not agree on where connections were made to: one of a tuple is all that can be known. To be said
-    /// before anything is reported.
+    /// Declares that verdicts and counters disagree on original destinations, so that a tuple stands for one
+    /// connection. Must be called before anything is reported.
     pub fn cannot_tell_apart(&mut self) {
         self.table.is_told_apart = false;
     }
 
-    /// Packets of a connection were reported by rules of one direction, in this order. `before` is where the connection was
-    /// made to, if that was translated.
+    /// Takes in the decisions that rules of one direction reported for packets of a connection, in order. `before` is
+    /// the original destination, if it was translated.
     pub fn verdict(
         &mut self,
         world: &dyn World,
@@ -160,7 +160,7 @@ impl Connections {
     ) {
         let Some(connection) = self.table.connection(world, tuple, before, now) else { return };
         if connection.phase == Phase::Finished {
-            // The same addresses and ports again: another connection.
+            // The same addresses and ports again: a new connection.
             *connection = match Connection::new(world, tuple, before, now) {
                 Some(fresh) => fresh,
                 None => return,
@@ -179,7 +179,7 @@ impl Connections {
             if action == Action::Pass {
                 continue;
             }
-            // The packet's last decision: a verdict, which replaces an earlier one as a whole.
+            // The packet's final decision: a verdict, which replaces an earlier one as a whole.
             let enforced = renumbered(std::mem::take(&mut side.coming), false);
             let is_same = side.key.as_ref().is_some_and(|key| key.trace.enforced == enforced);
             if !is_same {
@@ -191,7 +191,7 @@ impl Connections {
         }
     }
 
-    /// The kernel counted this much of a connection so far; perhaps it is over.
+    /// Takes in the kernel's counters of a connection, and whether it is over.
     pub fn counted(
         &mut self,
         world: &dyn World,
@@ -218,7 +218,7 @@ impl Connections {
         }
     }
 
-    /// What would be decided with staged policies, as worked out for one end.
+    /// Sets what staged policies would decide about a connection, as evaluated for one end.
     pub fn pending(&mut self, tuple: Tuple, before: Before, reporter: Reporter, hits: Vec<PolicyHit>) {
         let key = self.table.key(tuple, before);
         if let Some(connection) = self.table.connections.get_mut(&key) {
@@ -226,7 +226,7 @@ impl Connections {
         }
     }
 
-    /// Ends what is over or old. To be called every second or so.
+    /// Ends connections that are over or old. To be called about once per second.
     pub fn tick(&mut self, now: i64) {
         let (interval, flows, counts) = (self.interval, &mut self.flows, &mut self.table.counts);
         self.table.connections.retain(|_, connection| {
@@ -240,7 +240,7 @@ impl Connections {
         });
     }
 
-    /// Ends the interval: its flows.
+    /// Ends the interval and returns its flows.
     pub fn flush(&mut self, now: i64) -> Vec<CollectedFlow> {
         self.tick(now);
         for connection in self.table.connections.values_mut() {
@@ -255,19 +255,19 @@ impl Connections {
         self.flows.take(began, now)
     }
 
-    /// How many connections are known.
+    /// The number of known connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.connections.len()
     }
 
-    /// Whether none is.
+    /// Whether no connections are known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.table.connections.is_empty()
     }
 
-    /// What could not be reported so far.
+    /// The connections that could not be reported so far.
     #[must_use]
     pub fn counts(&self) -> CollectorCounts {
         self.table.counts
@@ -279,7 +279,7 @@ impl Table {
         (tuple, before.filter(|_| self.is_told_apart))
     }
 
-    /// The connection, which is made if one end is here and there is room.
+    /// Finds the connection, or creates it if one of its ends is on this node and there is room.
     fn connection(
         &mut self,
         world: &dyn World,
@@ -308,7 +308,7 @@ fn place(reporter: Reporter) -> usize {
     usize::from(reporter == Reporter::Dst)
 }
 
-/// Decisions with their places; staged ones only where they belong.
+/// Numbers decisions in order, without staged ones unless `with_staged`.
 fn renumbered(hits: Vec<PolicyHit>, with_staged: bool) -> Vec<PolicyHit> {
     let is_staged = |hit: &PolicyHit| hit.policy().is_some_and(|policy| policy.kind.is_staged());
     let wanted = hits.into_iter().filter(|hit| with_staged || !is_staged(hit));
@@ -319,14 +319,14 @@ impl Connection {
     fn new(world: &dyn World, tuple: Tuple, before: Before, now: i64) -> Option<Self> {
         let end = |address: IpAddr, namespace: &str| {
             let mut end = world.end(address, namespace).unwrap_or_else(End::network);
-            // Calico's own labels say nothing about a workload.
+            // Calico's own labels do not describe a workload.
             let is_calicos = |label: &&Text| label.starts_with(CALICOS_LABELS);
             if end.labels.texts().iter().any(|label| is_calicos(&label)) {
                 end.labels = end.labels.texts().iter().filter(|label| !is_calicos(label)).collect::<Labels>();
             }
             end
         };
-        // Which network set an address is of depends on the namespace of the other end.
+        // Which network set contains an address depends on the namespace of the other end.
         let dest_namespace = world.end(tuple.dest, "").map(|end| end.namespace().to_owned());
         let source = end(tuple.source, &dest_namespace.unwrap_or_default());
         let dest = end(tuple.dest, source.namespace());
@@ -364,14 +364,14 @@ impl Connection {
         }
     }
 
-    /// Puts what happened at one end since the last time into its flow.
+    /// Adds what happened at one end since the last report to its flow.
     fn report(&mut self, reporter: Reporter, interval: u64, has_ended: bool, flows: &mut Aggregate) {
         let is_alive = self.totals.is_some();
         let side = &mut self.sides[place(reporter)];
         let Some(key) = &side.key else { return };
         let logged = std::mem::take(&mut side.logged);
         let (original, reply) = match self.totals {
-            // The kernel counts every packet of what it lets through, those that were reported included.
+            // The kernel counts every packet that it lets through, including the reported ones.
             Some(totals) if key.action == Action::Allow => {
                 let more = (totals.original.since(side.base.original), totals.reply.since(side.base.reply));
                 side.base = totals;
@@ -379,7 +379,7 @@ impl Connection {
             }
             _ => {
                 if key.action == Action::Allow {
-                    // The kernel counts them later; they are not counted twice.
+                    // The kernel counts them later; this avoids counting them twice.
                     side.base.original.add(logged);
                 }
                 (logged, Traffic::default())
@@ -408,7 +408,7 @@ impl Connection {
         flows.add(key, (&self.source.labels, &self.dest.labels), &counters, &side.pending);
     }
 
-    /// Reports the end of the connection; false if nothing was ever decided about it.
+    /// Reports the end of the connection; false if no verdict ever arrived.
     fn finish(&mut self, interval: u64, flows: &mut Aggregate) -> bool {
         if self.phase == Phase::Finished {
             return true;
@@ -420,7 +420,7 @@ impl Connection {
         self.sides.iter().any(|side| side.key.is_some())
     }
 
-    /// Another connection with the same addresses and ports, about which the same was decided.
+    /// Starts over for a new connection with the same addresses, ports and decisions.
     fn begin_again(&mut self) {
         self.phase = Phase::Active;
         self.totals = None;
@@ -436,7 +436,7 @@ impl Connection {
     }
 }
 
-/// What the keys of Calico's own labels begin with.
+/// The prefix of the keys of Calico's own labels.
 const CALICOS_LABELS: &str = api::words::OWN_PREFIX;
 
 fn protocol(number: u8) -> Text {

@@ -1,4 +1,5 @@
-//! Scenarios, and: whatever happens in whatever order, every byte that the kernel counted is in exactly one flow per end.
+//! Scenarios, and a property: in any order of events, every byte that the kernel counted is in exactly one flow per
+//! end.
 
 use super::*;
 use crate::key::{Action, Direction, FlowKey, Reporter, Service, Text};
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// 10.0.0.x are local pods, 10.0.1.x pods elsewhere, 10.9.0.1 is a host; 10.96.0.1 is a service.
+/// 10.0.0.x are local pods, 10.0.1.x pods elsewhere, 10.9.0.1 is a host, and 10.96.0.1 is a service.
 struct Small;
 
 fn labels(texts: &[&str]) -> Labels {
@@ -125,7 +126,7 @@ fn a_connection_through_a_service_from_its_verdict_to_its_end() {
     let mut table = Connections::new(10, 0);
     let web = tuple("10.0.0.1", "10.0.1.2", 8080);
     let service = Some(("10.96.0.1".parse().unwrap(), 80));
-    // The kernel's counters come first: they wait.
+    // The kernel's counters arrive first and wait.
     table.counted(&Small, web, service, totals(3, 2), false, 7);
     assert_eq!(shown(&table.flush(15)), [""; 0]);
     table.counted(&Small, web, service, totals(3, 2), false, 15);
@@ -136,10 +137,10 @@ fn a_connection_through_a_service_from_its_verdict_to_its_end() {
     assert_eq!(shown(&flows), [expected]);
     assert_eq!((flows[0].start, flows[0].end), (15, 20));
     assert_eq!(flows[0].source_labels, labels(&["app=web", "pod=1"]), "Calico's own labels are left out");
-    // Idle, but there.
+    // Idle, but still there.
     table.counted(&Small, web, service, totals(3, 2), false, 25);
     assert!(shown(&table.flush(30))[0].ends_with("in 0/0 out 0/0 1+0-0"));
-    // Its end, and that the kernel lists it for a while more.
+    // It ends, and the kernel lists it a little longer.
     table.counted(&Small, web, service, totals(10, 8), true, 35);
     table.tick(37);
     table.counted(&Small, web, service, totals(10, 8), true, 40);
@@ -150,10 +151,10 @@ fn a_connection_through_a_service_from_its_verdict_to_its_end() {
 }
 
 #[test]
-fn connections_by_the_service_and_without_it_from_one_port_are_two() {
+fn service_and_direct_connections_from_one_port_are_separate() {
     let (mut table, web) = (Connections::new(10, 0), tuple("10.0.0.1", "10.0.1.2", 8080));
     let service = Some(("10.96.0.1".parse().unwrap(), 80));
-    // The one without it was there before this collector: nothing was ever reported of it.
+    // The direct connection is older than this collector: nothing was ever reported of it.
     table.counted(&Small, web, None, totals(9, 9), true, 0);
     table.verdict(&Small, web, service, &[logged("APE0|gnp/a", 1)], 1);
     table.pending(web, service, Reporter::Src, vec!["0|default|sgnp:tried|deny|0".parse().unwrap()]);
@@ -168,11 +169,11 @@ fn connections_by_the_service_and_without_it_from_one_port_are_two() {
     assert_eq!(flows.len(), 1, "{flows:?}");
     assert!(flows[0].contains(" web Src Allow [0|default|gnp:a|allow|0] [0|default|sgnp:tried|deny|0]"));
     assert!(flows[0].ends_with("in 3/300 out 4/400 1+1-1"), "{flows:?}");
-    assert_eq!(table.counts().unexplained, 1, "the other one");
+    assert_eq!(table.counts().unexplained, 1, "the direct one");
 }
 
 #[test]
-fn without_the_place_that_was_asked_for_a_tuple_is_one_connection() {
+fn without_original_destinations_a_tuple_is_one_connection() {
     let (mut table, web) = (Connections::new(10, 0), tuple("10.0.0.1", "10.0.1.2", 8080));
     table.cannot_tell_apart();
     table.verdict(&Small, web, None, &[logged("APE0|gnp/a", 1)], 0);
@@ -182,7 +183,7 @@ fn without_the_place_that_was_asked_for_a_tuple_is_one_connection() {
 }
 
 #[test]
-fn what_is_denied_is_counted_by_its_reports_and_leaves_nothing_behind() {
+fn denied_packets_are_counted_by_reports_and_leave_nothing_behind() {
     let mut table = Connections::new(10, 0);
     let out = tuple("10.0.0.9", "8.8.8.8", 53);
     for now in 0..3 {
@@ -191,7 +192,7 @@ fn what_is_denied_is_counted_by_its_reports_and_leaves_nothing_behind() {
     let expected =
         "shop/web-9 > shop/resolvers:53 - Src Deny [0|default|gnp:last|deny|-1] [] in 0/0 out 6/360 1+1-0";
     assert_eq!(shown(&table.flush(5)), [expected]);
-    // The verdict changes its rule: the old flow does not come again.
+    // Another rule decides now: the old flow does not appear again.
     table.verdict(&Small, out, None, &[logged("DPE3|gnp/other", 1)], 6);
     let flows = shown(&table.flush(10));
     assert_eq!(flows.len(), 1);
@@ -201,7 +202,7 @@ fn what_is_denied_is_counted_by_its_reports_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn both_ends_on_this_node_report_and_hosts_do_too() {
+fn both_local_ends_and_hosts_report() {
     let mut table = Connections::new(10, 0);
     let local = tuple("10.0.0.1", "10.0.0.2", 80);
     table.verdict(&Small, local, None, &[logged("ARE0|kns.shop", 1), logged("DPI1|gnp/closed", 1)], 0);
@@ -218,7 +219,7 @@ fn both_ends_on_this_node_report_and_hosts_do_too() {
 }
 
 #[test]
-fn connections_of_one_kind_become_one_flow_with_the_labels_that_all_have() {
+fn like_connections_become_one_flow_with_their_common_labels() {
     let mut table = Connections::new(10, 0);
     for pod in 1..4 {
         let tuple = tuple(&format!("10.0.0.{pod}"), "192.168.7.7", 443);
@@ -235,7 +236,7 @@ fn connections_of_one_kind_become_one_flow_with_the_labels_that_all_have() {
 }
 
 #[test]
-fn what_does_not_fit_or_is_not_explained_is_counted() {
+fn connections_without_room_or_verdict_are_counted() {
     let mut table = Connections::new(1, 0);
     table.counted(&Small, tuple("10.0.0.1", "1.1.1.1", 1), None, totals(1, 1), false, 0);
     table.counted(&Small, tuple("10.0.0.1", "1.1.1.1", 2), None, totals(1, 1), false, 0);
@@ -251,7 +252,7 @@ fn what_does_not_fit_or_is_not_explained_is_counted() {
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A verdict for a connection: which, and which rule.
+    /// A verdict: the number of the connection, and that of the rule.
     Verdict(usize, usize),
     /// The kernel's counters grew.
     Count(usize, u64, u64),
@@ -277,7 +278,7 @@ proptest! {
         let mut kernel = [totals(0, 0); 3];
         let mut flows = Vec::new();
         let mut now = 0;
-        // Every connection is allowed at first, so that its counters have a flow to go to.
+        // Every connection is allowed at first, so that there is a flow for its counters.
         for tuple in &tuples {
             table.verdict(&Small, *tuple, None, &[logged("APE0|gnp/a", 1)], now);
         }

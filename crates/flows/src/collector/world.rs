@@ -1,4 +1,4 @@
-//! What the collector asks about addresses, services and policies.
+//! The collector's questions about addresses, services and policies.
 
 use crate::key::{EndpointType, Peer, Service, Text};
 use crate::labels::Labels;
@@ -7,7 +7,7 @@ use crate::trace::PolicyHit;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What an address belongs to.
+/// The object that an address belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndKind {
     /// A workload.
@@ -16,7 +16,7 @@ pub enum EndKind {
         namespace: Text,
         /// Its name.
         name: Text,
-        /// What the names of its kind begin with; empty for none.
+        /// The prefix of its generated name; empty if the name was not generated.
         generate_name: Text,
     },
     /// A host endpoint.
@@ -26,28 +26,28 @@ pub enum EndKind {
     },
     /// A network set; without a namespace, a global one.
     NetworkSet {
-        /// Its namespace; empty for none.
+        /// Its namespace; empty for a global set.
         namespace: Text,
         /// Its name.
         name: Text,
     },
-    /// Nothing that is known.
+    /// Nothing known.
     Network,
 }
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// What it belongs to.
+    /// The object that it belongs to.
     pub kind: EndKind,
-    /// Whether that is on this node.
+    /// Whether that object is on this node.
     pub is_local: bool,
     /// Its labels, as `key=value`.
     pub labels: Labels,
 }
 
 impl End {
-    /// An address that nothing is known about.
+    /// An address of which nothing is known.
     #[must_use]
     pub fn network() -> Self {
         Self { kind: EndKind::Network, is_local: false, labels: Labels::default() }
@@ -89,7 +89,7 @@ impl End {
     }
 }
 
-/// As Calico counts them: the private ranges of IPv4. IPv6 is public.
+/// Like Calico: the private ranges of IPv4 are private, and all of IPv6 is public.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_private(),
@@ -97,16 +97,15 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// What the collector asks.
+/// Answers the collector's questions.
 pub trait World {
-    /// What an address belongs to: an endpoint, or else a network set. Of several sets the one with the longest prefix, of the
-    /// other end's namespace first.
+    /// The object that an address belongs to: an endpoint, or else a network set. Of several sets, one in the other
+    /// end's namespace wins, then the longest prefix.
     fn end(&self, address: IpAddr, other_namespace: &str) -> Option<End>;
 
-    /// The service of an address and port that clients connect to, node ports included.
+    /// The service that listens on an address and port, including node ports.
     fn service(&self, address: IpAddr, port: u16, protocol: u8) -> Option<Service>;
 
-    /// The decision that a prefix stands for, at this local end: which policy, in which tier.
-    /// The collector sets its index.
+    /// The decision behind a prefix at this local end: the policy and its tier. The collector sets its index.
     fn decision(&self, prefix: &Prefix, local: &End) -> Option<PolicyHit>;
 }

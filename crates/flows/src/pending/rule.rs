@@ -1,4 +1,4 @@
-//! One rule, with its names of sets resolved.
+//! One rule, with the names of its sets resolved.
 
 use super::sets::Sets;
 use super::slots::Slot;
@@ -13,12 +13,12 @@ use std::net::IpAddr;
 const ICMP: u8 = 1;
 const ICMP_V6: u8 = 58;
 
-/// A rule. Everything that is given must match.
+/// A rule. Every condition that is given must match.
 #[derive(Debug)]
 pub(super) struct CompiledRule {
     pub(super) action: RuleAction,
     ip_version: Option<IpVersion>,
-    /// A protocol that is no number matches nothing, and its negation everything.
+    /// An unknown protocol matches nothing, and its negation everything.
     protocol: Option<Option<u8>>,
     not_protocol: Option<u8>,
     icmp: Option<IcmpMatch>,
@@ -27,12 +27,12 @@ pub(super) struct CompiledRule {
     dest: CompiledEnd,
 }
 
-/// What rules most often differ in, side by side: most of them are passed over without a look at the rest.
+/// The conditions that rules most often differ in, stored together: most rules are skipped without looking at the rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// The only protocol; none for any.
+    /// The only protocol; `None` for any.
     protocol: Option<u8>,
-    /// Ports of the destination that can match, from first to last.
+    /// The first and last destination port that can match.
     ports: (u16, u16),
 }
 
@@ -45,7 +45,7 @@ impl Head {
         Self { protocol: rule.protocol.flatten(), ports: (first.unwrap_or(0), last.unwrap_or(u16::MAX)) }
     }
 
-    /// Whether the rule is worth a look.
+    /// Whether the rule has to be checked in full.
     pub(super) fn may_match(self, tuple: &Tuple) -> bool {
         self.protocol.is_none_or(|protocol| protocol == tuple.protocol)
             && (self.ports.0..=self.ports.1).contains(&tuple.dest_port)
@@ -63,7 +63,7 @@ struct CompiledEnd {
     not_ports: Vec<PortRange>,
     not_named_ports: Vec<Slot>,
     not_sets: Vec<Slot>,
-    /// Whether anything is given.
+    /// Whether there is any condition.
     is_restricted: bool,
 }
 
@@ -100,7 +100,7 @@ impl CompiledRule {
         if self.ip_version.is_some_and(|version| (version == IpVersion::V6) != is_v6) {
             return false;
         }
-        // Whoever asks for ICMP, or for some messages of it not to be, means ICMP of the packet's own family.
+        // A rule that matches ICMP, or excludes some ICMP messages, means ICMP of the packet's own family.
         let means_icmp = self.icmp.is_some() || self.not_icmp.is_some();
         if means_icmp && tuple.protocol != if is_v6 { ICMP_V6 } else { ICMP } {
             return false;
@@ -115,7 +115,7 @@ impl CompiledRule {
     }
 }
 
-/// ICMP has its type and code in the place of the destination's port.
+/// For ICMP, the destination port holds type and code.
 fn is_icmp(icmp: IcmpMatch, tuple: &Tuple) -> bool {
     let [kind, code] = tuple.dest_port.to_be_bytes();
     kind == icmp.icmp_type && icmp.code.is_none_or(|wanted| wanted == code)
@@ -160,7 +160,7 @@ impl CompiledEnd {
             |slot: &Slot| sets.get(*slot).is_some_and(|set| set.has_port(address, protocol, port));
         (self.nets.is_empty() || is_in(&self.nets))
             && !is_in(&self.not_nets)
-            // A rule that only has networks of the other family is not for this one.
+            // A rule that only excludes networks of the other family does not apply to this one.
             && (self.not_nets.is_empty() || self.not_nets.iter().any(|net| net.addr().is_ipv6() == is_v6))
             && ((self.ports.is_empty() && self.named_ports.is_empty())
                 || has_port(&self.ports)

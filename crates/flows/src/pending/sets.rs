@@ -1,4 +1,4 @@
-//! Sets of addresses, networks, and addresses with ports, made for looking up.
+//! Sets of addresses, networks, and addresses with ports, indexed for lookups.
 
 use super::slots::Slots;
 use hashbrown::{HashMap, HashSet};
@@ -15,7 +15,7 @@ pub(super) type Sets = Slots<IpSetId, MemberSet>;
 pub(super) struct MemberSet {
     addresses: HashSet<IpAddr>,
     networks: Networks,
-    /// Address, protocol, port.
+    /// (address, protocol, port).
     ports: HashSet<(IpAddr, u8, u16)>,
 }
 
@@ -56,7 +56,7 @@ impl MemberSet {
     }
 }
 
-/// Networks by their length, so that a look-up takes as many steps as there are lengths.
+/// Networks by prefix length: a lookup takes one step per length.
 #[derive(Debug, Default)]
 struct Networks {
     by_length: BTreeMap<(bool, u8), HashMap<IpNet, u32>>,

@@ -1,7 +1,7 @@
-//! Values by key, each with a number by which others refer to it.
+//! Values by key, each with a number by which other values refer to it.
 //!
-//! A number may be asked for before its value is there. Numbers are used again only after their key was removed, and the
-//! calculation's messages remove a key only after everything that referred to it.
+//! A number may be requested before its value exists. A number is reused only after its key was removed, and the
+//! calculation's messages remove a key only after everything that refers to it.
 
 use hashbrown::HashMap;
 use std::hash::Hash;
@@ -24,7 +24,7 @@ impl<K, V> Default for Slots<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Default> Slots<K, V> {
-    /// The number of a key, which is new if need be.
+    /// Returns the number of a key, allocating one if necessary.
     pub(super) fn slot(&mut self, key: &K) -> Slot {
         if let Some(place) = self.places.get(key) {
             return Slot(*place);
@@ -37,12 +37,12 @@ impl<K: Clone + Eq + Hash, V: Default> Slots<K, V> {
         Slot(place)
     }
 
-    /// The number of a key that is there.
+    /// Returns the number of a key that exists.
     pub(super) fn find(&self, key: &K) -> Option<Slot> {
         self.places.get(key).copied().map(Slot)
     }
 
-    /// The value of a key, to be changed.
+    /// Returns the value of a key for modification.
     pub(super) fn value(&mut self, key: &K) -> &mut V {
         let Slot(place) = self.slot(key);
         &mut self.values[place]

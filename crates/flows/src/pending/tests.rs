@@ -1,4 +1,4 @@
-//! Rules of every form, tiers, staged policies, sets that change.
+//! Every form of rule, tiers, staged policies, changing sets.
 
 use super::*;
 use api::Kind;
@@ -103,7 +103,7 @@ fn clauses() {
     let icmp = |icmp_type, code| Some(IcmpMatch { icmp_type, code });
     let any = Rule::default;
     let end = RuleEnd::default;
-    // Rule; whether it matches the TCP connection, the same of IPv6, and the ping.
+    // The rule, and whether it matches a TCP connection over IPv4, one over IPv6, and a ping.
     let table: Vec<(Rule, [bool; 3])> = vec![
         (any(), [true, true, true]),
         (Rule { protocol: protocol("TCP"), ..any() }, [true, true, false]),
@@ -139,7 +139,7 @@ fn clauses() {
 }
 
 #[test]
-fn staged_policies_decide_and_tiers_pass_on() {
+fn staged_policies_decide_and_tiers_pass() {
     let (staged, enforced) =
         (id(Kind::StagedGlobalNetworkPolicy, "tried"), id(Kind::GlobalNetworkPolicy, "real"));
     let first = id(Kind::GlobalNetworkPolicy, "first");
@@ -160,11 +160,11 @@ fn staged_policies_decide_and_tiers_pass_on() {
     assert_eq!(
         shown(&mut evaluator, &web),
         ["0|default|gnp:first|pass|0", "0|default|sgnp:tried|deny|1"],
-        "the log rule counts, and decides nothing"
+        "a log rule has a number but decides nothing"
     );
     assert_eq!(shown(&mut evaluator, &other), ["0|default|gnp:first|pass|0", "0|default|gnp:real|allow|0"]);
 
-    // Nothing matches in a tier: its end decides, for the first of its policies.
+    // Nothing matches in the tier: its default action decides, on behalf of its first policy.
     evaluator.take(&policy(&enforced, &[]));
     assert_eq!(shown(&mut evaluator, &other), ["0|default|gnp:first|pass|0", "0|default|sgnp:tried|deny|-1"]);
     let mut passing = tiers;
@@ -181,7 +181,7 @@ fn staged_policies_decide_and_tiers_pass_on() {
         shown(&mut evaluator, &other),
         ["0|default|gnp:first|pass|0", end, "0|__PROFILE__|pro:kns.ns|allow|0"]
     );
-    // A profile that passes leaves it to the next one, here to none.
+    // A profile that passes leaves the decision to the next one; here there is none.
     let profile = Profile { inbound_rules: vec![rule(RuleAction::Pass)], ..Profile::default() };
     evaluator.take(&ToDataplane::ProfileUpdate("kns.ns".into(), Arc::new(profile)));
     assert_eq!(
@@ -193,7 +193,7 @@ fn staged_policies_decide_and_tiers_pass_on() {
 }
 
 #[test]
-fn hosts_are_asked_before_tracking_before_translation_and_then_as_workloads() {
+fn host_policies_are_evaluated_untracked_first_then_before_nat_then_normal() {
     let name = |name: &str| id(Kind::StagedGlobalNetworkPolicy, name);
     let (early, open, usual, passing) = (name("early"), name("open"), name("usual"), name("passing"));
     let port = |action, port| Rule {
@@ -235,17 +235,17 @@ fn hosts_are_asked_before_tracking_before_translation_and_then_as_workloads() {
     ] {
         assert_eq!(shown(&mut evaluator, direction, port), [expected], "{direction:?} {port}");
     }
-    // There is no policy before tracking for all interfaces at once.
+    // There is no untracked policy for all interfaces at once.
     evaluator.take(&host("*"));
     assert_eq!(shown(&mut evaluator, Direction::Ingress, 1), [end]);
-    // A workload of the same name is somebody else.
+    // A workload of the same name is another endpoint.
     assert!(evaluator.evaluate(&endpoint_id(), Direction::Ingress, &tuple("::1", "::1", 6, 1)).is_none());
     evaluator.take(&ToDataplane::HostEndpointRemove("eth0".into()));
     assert!(evaluator.evaluate(&own, Direction::Ingress, &tuple("::1", "::1", 6, 1)).is_none());
 }
 
 #[test]
-fn answers_are_kept_until_something_changes() {
+fn answers_are_cached_until_something_changes() {
     let only = id(Kind::GlobalNetworkPolicy, "only");
     let members = |address: &str| vec![IpSetMember::Ip(address.parse().unwrap())];
     let from_set = Rule {
@@ -271,7 +271,7 @@ fn answers_are_kept_until_something_changes() {
     });
     assert_eq!(shown(&mut evaluator, &tuple), ["0|default|gnp:only|deny|-1"]);
     assert_ne!(evaluator.generation(), generation);
-    // What does not concern policies changes nothing.
+    // Messages that do not concern policies do not invalidate answers.
     let generation = evaluator.generation();
     evaluator.take(&ToDataplane::InSync);
     assert_eq!(evaluator.generation(), generation);

@@ -1,14 +1,14 @@
-//! Which flows are wanted. All fields must pass; of the values of a field one is enough, and a field without values passes.
+//! Selects flows. All fields must match; any one value of a field is enough, and a field without values matches.
 
 use crate::key::{Action, FlowKey, Reporter};
 use crate::trace::{Decider, PolicyHit, PolicyKind};
 
-/// A text to compare with.
+/// A string to compare with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StringMatch {
-    /// The text.
+    /// The string.
     pub value: String,
-    /// Whether it may be a part only.
+    /// Whether a substring is enough.
     pub is_fuzzy: bool,
 }
 
@@ -18,48 +18,48 @@ impl StringMatch {
     }
 }
 
-/// A decision to look for. Parts that are not given are not compared.
+/// A decision to look for. Parts that are `None` are not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyMatch {
     /// The kind of policy.
     pub kind: PolicyKind,
-    /// Its tier.
+    /// The policy's tier.
     pub tier: Option<StringMatch>,
-    /// Its namespace.
+    /// The policy's namespace.
     pub namespace: Option<StringMatch>,
-    /// Its name.
+    /// The policy's name.
     pub name: Option<StringMatch>,
-    /// What was decided.
+    /// The decision.
     pub action: Action,
 }
 
-/// Which flows are wanted.
+/// The conditions on flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The names of sources.
+    /// Names of sources.
     pub source_names: Vec<StringMatch>,
-    /// Their namespaces.
+    /// Namespaces of sources.
     pub source_namespaces: Vec<StringMatch>,
-    /// The names of destinations.
+    /// Names of destinations.
     pub dest_names: Vec<StringMatch>,
-    /// Their namespaces.
+    /// Namespaces of destinations.
     pub dest_namespaces: Vec<StringMatch>,
-    /// Protocols.
+    /// Names of protocols.
     pub protocols: Vec<StringMatch>,
     /// Ports of destinations.
     pub dest_ports: Vec<i64>,
-    /// What was done.
+    /// Enforced actions.
     pub actions: Vec<Action>,
-    /// What would be decided, by any policy.
+    /// Actions that any policy would take if staged policies were enforced.
     pub pending_actions: Vec<Action>,
     /// Decisions, enforced or pending.
     pub policies: Vec<PolicyMatch>,
-    /// Who reports.
+    /// The reporting end.
     pub reporter: Reporter,
 }
 
 impl Filter {
-    /// Whether a flow is wanted.
+    /// Whether a flow matches.
     #[must_use]
     pub fn passes(&self, key: &FlowKey) -> bool {
         let hits = || key.trace.enforced.iter().chain(&key.trace.pending);
@@ -77,14 +77,14 @@ impl Filter {
                 || hits().any(|hit| self.policies.iter().any(|wanted| wanted.passes(hit))))
     }
 
-    /// Whether every flow is wanted.
+    /// Whether every flow matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether one of the texts passes, for the value or for what pages show in its place.
+/// Whether one of the strings matches the value, or what Calico's page shows in its place.
 fn any(wanted: &[StringMatch], value: &str, shown: fn(&str) -> Option<&'static str>) -> bool {
     wanted.is_empty()
         || wanted
@@ -92,7 +92,7 @@ fn any(wanted: &[StringMatch], value: &str, shown: fn(&str) -> Option<&'static s
             .any(|wanted| wanted.passes(value) || shown(value).is_some_and(|shown| wanted.passes(shown)))
 }
 
-/// What Calico's page shows for the names of networks, and sends back as a filter.
+/// The name that Calico's page shows for networks, and sends back in a filter.
 fn shown_name(name: &str) -> Option<&'static str> {
     match name {
         "pub" => Some("PUBLIC NETWORK"),
@@ -101,7 +101,7 @@ fn shown_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The page shows no namespace as `Global`.
+/// Calico's page shows `Global` where there is no namespace.
 fn shown_namespace(namespace: &str) -> Option<&'static str> {
     match namespace {
         "-" => Some("Global"),
@@ -111,7 +111,7 @@ fn shown_namespace(namespace: &str) -> Option<&'static str> {
 }
 
 impl PolicyMatch {
-    /// Whether a decision is wanted. The end of a tier has a tier, and no name or namespace.
+    /// Whether a decision matches. The end of a tier has a tier, but no name or namespace.
     #[must_use]
     pub fn passes(&self, hit: &PolicyHit) -> bool {
         let (tier, namespace, name): (&str, &str, &str) = match &hit.by {

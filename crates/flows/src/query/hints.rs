@@ -1,4 +1,4 @@
-//! The values that flows of a range have in a field: what a filter may look for.
+//! The values of a field in the flows of a range, offered as values for a filter.
 
 use super::list::Wanted;
 use super::{Filter, Page, Paged, Sort, TimeRange};
@@ -8,7 +8,7 @@ use crate::trace::{Decider, PolicyHit, PolicyKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whose values.
+/// The field whose values are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintType {
     /// Names of destinations.
@@ -29,20 +29,21 @@ pub enum HintType {
     PolicyNamespace,
 }
 
-/// Which values are wanted.
+/// A request for the values of a field.
 #[derive(Clone, Debug)]
 pub struct HintsRequest {
-    /// Of which field.
+    /// The field.
     pub of: HintType,
-    /// In which buckets: those that begin in this range.
+    /// The buckets that begin in this range are searched.
     pub range: TimeRange,
-    /// Of which flows.
+    /// The flows to search.
     pub filter: Filter,
-    /// Which page.
+    /// The page of the results.
     pub page: Page,
 }
 
-/// The values, each once, in order. Profiles give none, and the end of a tier those of the policy that it is due to.
+/// The values, sorted and without duplicates. Profiles contribute none; the end of a tier contributes those of the
+/// policy that caused it.
 #[must_use]
 pub fn hints(snapshot: &Snapshot, request: &HintsRequest) -> Paged<Text> {
     let wanted = Wanted::new(snapshot, &request.filter);

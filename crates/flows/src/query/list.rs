@@ -1,4 +1,4 @@
-//! Flows over a range of time, one for each key.
+//! Flows over a range of time, one per key.
 
 use super::{Filter, Page, Paged, TimeRange};
 use crate::key::FlowKey;
@@ -6,19 +6,19 @@ use crate::ring::{LabelPair, Record, Row, Snapshot};
 use hashbrown::HashMap;
 use std::cmp::Reverse;
 
-/// The order of results. Ties are in the order of the keys' numbers.
+/// The order of results. Ties are ordered by the keys' numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// The newest beginning first.
+    /// By start, the newest first.
     #[default]
     Time,
     /// By the destination's name.
     DestName,
-    /// By its namespace.
+    /// By the destination's namespace.
     DestNamespace,
     /// By the source's name.
     SourceName,
-    /// By its namespace.
+    /// By the source's namespace.
     SourceNamespace,
 }
 
@@ -34,24 +34,24 @@ impl Sort {
     }
 }
 
-/// Which flows are wanted.
+/// A request for flows.
 #[derive(Clone, Debug)]
 pub struct ListRequest {
-    /// In which buckets: those that begin in this range.
+    /// The buckets that begin in this range are searched.
     pub range: TimeRange,
-    /// Which of them.
+    /// The conditions on flows.
     pub filter: Filter,
-    /// In which order.
+    /// The order of the results.
     pub sort: Sort,
-    /// Which page.
+    /// The page of the results.
     pub page: Page,
 }
 
-/// The flows of a range, each summed over its buckets.
+/// The flows of a range, each summed over the range's buckets.
 #[must_use]
 pub fn list(snapshot: &Snapshot, request: &ListRequest) -> Paged<Row> {
     let mut sums: Vec<Option<Record>> = vec![None; snapshot.keys().slots()];
-    // Where a flow's labels changed, what they have in common.
+    // Where a flow's labels changed: the labels in common.
     let mut labels: HashMap<u32, LabelPair> = HashMap::new();
     let wanted = Wanted::new(snapshot, &request.filter);
     for part in snapshot.parts(snapshot.beginning_in(request.range.gte, request.range.lt)) {
@@ -73,7 +73,7 @@ pub fn list(snapshot: &Snapshot, request: &ListRequest) -> Paged<Row> {
             }
         });
     }
-    // Only what is on the page becomes a row.
+    // Only flows on the page become rows.
     let slots = (0..).zip(&sums).filter_map(|(slot, sum)| Some((slot, (*sum)?)));
     let mut found: Vec<(u32, Record, &FlowKey, u64)> = slots
         .filter_map(|(slot, sum)| {
@@ -100,7 +100,7 @@ pub fn list(snapshot: &Snapshot, request: &ListRequest) -> Paged<Row> {
     }
 }
 
-/// Which slots pass a filter: every key is looked at once, however many buckets have it.
+/// The slots that pass a filter: every key is checked once, however many buckets contain it.
 pub(super) struct Wanted(Option<Vec<bool>>);
 
 impl Wanted {

@@ -1,27 +1,27 @@
 //! Pages of results.
 
-/// Which part of the results is wanted.
+/// The part of the results that is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// Its number, from 0.
+    /// The page's number, from 0.
     pub number: u64,
-    /// How many results it has; 0 for all of them.
+    /// The number of results per page; 0 for a single page.
     pub size: u64,
 }
 
 /// One page of results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paged<T> {
-    /// How many pages there are.
+    /// The number of pages.
     pub total_pages: u64,
-    /// How many results there are on all of them.
+    /// The number of results on all pages.
     pub total_results: u64,
-    /// Those of the page.
+    /// The results on this page.
     pub items: Vec<T>,
 }
 
 impl Page {
-    /// Takes the page out of all results. After the last page there is nothing, and nothing is said about the others.
+    /// Cuts the page out of all results. Beyond the last page there are no items, and the totals are zero.
     pub(crate) fn take<T>(self, mut all: Vec<T>) -> Paged<T> {
         let total_results = all.len() as u64;
         if self.size == 0 {

@@ -1,4 +1,4 @@
-//! How much each policy, or each of its rules, allowed, denied and passed on.
+//! How much traffic each policy, or each of its rules, allowed, denied and passed.
 
 use super::{PolicyMatch, QueryError, TimeRange};
 use crate::key::{Action, Direction, Reporter};
@@ -6,7 +6,7 @@ use crate::ring::{Counters, Snapshot};
 use crate::trace::{PolicyHit, PolicyName, Trace};
 use hashbrown::HashMap;
 
-/// What is counted.
+/// The quantity to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatisticType {
     /// Packets.
@@ -14,49 +14,49 @@ pub enum StatisticType {
     Packets,
     /// Bytes.
     Bytes,
-    /// Connections that there were; over several buckets, those of the last one.
+    /// Live connections; over several buckets, those of the last one.
     LiveConnections,
 }
 
-/// For whom.
+/// What is counted separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupBy {
-    /// For a policy.
+    /// Each policy.
     #[default]
     Policy,
-    /// For a rule of it, per direction.
+    /// Each rule of a policy, per direction.
     PolicyRule,
 }
 
-/// Which statistics are wanted.
+/// A request for statistics.
 #[derive(Clone, Debug)]
 pub struct StatisticsRequest {
-    /// From the bucket with its beginning until before the bucket with its end.
+    /// From the bucket that contains the start up to, but not including, the one that contains the end.
     pub range: TimeRange,
-    /// What is counted.
+    /// The quantity to count.
     pub of: StatisticType,
-    /// For whom.
+    /// What is counted separately.
     pub group_by: GroupBy,
-    /// Only for these policies.
+    /// Only matching policies, if set.
     pub policy: Option<PolicyMatch>,
-    /// Whether each bucket is wanted for itself.
+    /// Whether to return a value per bucket instead of a sum.
     pub is_series: bool,
 }
 
-/// Values, one for each bucket or one in all.
+/// Values: one per bucket, or one in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Series {
     /// Allowed, towards the reporting end.
     pub allowed_in: u64,
-    /// Allowed, from there.
+    /// Allowed, away from the reporting end.
     pub allowed_out: u64,
     /// Denied, towards the reporting end.
     pub denied_in: u64,
-    /// Denied, from there.
+    /// Denied, away from the reporting end.
     pub denied_out: u64,
     /// Passed on to the next tier, towards the reporting end.
     pub passed_in: u64,
-    /// Passed on, from there.
+    /// Passed on to the next tier, away from the reporting end.
     pub passed_out: u64,
 }
 
@@ -65,15 +65,15 @@ pub struct Series {
 pub struct StatisticsResult {
     /// The policy.
     pub policy: PolicyName,
-    /// The rule's place, action and direction, where rules are wanted.
+    /// The rule's index, action and direction, if grouped by rule.
     pub rule: Option<(i64, Action, Direction)>,
-    /// The beginning of each bucket with data, where each is wanted for itself.
+    /// The start of each bucket with data; empty for sums.
     pub times: Vec<i64>,
-    /// As many values, or one.
+    /// One value per time, or a single sum.
     pub values: Vec<Series>,
 }
 
-/// Who statistics are for. Ordered as results are.
+/// The subject of a result. Results have its order.
 type Group = (PolicyName, Option<(i64, Action, Direction)>);
 
 /// The statistics of a range, ordered by policy and rule.
@@ -104,21 +104,21 @@ pub fn statistics(
     Ok(groups.finish())
 }
 
-/// What a trace counts for: its reporter, and groups by their numbers.
+/// What a trace contributes to: its reporter, and groups by number with their action.
 type Share = (Reporter, Vec<(u32, Action)>);
 
-/// Groups have numbers, so that names are compared once for each trace and not for each bucket.
+/// Groups are numbered, so that names are compared once per trace instead of once per bucket.
 struct Groups<'a> {
     snapshot: &'a Snapshot,
     request: &'a StatisticsRequest,
     numbers: HashMap<Group, u32>,
-    /// By slot of traces.
+    /// By trace slot.
     shares: Vec<Option<Share>>,
-    /// By number: the bucket that is added up, and whether it has anything.
+    /// By group: the sum of the current bucket, and whether it has data.
     now: Vec<(Series, bool)>,
-    /// By number.
+    /// By group: times and values.
     results: Vec<(Vec<i64>, Vec<Series>)>,
-    /// Numbers that the bucket has.
+    /// The groups in the current bucket.
     touched: Vec<u32>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Groups<'a> {
                     values.push(series);
                 }
                 (None, false) => values.push(series),
-                // Connections are not a sum over time.
+                // Live connections do not add up over time.
                 (Some(last), false) if self.request.of == StatisticType::LiveConnections => *last = series,
                 (Some(sum), false) => sum.add(&series),
             }
@@ -201,15 +201,15 @@ impl<'a> Groups<'a> {
             let (times, values) = std::mem::take(&mut results[number as usize]);
             StatisticsResult { policy, rule, times, values }
         };
-        // A group that no bucket has is not in the range.
+        // A group without data in any bucket is not in the range.
         groups.into_iter().map(result).filter(|result| !result.values.is_empty()).collect()
     }
 }
 
-/// The groups that a flow of a trace counts for, each once with the first action.
+/// The groups that a flow of this trace counts towards, each once, with its first action.
 fn share(request: &StatisticsRequest, trace: &Trace, reporter: Reporter) -> Vec<(Group, Action)> {
     let mut groups: Vec<(Group, Action)> = Vec::new();
-    // Once per policy and rule, as Calico does: a rule that both traces have counts once.
+    // Like Calico, once per policy and rule: a rule in both traces counts once.
     let mut rules: Vec<(&PolicyName, i64, Action)> = Vec::new();
     for hit in trace.enforced.iter().chain(&trace.pending) {
         let Some(policy) = hit.policy().filter(|policy| passes(request, policy, hit)) else { continue };
@@ -233,7 +233,7 @@ fn passes(request: &StatisticsRequest, policy: &PolicyName, hit: &PolicyHit) -> 
     })
 }
 
-/// What counts towards the reporting end, and from there.
+/// The counts towards the reporting end, and away from it.
 fn values(of: StatisticType, counters: &Counters, reporter: Reporter) -> (u64, u64) {
     match (of, reporter.direction()) {
         (StatisticType::Packets, _) => (counters.packets_in, counters.packets_out),

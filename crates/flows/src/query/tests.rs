@@ -1,4 +1,4 @@
-//! Every question gets the answer that the slow model gives.
+//! Every query gives the same answer as the slow model.
 
 use super::*;
 use crate::key::{Action, Direction, Reporter};
@@ -173,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn answers_are_those_of_the_model(
+    fn answers_equal_those_of_the_model(
         steps in steps(),
         lists in prop::collection::vec(lists(), 6),
         hints in prop::collection::vec(hint_requests(), 4),
@@ -223,7 +223,7 @@ fn filters_of_calicos_page() {
         (Filter { pending_actions: vec![Action::Deny], ..none() }, vec![1, 2, 4]),
         (Filter { actions: vec![Action::Deny], dest_ports: vec![443], ..none() }, vec![1]),
         (Filter { reporter: Reporter::Dst, protocols: is("udp", false), ..none() }, vec![3, 5]),
-        // All parts on one decision: tier first has no deny.
+        // All parts must match one decision: the tier `first` has no deny.
         (
             Filter {
                 policies: vec![PolicyMatch {
@@ -235,7 +235,7 @@ fn filters_of_calicos_page() {
             },
             vec![],
         ),
-        // The end of a tier has no name, though its trigger has.
+        // The end of a tier has no name, although its trigger has one.
         (
             Filter {
                 policies: vec![PolicyMatch {

@@ -1,11 +1,11 @@
-//! What is counted of a flow.
+//! The counters of a flow.
 
-/// The figures of a flow over some time.
+/// The counters of a flow over some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that came in at the reporting end.
     pub packets_in: u64,
-    /// Packets that went out there.
+    /// Packets that went out at the reporting end.
     pub packets_out: u64,
     /// Bytes that came in.
     pub bytes_in: u64,
@@ -15,18 +15,18 @@ pub struct Counters {
     pub started: u64,
     /// Connections that ended.
     pub completed: u64,
-    /// Connections that there were; not a sum over time.
+    /// Live connections; these do not add up over time.
     pub live: u64,
 }
 
 impl Counters {
-    /// Adds what happened in the same time.
+    /// Adds counters of the same period.
     pub fn add(&mut self, other: &Self) {
         self.add_earlier(other);
         self.live = self.live.saturating_add(other.live);
     }
 
-    /// Adds what happened at another time, except for what is not a sum over time.
+    /// Adds counters of an earlier period, except those that do not add up over time.
     pub(crate) fn add_earlier(&mut self, other: &Self) {
         for (mine, theirs) in [
             (&mut self.packets_in, other.packets_in),
@@ -58,24 +58,24 @@ impl Counters {
     }
 }
 
-/// Figures over buckets: sums, and the connections of the last bucket.
+/// Counters over several buckets: sums, and the live connections of the last bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// The first bucket with figures.
+    /// The first bucket with data.
     pub(crate) first: i64,
-    /// The last one.
+    /// The last bucket with data.
     pub(crate) last: i64,
-    /// The figures.
+    /// The summed counters.
     pub(crate) counters: Counters,
 }
 
 impl Sum {
-    /// The figures of one bucket.
+    /// The counters of one bucket.
     pub(crate) fn of(bucket: i64, counters: Counters) -> Self {
         Self { first: bucket, last: bucket, counters }
     }
 
-    /// Adds figures of any buckets.
+    /// Adds the counters of any buckets.
     pub(crate) fn add(&mut self, other: &Self) {
         let live = match self.last.cmp(&other.last) {
             std::cmp::Ordering::Less => other.counters.live,

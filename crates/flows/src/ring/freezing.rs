@@ -1,12 +1,12 @@
-//! Buckets that no longer change, as few bytes: what came for one is merged into what there is of it, and sixteen of them are also
-//! kept as one.
+//! Buckets that no longer change, encoded in few bytes: records that arrived for a bucket are merged into its frozen
+//! part, and sixteen buckets are also kept merged into one.
 
 use super::{Counters, Frozen, NO_LABELS, Record, Records, Ring, SPAN, Sum, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Ring {
-    /// Merges what came for a bucket into what there is of it.
+    /// Merges the open records of a bucket into its frozen part.
     pub(super) fn freeze(&mut self, place: usize) {
         let oldest = self.oldest();
         let bucket = &mut self.buckets[place];
@@ -55,12 +55,12 @@ impl Ring {
             Some(Arc::new(Frozen { first: bucket.number, flows: flows.finish(), traces: by_trace.finish() }));
     }
 
-    /// Keeps sixteen frozen buckets as one, where all of them are frozen.
+    /// Merges every group of sixteen frozen buckets.
     pub(super) fn make_spans(&mut self) {
         let (oldest, newest) = (self.oldest(), self.newest());
         for group in oldest.div_euclid(SPAN)..=newest.div_euclid(SPAN) {
             let (first, last) = (group * SPAN, group * SPAN + SPAN - 1);
-            // The last bucket's turn has come when nothing has been heard for it for a while, too.
+            // The group's last bucket must have ended a while ago, even if nothing arrived for it.
             if self.spans.contains_key(&group) || first < oldest || last + 2 >= newest {
                 continue;
             }

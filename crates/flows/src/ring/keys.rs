@@ -1,6 +1,7 @@
-//! The keys of all flows in the ring, each in a slot for as long as a bucket has it, and the sets of labels of each.
+//! The keys of all flows in the ring, each in a slot for as long as a bucket contains it, and the sets of labels of
+//! each.
 //!
-//! Readers hold the pages of a moment; what changes afterwards is copied first, a page of slots at a time.
+//! Readers hold the pages of one moment; a later change copies the page of slots first.
 
 use crate::key::{FlowKey, Peer, Reporter, Text};
 use crate::labels::{LabelSets, Labels};
@@ -10,10 +11,11 @@ use std::hash::BuildHasher as _;
 use std::sync::{Arc, OnceLock};
 
 const PAGE: usize = 256;
-/// The place of "no labels at all", which every key has. Also what remains when a key has too many sets to tell apart.
+/// The number for "no labels at all", which every key has. Also the fallback when a key has too many sets to tell
+/// apart.
 pub(crate) const NO_LABELS: u8 = u8::MAX;
 
-/// Both ends' labels.
+/// The labels of both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelPair {
     pub(crate) source: Labels,
@@ -37,7 +39,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The number of this key, from 1; a key that was forgotten and comes again has another one.
+    /// The key's number, from 1. A key that was forgotten and returns gets a new number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
@@ -49,7 +51,7 @@ impl Entry {
         &self.key
     }
 
-    /// The key in a form that readers need often: made once.
+    /// The key in an encoded form that readers often need; encoded once.
     pub fn encoded(&self, encode: impl FnOnce(&FlowKey) -> Vec<u8>) -> &[u8] {
         self.encoded.get_or_init(|| encode(&self.key).into_boxed_slice())
     }
@@ -66,7 +68,7 @@ impl Entry {
 type Page = Vec<Option<Arc<Entry>>>;
 type Traces = Vec<Option<(Arc<Trace>, Reporter)>>;
 
-/// The keys of one moment.
+/// The keys at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
     pages: Vec<Arc<Page>>,
@@ -83,16 +85,16 @@ impl Pages {
         self.traces.get(slot as usize)?.as_ref()
     }
 
-    /// Slots are below this number.
+    /// The exclusive upper bound of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 }
 
-/// What changes too often to be in a page.
+/// State that changes too often to be in a page.
 #[derive(Debug, Default)]
 struct Use {
-    /// How many parts of buckets have this slot.
+    /// The number of bucket parts that contain this slot.
     parts: u32,
     /// The last bucket of each set of labels.
     variants: Vec<i64>,
@@ -154,12 +156,12 @@ impl Keys {
         slot
     }
 
-    /// Another part of a bucket has this slot.
+    /// Records that one more part of a bucket contains this slot.
     pub(crate) fn retain(&mut self, slot: u32) {
         self.uses[slot as usize].parts += 1;
     }
 
-    /// A part of a bucket no longer has it. A key that nobody has is forgotten.
+    /// Records that a part of a bucket no longer contains this slot. An unused key is forgotten.
     pub(crate) fn release(&mut self, slot: u32) {
         let used = &mut self.uses[slot as usize];
         used.parts -= 1;
@@ -177,7 +179,7 @@ impl Keys {
         self.free.push(slot);
     }
 
-    /// The place of a set of labels, which a flow of this bucket has. The texts are in the order of the sender.
+    /// The number of a set of labels for a flow in this bucket. The labels are in the sender's order.
     pub(crate) fn variant<'a>(
         &mut self,
         slot: u32,
@@ -198,7 +200,7 @@ impl Keys {
         self.variant_of(slot, bucket, oldest, &pair)
     }
 
-    /// The place of what two sets of a key have in common.
+    /// The number of the labels that two sets of a key have in common.
     pub(crate) fn common_variant(&mut self, slot: u32, bucket: i64, oldest: i64, one: u8, two: u8) -> u8 {
         if one == two {
             return one;
@@ -217,7 +219,7 @@ impl Keys {
             return self.used_variant(slot, place, bucket);
         }
         let used = &mut self.uses[slot as usize].variants;
-        // A set that no bucket has any more makes room.
+        // A set that no bucket uses any more makes room.
         let expired = used.iter().position(|last| *last < oldest);
         let place = expired.unwrap_or(used.len());
         if place >= usize::from(NO_LABELS) {
@@ -250,18 +252,18 @@ impl Keys {
         u8::try_from(place).unwrap_or(NO_LABELS)
     }
 
-    /// Goes on numbering where others ended.
+    /// Continues the numbering of another ring's keys.
     pub(crate) fn continue_after(&mut self, others: &Self) {
         self.last_id = others.last_id;
     }
 
-    /// Forgets texts and sets of labels that nothing has.
+    /// Drops strings and sets of labels that are no longer used.
     pub(crate) fn sweep(&mut self) {
         self.label_sets.sweep();
         self.texts.retain(|text| Arc::strong_count(text) > 1);
     }
 
-    /// The same key, made of texts that others have, too.
+    /// Returns an equal key that consists of shared strings.
     fn shared(&mut self, key: &FlowKey) -> FlowKey {
         let texts = &mut self.texts;
         let mut text = |text: &Text| texts.get_or_insert_with(&**text, |_| Arc::clone(text)).clone();

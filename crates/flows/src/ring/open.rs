@@ -1,19 +1,19 @@
-//! Records of a bucket that still change.
+//! Records of a bucket that still changes.
 
 use super::counters::Counters;
 use hashbrown::HashMap;
 
-/// A record that changes.
+/// A record that may change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenRecord {
     pub(crate) slot: u32,
     pub(crate) variant: u8,
-    /// When it changed last, in the count of all changes.
+    /// The revision of its last change.
     pub(crate) revision: u64,
     pub(crate) counters: Counters,
 }
 
-/// The records of a bucket that still change.
+/// The open records of a bucket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Open {
     places: HashMap<u32, u32>,
@@ -25,7 +25,7 @@ impl Open {
         &self.records
     }
 
-    /// The record of a slot, and whether it is new.
+    /// Returns the record of a slot, and whether it is new.
     pub(crate) fn record(&mut self, slot: u32, variant: u8) -> (&mut OpenRecord, bool) {
         let next = u32::try_from(self.records.len()).unwrap_or(u32::MAX);
         let place = *self.places.entry(slot).or_insert(next);

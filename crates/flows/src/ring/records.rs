@@ -1,19 +1,20 @@
-//! Records of buckets that no longer change, in few bytes: numbers in as many bytes as they need, in order of their slots.
+//! Encoded records of buckets that no longer change: variable-length numbers, ordered by slot.
 //!
-//! Slots and figures are kept apart, so that who only asks which flows there were reads a byte for each.
+//! Slots and counters are stored apart, so that a reader that only needs to know which flows exist reads one byte per
+//! flow.
 
 use super::counters::{Counters, Sum};
 
-/// One record: which labels, and what was counted.
+/// One record: labels and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The place of its labels among those of its key.
+    /// The number of its label set among those of its key.
     pub(crate) variant: u8,
-    /// What was counted.
+    /// The counters.
     pub(crate) sum: Sum,
 }
 
-/// Records of one bucket or of several, by slot.
+/// Records of one or more buckets, by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     first: i64,
@@ -22,7 +23,7 @@ pub(crate) struct Records {
     rows: Box<[u8]>,
 }
 
-/// Writes records, whose slots must grow.
+/// Encodes records, whose slots must ascend.
 #[derive(Debug)]
 pub(crate) struct Writer {
     first: i64,
@@ -33,7 +34,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// For one bucket, or for several that begin with it.
+    /// Starts records for one bucket, or for a span of several that begins with it.
     pub(crate) fn new(first: i64, is_span: bool) -> Self {
         Self { first, is_span, last_slot: 0, slots: Vec::new(), rows: Vec::new() }
     }
@@ -63,7 +64,7 @@ impl Writer {
 }
 
 impl Records {
-    /// The slots, ascending.
+    /// The slots in ascending order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         let (mut rest, mut slot) = (&*self.slots, 0u32);
         std::iter::from_fn(move || {
@@ -75,7 +76,7 @@ impl Records {
         })
     }
 
-    /// The records, by slot.
+    /// The records in the order of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Record)> + '_ {
         let mut rows = &*self.rows;
         self.slots().map(move |slot| (slot, self.row(&mut rows)))
@@ -96,7 +97,7 @@ impl Records {
         Record { variant, sum: Sum { first, last, counters: Counters::of_fields(fields) } }
     }
 
-    /// The bytes that they take.
+    /// The encoded size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.slots.len() + self.rows.len()
     }
@@ -134,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_records_are_read_back(
             gaps in prop::collection::vec((1..5000u32, any::<u8>(), any::<[u64; 7]>(), 0..60u32, 0..16i64), 0..40),
             is_span: bool,
         ) {

@@ -1,4 +1,4 @@
-//! The ring as it was at one moment, for readers.
+//! The state of the ring at one moment, for readers.
 
 use super::{Bucket, Counters, Entry, Frozen, LabelPair, Open, Pages, Record, SPAN, Sum};
 use crate::key::FlowKey;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The ring as it was at one moment. Cheap to make; holding it costs only what changes meanwhile.
+/// The state of the ring at one moment. Cheap to take; holding it costs only what changes in the meantime.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(super) interval: i64,
@@ -17,31 +17,31 @@ pub struct Snapshot {
     pub(super) revision: u64,
 }
 
-/// A flow over some time.
+/// A flow over some period.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its key, and the key's number.
+    /// Its key, with the key's number.
     pub entry: Arc<Entry>,
-    /// The labels that all sources had.
+    /// The labels that all sources have in common.
     pub source_labels: Labels,
-    /// The labels that all destinations had.
+    /// The labels that all destinations have in common.
     pub dest_labels: Labels,
-    /// Where the first bucket with figures begins.
+    /// The start of the first bucket with data.
     pub start: i64,
-    /// Where the last one ends.
+    /// The end of the last bucket with data.
     pub end: i64,
-    /// The figures.
+    /// The summed counters.
     pub counters: Counters,
 }
 
-/// Records of some buckets.
+/// The records of one or more buckets.
 pub(crate) enum Part<'a> {
     Frozen(&'a Frozen),
     Open(i64, &'a Open),
 }
 
 impl Part<'_> {
-    /// Hands over every record with its slot.
+    /// Calls a function with every record and its slot.
     pub(crate) fn each(&self, mut take: impl FnMut(u32, Record)) {
         match self {
             Self::Frozen(frozen) => frozen.flows.iter().for_each(|(slot, record)| take(slot, record)),
@@ -52,7 +52,7 @@ impl Part<'_> {
         }
     }
 
-    /// Hands over every slot.
+    /// Calls a function with every slot.
     pub(crate) fn each_slot(&self, mut take: impl FnMut(u32)) {
         match self {
             Self::Frozen(frozen) => frozen.flows.slots().for_each(take),
@@ -68,30 +68,30 @@ impl Snapshot {
         self.first() * self.interval
     }
 
-    /// When it ends, which is in the future.
+    /// When the history ends, which is in the future.
     #[must_use]
     pub fn end(&self) -> i64 {
         (self.first() + i64::try_from(self.buckets.len()).unwrap_or(0)) * self.interval
     }
 
-    /// The count of all changes until this moment.
+    /// The number of changes up to this snapshot.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The bucket of a time, by its number.
+    /// The number of the bucket that contains a time.
     #[must_use]
     pub fn number(&self, time: i64) -> i64 {
         time.div_euclid(self.interval)
     }
 
-    /// The flows of one bucket that a key passes for; with `since` only those that changed after that count of changes, and
-    /// perhaps others. Their figures are those of the whole bucket, so a flow that comes again replaces what came before.
+    /// The flows of one bucket whose key passes the filter; with `since`, only those that changed after that revision,
+    /// and possibly others. Counters are those of the whole bucket, so a repeated flow replaces its earlier row.
     #[must_use]
     pub fn bucket(&self, number: i64, since: Option<u64>, passes: &dyn Fn(&FlowKey) -> bool) -> Vec<Row> {
         let Some(bucket) = self.get(number) else { return Vec::new() };
-        // What changed in the frozen part since then is no longer known.
+        // The frozen part no longer records individual changes.
         let since = since.filter(|since| bucket.frozen_revision <= *since);
         let (frozen, open) = (bucket.frozen.as_ref(), bucket.open.as_ref());
         let mut sums: BTreeMap<u32, (LabelPair, Counters)> = BTreeMap::new();
@@ -124,7 +124,7 @@ impl Snapshot {
         sums.into_iter().filter_map(row).collect()
     }
 
-    /// The numbers of buckets in which something changed after that count of changes.
+    /// The numbers of the buckets that changed after that revision.
     pub fn changed(&self, since: u64) -> impl Iterator<Item = i64> + '_ {
         let is_changed = move |bucket: &&Bucket| {
             let open = bucket.open.iter().flat_map(|open| open.records());
@@ -155,7 +155,7 @@ impl Snapshot {
         round_up(gte)..round_up(lt)
     }
 
-    /// The records of these buckets, in as few parts as there are, the oldest first.
+    /// The records of these buckets in the fewest possible parts, the oldest first.
     pub(crate) fn parts(&self, numbers: Range<i64>) -> Vec<Part<'_>> {
         let (begin, end) = self.clamp(numbers);
         let mut parts = Vec::new();
@@ -176,7 +176,7 @@ impl Snapshot {
         parts
     }
 
-    /// These buckets one by one, the oldest first.
+    /// These buckets, the oldest first.
     pub(crate) fn buckets(&self, numbers: Range<i64>) -> &[Bucket] {
         let (begin, end) = self.clamp(numbers);
         let place = |number: i64| usize::try_from(number - self.first()).unwrap_or(0);

@@ -1,16 +1,16 @@
-//! The ring beside a naive model of it: whatever is counted in whichever order, both show the same.
+//! Compares the ring with a naive model: whatever is counted in any order, both show the same.
 
 use super::*;
 use crate::model::{BEGIN, BUCKETS, INTERVAL, Model, Step, key, steps};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A reader of closed buckets: the new ones, and those that changed since it looked last.
+/// A reader of closed buckets: it reads new ones, and those that changed since its last look.
 #[derive(Default)]
 struct Reader {
     sent_until: Option<i64>,
     revision: u64,
-    /// By key number and bucket; what comes again replaces what came before.
+    /// By key number and bucket; a repeated row replaces the earlier one.
     rows: BTreeMap<(u64, i64), Counters>,
 }
 
@@ -36,7 +36,7 @@ impl Reader {
 
 proptest! {
     #[test]
-    fn a_reader_that_looks_now_and_then_has_every_closed_bucket(steps in steps()) {
+    fn an_occasional_reader_gets_every_closed_bucket(steps in steps()) {
         let mut model = Model::new();
         let mut reader = Reader::default();
         for step in &steps {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_live_as_long_as_a_bucket_has_them(steps in steps()) {
+    fn keys_live_as_long_as_a_bucket_contains_them(steps in steps()) {
         let mut model = Model::new();
         for step in &steps {
             model.step(step);
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn flows_outside_and_keys_that_do_not_fit_are_counted() {
+fn flows_outside_the_ring_and_keys_without_room_are_counted() {
     let options =
         RingOptions { interval: INTERVAL, buckets: usize::try_from(BUCKETS).unwrap(), most_keys: 1 };
     let mut ring = Ring::new(options, BEGIN);
@@ -84,19 +84,19 @@ fn flows_outside_and_keys_that_do_not_fit_are_counted() {
     let age = BUCKETS * INTERVAL;
     assert_eq!(ring.add_known(known, BEGIN - age, &one, &none), Some(Added::Outside), "behind");
     assert_eq!(ring.counts(), RingCounts { added: 1, outside: 2, full: 1, late: 0 });
-    // Time passes over everything: the key is forgotten, and there is room again.
+    // Every bucket expires: the key is forgotten, and there is room again.
     assert_eq!(ring.roll(BEGIN + 100 * age), BUCKETS.unsigned_abs());
     assert_eq!((ring.keys(), ring.knows(known)), (0, false));
     assert_eq!(ring.add_known(known, BEGIN, &one, &none), None);
     match ring.add(&key(1), BEGIN + 100 * age, &one, &none) {
-        Added::Counted(known) => assert_eq!(known.id(), 2, "numbers are never given twice"),
+        Added::Counted(known) => assert_eq!(known.id(), 2, "numbers are never reused"),
         other => panic!("{other:?}"),
     }
     assert!(ring.revision() == 2);
 }
 
 #[test]
-fn more_sets_of_labels_than_a_key_can_have_leave_what_is_certain() {
+fn too_many_label_sets_leave_only_common_labels() {
     let mut ring = Ring::new(RingOptions { interval: 15, buckets: 1000, most_keys: 10 }, BEGIN);
     let one = Counters::default();
     for number in 0..600 {

@@ -1,4 +1,4 @@
-//! Counting and questions in this process, in virtual time.
+//! Ingest and queries in this process, in virtual time.
 
 use crate::world::{Flows, INTERVAL};
 use anyhow::{Context as _, Result};
@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 use testkit::Report;
 
 const BUCKETS: i64 = 240;
-/// What Calico's tests allow for a flow.
+/// The time that Calico's tests allow per flow.
 const CALICOS_LIMIT: Duration = Duration::from_micros(13);
-/// What Calico's structures come to for a key that is always active: 242 windows of 88 bytes, and its place in 242 sets.
+/// The memory of Calico's structures for a key that is always active: 242 windows of 88 bytes, and an entry in 242
+/// sets.
 const CALICOS_BYTES_PER_KEY: f64 = 242.0 * 88.0 + 242.0 * 17.0;
-/// About as many flows as a frame of a connection has.
+/// About the number of flows in one frame of a connection.
 const BATCH: usize = 32;
-/// How often each question is asked.
+/// How often each query is repeated.
 const TIMES: usize = 60;
 
-/// A server's memory with a clock that the benchmark moves.
+/// A server's memory with a clock that the benchmark advances.
 struct World {
     aggregator: Arc<Aggregator>,
     time: Arc<AtomicI64>,
@@ -39,8 +40,8 @@ impl World {
         Self { aggregator, time, flows: Flows::new(keys) }
     }
 
-    /// Reads and counts a bucket's flows, and moves on. Returns how much of a processor that took: other work on the machine
-    /// does not count.
+    /// Reads and counts one bucket's flows, then advances. Returns the processor time used, so that other work on the
+    /// machine does not count.
     fn ingest(&self) -> Result<Duration> {
         let messages = self.flows.messages(self.time.load(Ordering::Relaxed) - INTERVAL);
         let sender: Arc<str> = Arc::from("10.0.0.1");
@@ -58,7 +59,7 @@ impl World {
     }
 }
 
-/// One hour, then questions.
+/// Measures one hour of ingest, then queries.
 pub(crate) fn measure(keys: usize, report: &mut Report) -> Result<()> {
     let world = World::new(keys);
     drop(world.flows.messages(0));
@@ -92,7 +93,7 @@ pub(crate) fn measure(keys: usize, report: &mut Report) -> Result<()> {
 
 type Question = (&'static str, Box<dyn Fn(&Aggregator)>);
 
-/// Asks about the whole hour while flows come in as fast as they can.
+/// Queries the whole hour while flows arrive as fast as possible.
 fn questions(world: &World, keys: usize, report: &mut Report) -> Result<()> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -136,7 +137,7 @@ fn questions(world: &World, keys: usize, report: &mut Report) -> Result<()> {
 }
 
 fn all_questions() -> Vec<Question> {
-    // The hour until now, within the history also when it moves on meanwhile.
+    // The last hour; it stays within the history even when that advances in the meantime.
     let range = |aggregator: &Aggregator| {
         let now = aggregator.now();
         TimeRange { gte: now - (BUCKETS - 20) * INTERVAL, lt: now }
@@ -190,7 +191,7 @@ fn all_questions() -> Vec<Question> {
     ]
 }
 
-/// How long this thread has run on a processor.
+/// The processor time that this thread has used.
 pub(crate) fn processor_time() -> Result<Duration> {
     let figures = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds = figures.split(' ').next().context("schedstat")?.parse()?;

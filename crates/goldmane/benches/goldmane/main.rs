@@ -1,15 +1,15 @@
 //! Goldmane over an hour, with every key active in every bucket: the heaviest case for memory.
 //!
-//! - `hour`: decoding and counting on one thread in virtual time, the growth of resident memory, questions about the whole hour
-//!   while flows come in as fast as they can.
-//! - `nflog`, `pending`: what flow logs cost on a node.
-//! - `process`: the server as a process, flows over connections. Where `TORTIE_PEER_BIN` names a folder with Calico's
-//!   `calico-goldmane`, that one gets the same bytes, and each is asked the same questions.
-//! - `settled`: the memory of those processes when they have been fed in real time for twelve minutes after that hour, so that
-//!   neither remembers more for telling repeated flows than it would in an hour of real time. Only when asked for.
+//! - `hour`: decoding and counting on one thread in virtual time, the growth of resident memory, and queries over the
+//!   whole hour while flows arrive as fast as possible.
+//! - `nflog`, `pending`: the cost of flow logs on a node.
+//! - `process`: the server as a process that receives flows over connections. If `TORTIE_PEER_BIN` names a folder with
+//!   Calico's `calico-goldmane`, that server gets the same bytes and the same queries.
+//! - `settled`: the memory of those processes after another twelve minutes of flows in real time, so that neither
+//!   remembers more flows to recognise repetitions than in an hour of real time. Only runs when requested.
 //!
-//! Words on the command line select measurements whose name has one of them. With `goldmane` as the first word this is the
-//! server itself.
+//! Words on the command line select the measurements whose name contains one of them. With `goldmane` as the first word
+//! this program is the server itself.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]

@@ -1,4 +1,4 @@
-//! What flow logs cost on a node: reading the packets that rules report, and going through staged policies.
+//! The cost of flow logs on a node: reading the packets that rules report, and evaluating staged policies.
 
 use anyhow::{Result, ensure};
 use api::Kind;
@@ -27,12 +27,12 @@ const RULES: &str = r#"
         }
     }
 "#;
-/// How many denied packets a second a flood has.
+/// The number of denied packets per second in a flood.
 const FLOOD: u32 = 50_000;
-/// How long each measurement takes.
+/// The duration of each measurement.
 const TIME: Duration = Duration::from_secs(5);
 
-/// Reads reported packets as fast as they come, and those of a flood.
+/// Reads reported packets as fast as they arrive, and those of a flood.
 pub(crate) fn nflog(report: &mut Report) -> Result<()> {
     let namespace = Namespace::new(&format!("gb{}", std::process::id()))?;
     namespace.batch("link set lo up")?;
@@ -47,7 +47,7 @@ pub(crate) fn nflog(report: &mut Report) -> Result<()> {
                 let mut connections: HashMap<netlink::netfilter::conntrack::Tuple, u64> = HashMap::new();
                 while !is_over.load(Ordering::Relaxed) {
                     reader.wait(Duration::from_millis(100), |packet| {
-                        // As the collector puts them together.
+                        // Grouped by connection, as the collector does.
                         *connections.entry(packet.start.tuple).or_default() += u64::from(packet.start.length);
                     })?;
                 }
@@ -63,7 +63,7 @@ pub(crate) fn nflog(report: &mut Report) -> Result<()> {
                 }
                 for _ in 0..16 {
                     let port = 1024 + u16::try_from(sent % 2000).unwrap_or(0);
-                    // Packets that are dropped on their way out are an error of the sender.
+                    // The sender gets an error for packets that are dropped on their way out.
                     let _ = socket.send_to(&[7; 40], (Ipv4Addr::LOCALHOST, port));
                     sent += 1;
                 }
@@ -97,7 +97,7 @@ pub(crate) fn nflog(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Goes through 294 policies of 68 rules, of which none decides.
+/// Evaluates 294 policies with 68 rules each, none of which decides.
 pub(crate) fn pending(report: &mut Report) -> Result<()> {
     let mut evaluator = Evaluator::default();
     let mut policies = Vec::new();

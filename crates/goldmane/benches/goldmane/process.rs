@@ -1,4 +1,4 @@
-//! Servers as processes, beside each other.
+//! Servers as processes, ours next to Calico's.
 
 use crate::servers::Server;
 use crate::wire::{Sender, Stream, send_all};
@@ -15,40 +15,40 @@ use std::time::{Duration, Instant};
 use testkit::Report;
 use tonic::transport::Channel;
 
-/// How many connections there are.
+/// The number of connections.
 const CONNECTIONS: usize = 4;
-/// How many buckets are sent together.
+/// The number of buckets sent together.
 const PART: i64 = 10;
-/// How many buckets are filled: the oldest of the hour are left out, because time passes.
+/// The number of buckets filled: the oldest of the hour are left out, because time passes during the measurement.
 const BUCKETS: i64 = 230;
-/// How many flows are sent one at a time.
+/// The number of flows sent one at a time.
 const SINGLE: usize = 5000;
-/// How often each question is asked.
+/// How often each query is repeated.
 const TIMES: usize = 15;
-/// How long servers are fed in real time, so that they forget what they remember for reconnects.
+/// How long servers are fed in real time, until they forget what they remember for reconnects.
 const SETTLING: Duration = Duration::from_secs(720);
 
-/// The figures of one server.
+/// The measurements of one server.
 #[derive(Default)]
 struct Figures {
-    /// Flows per second of time, and per second of a processor.
+    /// Flows per second of elapsed time, and per second of processor time.
     rate: f64,
     processor_rate: f64,
     memory: f64,
-    /// Flows per second that are sent one at a time.
+    /// Flows per second when sent one at a time.
     single: f64,
-    /// The middle times of questions, in milliseconds.
+    /// Median times of queries in milliseconds.
     questions: Vec<(&'static str, f64)>,
 }
 
-/// Ours, and Calico's where it is at hand.
+/// Our server, and Calico's if available.
 async fn servers() -> Result<Vec<Server>> {
     let mut servers = vec![Server::ours().await?];
     servers.extend(Server::calicos().await?);
     Ok(servers)
 }
 
-/// Fills an hour, one server after the other, and asks questions.
+/// Fills an hour on one server after another, and queries it.
 pub(crate) async fn measure(keys: usize, report: &mut Report) -> Result<()> {
     let flows = Flows::new(keys);
     let mut all = Vec::new();
@@ -89,16 +89,16 @@ pub(crate) async fn measure(keys: usize, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The beginning of the present bucket.
+/// The start of the current bucket.
 fn bucket() -> i64 {
     now().div_euclid(INTERVAL) * INTERVAL
 }
 
-/// Fills the hour before now. Returns how many flows there were, how long it took, and the processor time of the server.
+/// Fills the hour before now. Returns the number of flows, the time it took, and the server's processor time.
 async fn fill(server: &Server, flows: &Flows, senders: &mut [Sender]) -> Result<(usize, f64, f64)> {
     let (end, mut count, mut time, before) = (bucket(), 0, 0.0, server.processor()?);
     for part in (0..BUCKETS).step_by(usize::try_from(PART)?) {
-        // Each connection has other buckets, as each node has other flows.
+        // Connections fill different buckets, as nodes send different flows.
         let starts = (part..(part + PART).min(BUCKETS)).map(|number| end - (BUCKETS - number) * INTERVAL);
         let starts: Vec<i64> = starts.collect();
         let mut streams = Vec::new();
@@ -180,12 +180,12 @@ async fn questions(server: &Server, channel: Channel, keys: usize) -> Result<Vec
     Ok(names.into_iter().zip(times.map(testkit::median)).collect())
 }
 
-/// Flows one at a time, each after the receipt of the last: as Calico's nodes send them.
+/// Sends flows one at a time, each after the previous one's receipt, as Calico's nodes do.
 async fn single(channel: Channel, flows: &Flows) -> Result<f64> {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
     let mut updates = flows.of(bucket()).take(SINGLE + 1);
-    // Calico's server says nothing before the first receipt.
+    // Calico's server sends no headers before the first receipt.
     sender.send(updates.next().context("a flow")?).await?;
     let mut receipts = FlowCollectorClient::new(channel).connect(stream).await?.into_inner();
     ensure!(receipts.message().await?.is_some(), "a receipt for every flow");
@@ -198,7 +198,7 @@ async fn single(channel: Channel, flows: &Flows) -> Result<f64> {
     Ok(count as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// The memory of servers that have been fed in real time after an hour at once.
+/// The memory of servers that have been fed in real time after a whole hour at once.
 pub(crate) async fn settled(report: &mut Report) -> Result<()> {
     let flows = Flows::new(10_000);
     let servers = servers().await?;

@@ -1,4 +1,4 @@
-//! Goldmane as a process: ours, or Calico's where it is at hand.
+//! Goldmane as a process: ours, or Calico's if available.
 
 use anyhow::{Context as _, Result, bail};
 use goldmane_api::connect::{Target, connect};
@@ -9,13 +9,13 @@ use tonic::transport::Channel;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A program of Calico's, where it is at hand.
+/// A program of Calico's, if available.
 pub(crate) fn peer(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("TORTIE_PEER_BIN").filter(|folder| !folder.is_empty())?;
     Some(Path::new(&folder).join(name)).filter(|file| file.is_file())
 }
 
-/// A server.
+/// A running server.
 pub(crate) struct Server {
     process: Process,
     pub(crate) name: &'static str,
@@ -24,12 +24,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Ours.
+    /// Starts our server.
     pub(crate) async fn ours() -> Result<Self> {
         Self::start("ours", &testkit::measured_program()?, &["goldmane"]).await
     }
 
-    /// Calico's, if it is there.
+    /// Starts Calico's server, if available.
     pub(crate) async fn calicos() -> Result<Option<Self>> {
         match peer("calico-goldmane") {
             Some(program) => Ok(Some(Self::start("Calico's", &program, &[]).await?)),
@@ -50,7 +50,7 @@ impl Server {
         let process = Process::start(Path::new("/usr/bin/env"), &arguments, &folder.path().join("log"))?;
         let mut server = Self { process, name, port, _folder: folder };
         let begin = Instant::now();
-        // Calico's waits for the beginning of the next bucket first.
+        // Calico's server first waits for the start of the next bucket.
         while let Err(error) = server.channel().await {
             server.process.check_running()?;
             if begin.elapsed() > PATIENCE {
@@ -69,7 +69,7 @@ impl Server {
         Ok(connect(&Target { address: self.address(), tls: None }).await?)
     }
 
-    /// The processor time so far, in seconds.
+    /// The processor time used so far, in seconds.
     pub(crate) fn processor(&self) -> Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         let fields = stat.rsplit_once(')').context("no name in the status of a process")?.1;
@@ -77,7 +77,7 @@ impl Server {
         Ok(ticks.sum::<f64>() / 100.0)
     }
 
-    /// The resident memory, in megabytes.
+    /// The resident memory in megabytes.
     pub(crate) fn memory(&self) -> Result<f64> {
         Ok(self.process.resident_kib()? as f64 * 1024.0 / 1e6)
     }

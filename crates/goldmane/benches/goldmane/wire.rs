@@ -1,4 +1,4 @@
-//! A client that costs little: bytes that were made before, and receipts that are only counted.
+//! A cheap client: it sends bytes that were encoded in advance, and only counts receipts.
 
 use crate::servers::Server;
 use crate::world::Flows;
@@ -15,24 +15,24 @@ use std::convert::Infallible;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// How many bytes are handed over at once.
+/// The size of the pieces handed to the connection, in bytes.
 const PIECE: usize = 64 * 1024;
-/// How many flows are sent ahead of their receipts over a connection, as our nodes do. Calico's server sends each receipt in a
-/// frame of its own, and a client that has too many small ones to read ends the connection.
+/// How many flows are sent ahead of their receipts on a connection, as our nodes do. Calico's server sends each receipt
+/// in its own frame, and a client ends the connection when too many small frames wait to be read.
 const AHEAD: usize = 512;
-/// A receipt: the header of an empty message.
+/// The size of a receipt: the header of an empty message.
 const RECEIPT: usize = 5;
 
 /// Flows as the bytes of a stream.
 #[derive(Clone, Default)]
 pub(crate) struct Stream {
-    /// Bytes, and how many flows they are.
+    /// Bytes, and the number of flows in them.
     pieces: Vec<(Bytes, usize)>,
     flows: usize,
 }
 
 impl Stream {
-    /// The flows of these buckets.
+    /// Encodes the flows of these buckets.
     pub(crate) fn of(flows: &Flows, starts: impl IntoIterator<Item = i64>) -> Self {
         let (mut stream, mut piece, mut count) = (Self::default(), BytesMut::with_capacity(PIECE), 0);
         for update in starts.into_iter().flat_map(|start| flows.of(start)) {
@@ -43,7 +43,7 @@ impl Stream {
             }
             piece.put_u8(0);
             piece.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-            // There is room: a buffer grows.
+            // Cannot fail: the buffer grows.
             let _ = update.encode(&mut piece);
             stream.flows += 1;
             count += 1;
@@ -57,13 +57,13 @@ impl Stream {
     }
 }
 
-/// A connection for flows.
+/// A connection that sends flows.
 pub(crate) struct Sender {
     pieces: tokio::sync::mpsc::UnboundedSender<Bytes>,
-    /// Go answers with the first receipt, not before.
+    /// Go's servers send headers with the first receipt, not before.
     answer: Option<JoinHandle<hyper::Result<Response<Incoming>>>>,
     receipts: Option<Incoming>,
-    /// Bytes of receipts that came with others.
+    /// Bytes of a partly received receipt.
     rest: usize,
 }
 
@@ -113,7 +113,7 @@ impl Sender {
     }
 }
 
-/// Sends streams over as many connections, all at once.
+/// Sends each stream over its own connection, all at once.
 pub(crate) async fn send_all(senders: &mut [Sender], streams: Vec<Stream>) -> Result<()> {
     let sending = senders.iter_mut().zip(streams).map(|(sender, stream)| sender.send(stream));
     futures::future::try_join_all(sending).await.map(drop)

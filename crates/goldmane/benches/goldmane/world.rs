@@ -1,4 +1,4 @@
-//! Flows of many kinds, in messages as nodes send them.
+//! Flows of many kinds, in messages like those of nodes.
 
 use bytes::Bytes;
 use flows::{Action, EndpointType, FlowKey, Peer, PolicyHit, Reporter, Service, Trace};
@@ -22,7 +22,7 @@ impl Flows {
         self.0.len()
     }
 
-    /// The flows of a bucket that begins at this time.
+    /// The flows of the bucket that begins at this time.
     pub(crate) fn of(&self, start_time: i64) -> impl Iterator<Item = FlowUpdate> + '_ {
         (0..).zip(&self.0).map(move |(number, flow): (i64, &Flow)| {
             let packets = 10 + (number * 7919 + start_time * 104_729).rem_euclid(1000);
@@ -42,7 +42,7 @@ impl Flows {
         })
     }
 
-    /// The same as messages.
+    /// The same flows, encoded.
     pub(crate) fn messages(&self, start_time: i64) -> Vec<Bytes> {
         self.of(start_time).map(|update| update.encode_to_vec().into()).collect()
     }

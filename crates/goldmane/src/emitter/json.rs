@@ -1,10 +1,10 @@
-//! A flow as a line of JSON: names as in the protocol, numbers for enums, nothing for zero.
+//! A flow as a line of JSON: field names as in the protocol, numbers for enums, zero values left out.
 
 use flows::ring::Row;
 use flows::{Decider, FlowKey, Labels, PolicyHit, PolicyName};
 use serde_json::{Map, Value, json};
 
-/// The line of a flow.
+/// The JSON line for a flow.
 pub(super) fn line(row: &Row) -> String {
     let key = row.entry.key();
     let counters = &row.counters;

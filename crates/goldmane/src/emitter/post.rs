@@ -1,4 +1,5 @@
-//! One request with lines of JSON, over TLS where the address says so. Files are read for every request, so new ones count.
+//! Posts lines of JSON, over TLS if the address says so. Files are read for every request, so replaced ones take
+//! effect.
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
@@ -19,25 +20,25 @@ use tokio_rustls::TlsConnector;
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where lines are sent to.
+/// The server that lines are posted to.
 #[derive(Clone, Debug)]
 pub struct PostTarget {
-    /// The address, `http` or `https`.
+    /// The server's address, `http` or `https`.
     pub url: Uri,
-    /// The authority of the server; empty for those of the machine.
+    /// The certificate authority of the server; empty for the machine's own.
     pub authority: PathBuf,
-    /// Our certificate; empty for none.
+    /// Our client certificate; empty for none.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of our certificate.
     pub key: PathBuf,
     /// The name that the server's certificate must have.
     pub server_name: String,
 }
 
-/// Sends lines; the server must say that all is well.
+/// Posts lines and waits for the server's 200.
 ///
 /// # Errors
-/// When it cannot be reached, or says otherwise.
+/// When the server cannot be reached, or answers with another status.
 pub(crate) async fn post(target: &PostTarget, lines: Bytes) -> Result<()> {
     tokio::time::timeout(PATIENCE, request(target, lines)).await.context("the server does not answer")?
 }
@@ -54,7 +55,7 @@ async fn request(target: &PostTarget, lines: Bytes) -> Result<()> {
     }
     let name = ServerName::try_from(target.server_name.clone()).context("SERVER_NAME is not a name")?;
     let connector = TlsConnector::from(Arc::new(tls(target)?));
-    let stream = connector.connect(name, stream).await.context("no connection over TLS came about")?;
+    let stream = connector.connect(name, stream).await.context("the TLS handshake failed")?;
     send(target, stream, lines).await
 }
 

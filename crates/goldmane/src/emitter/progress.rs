@@ -1,4 +1,4 @@
-//! How far flows were sent on, in a config map, where Calico's Goldmane has it.
+//! The emitter's progress, stored in the config map that Calico's Goldmane uses.
 
 use kube_access::cluster::Cluster;
 use serde_json::{Value, json};
@@ -6,36 +6,36 @@ use serde_json::{Value, json};
 const NAME: &str = "flow-emitter-state";
 const KEY: &str = "latestTimestamp";
 
-/// Where it is written down: nowhere without access to Kubernetes.
+/// The store for the progress; none without access to Kubernetes.
 pub struct Progress(Option<(Cluster, String)>);
 
 impl Progress {
-    /// In a config map of this namespace.
+    /// Stores the progress in a config map in this namespace.
     #[must_use]
     pub fn in_cluster(cluster: Cluster, namespace: String) -> Self {
         Self(Some((cluster, namespace)))
     }
 
-    /// Nowhere: the next process begins with its own history.
+    /// Stores nothing: the next process begins with its own history.
     #[must_use]
     pub fn nowhere() -> Self {
         Self(None)
     }
 
-    /// The time that everything before was sent; none if that is not known.
+    /// The time up to which everything was sent; `None` if unknown.
     pub async fn load(&self) -> Option<i64> {
         let (cluster, namespace) = self.0.as_ref()?;
         match cluster.get::<Value>("read the state of the emitter", &path(namespace)).await {
             Ok(found) => found["data"][KEY].as_str()?.parse().ok(),
             Err(error) if error.is_not_found() => None,
             Err(error) => {
-                tracing::warn!(%error, "it is not known which flows were sent on before");
+                tracing::warn!(%error, "cannot read which flows were sent before");
                 None
             }
         }
     }
 
-    /// Writes a time down.
+    /// Stores the time up to which everything was sent.
     pub async fn save(&self, time: i64) {
         let Some((cluster, namespace)) = &self.0 else { return };
         let body = json!({
@@ -52,7 +52,7 @@ impl Progress {
             outcome => outcome,
         };
         if let Err(error) = outcome {
-            tracing::warn!(%error, "it is not written down which flows were sent on");
+            tracing::warn!(%error, "cannot record which flows were sent");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks of a history's file: each is a gzip member, so a file can be read by common tools, and each has a checksum.
 //!
-//! Inside are the times of its beginning and end, then flows as messages of the API with their lengths before them. Reading
-//! ends at the first damage; what came before it counts.
+//! A block contains the times of its start and end, then flows as messages of the API, each preceded by its length.
+//! Reading ends at the first damage; everything before it is used.
 
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
@@ -11,23 +11,23 @@ use goldmane_api::proto::Flow;
 use prost::Message as _;
 use std::io::{self, Read as _, Write as _};
 
-/// How much one block may have in it: more is damage.
+/// The maximum size of a block's content: more is treated as damage.
 const MOST_BYTES: u64 = 1 << 30;
-/// The times before the flows.
+/// The size of the two times before the flows.
 const TIMES: usize = 16;
 
-/// Flows of some time.
+/// The flows of some period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     /// When it begins, in seconds since 1970.
     pub start: i64,
-    /// When it ends.
+    /// When it ends, in seconds since 1970.
     pub end: i64,
     flows: Vec<u8>,
 }
 
 impl Block {
-    /// An empty one.
+    /// Creates an empty block.
     #[must_use]
     pub(crate) fn new(start: i64, end: i64) -> Self {
         Self { start, end, flows: Vec::new() }
@@ -38,20 +38,20 @@ impl Block {
         self.push(&flow.encode_to_vec());
     }
 
-    /// Adds a flow by its bytes.
+    /// Adds an encoded flow.
     pub(crate) fn push(&mut self, flow: &[u8]) {
-        // A vector grows: there is room.
+        // Cannot fail: a vector grows.
         let _ = prost::encode_length_delimiter(flow.len(), &mut self.flows);
         self.flows.extend_from_slice(flow);
     }
 
-    /// The bytes of its flows.
+    /// The encoded flows.
     pub(crate) fn flows(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &*self.flows;
         std::iter::from_fn(move || (!rest.is_empty()).then(|| split_message(&mut rest).ok()).flatten())
     }
 
-    /// The bytes in a file.
+    /// Encodes the block for a file.
     ///
     /// # Errors
     /// Never, as long as memory can be written to.
@@ -71,16 +71,16 @@ impl Block {
     }
 }
 
-/// What was read of a file.
+/// The outcome of reading a file.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How many bytes are whole blocks.
+    /// The length in bytes of the intact blocks.
     pub valid: usize,
-    /// What is wrong with the rest.
+    /// The fault in the rest, if any.
     pub damage: Option<io::Error>,
 }
 
-/// Shows the blocks of a file, until the first that is damaged.
+/// Calls `show` for the blocks of a file, up to the first damaged one.
 pub(crate) fn read(bytes: &[u8], mut show: impl FnMut(Block)) -> Outcome {
     let mut outcome = Outcome::default();
     let mut rest = bytes;
@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_up_to_the_damage(
+        fn blocks_are_read_back_up_to_the_damage(
             blocks in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..6), 1..5),
             cut in any::<prop::sample::Index>(), flip in any::<prop::sample::Index>(), is_cut: bool,
         ) {
@@ -137,13 +137,13 @@ mod tests {
             for (one, two) in found.iter().zip(&blocks) {
                 prop_assert_eq!(flows(one), flows(two));
             }
-            // Broken off, or damaged, somewhere.
+            // Truncated or damaged at some place.
             let place = if is_cut { cut.index(bytes.len()) } else { flip.index(bytes.len()) };
             if is_cut { bytes.truncate(place) } else { bytes[place] ^= 0x10 }
             let whole = ends.iter().filter(|end| **end <= place).count() - 1;
             let mut found = Vec::new();
             let outcome = read(&bytes, |block| found.push(block));
-            // A bit of a header that says nothing, as the time in it, may differ without harm.
+            // Some bits of a header, such as its time stamp, may change without harm.
             prop_assert!(found.len() >= whole);
             prop_assert!(found.iter().zip(&blocks).all(|(one, two)| one == two));
             prop_assert!(outcome.valid <= bytes.len());

@@ -1,4 +1,4 @@
-//! Flows of files put together with those in memory, so that the same questions can be asked about both.
+//! Combines flows of files with those in memory, so that the same queries work on both.
 
 use super::{History, rows};
 use flows::query::TimeRange;
@@ -8,12 +8,12 @@ use goldmane_api::borrowed::FlowRef;
 use goldmane_api::convert::decode_key;
 use hashbrown::HashMap;
 
-/// How many points a series has at most.
+/// The maximum number of points in a series.
 const MOST_POINTS: i64 = 240;
-/// The longest history that a question is about, in buckets: thirty days of fifteen seconds.
+/// The longest history that a query may cover, in buckets: thirty days of fifteen seconds.
 const MOST_BUCKETS: i64 = 30 * 24 * 240;
 
-/// Flows of files, counted in a ring as they were.
+/// Flows of files, counted into a ring as they were received.
 pub(super) struct Filling<'a> {
     ring: &'a mut Ring,
     keys: HashMap<Box<[u8]>, flows::FlowKey>,
@@ -35,7 +35,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Flows of one key over some time.
+/// Sums up flows of one key over a period.
 struct Sum {
     start: i64,
     end: i64,
@@ -59,7 +59,7 @@ impl Sum {
     }
 }
 
-/// Sums by key and piece of time, so that there is no more in memory than the answer is about.
+/// Sums by key and piece of time, so that memory holds no more than the answer covers.
 struct Sums {
     pieces: HashMap<(u32, i64), Sum>,
     keys: HashMap<Box<[u8]>, u32>,
@@ -86,7 +86,7 @@ impl Sums {
     fn flow(&mut self, flow: &FlowRef<'_>) {
         let texts =
             |texts: goldmane_api::borrowed::Texts<'_>| texts.map(String::from_utf8_lossy).collect::<Labels>();
-        // Late flows are as nodes sent them.
+        // Late flows were stored as received from nodes.
         let start = flow.start.div_euclid(self.interval) * self.interval;
         let sum = Sum {
             start,
@@ -112,7 +112,7 @@ impl Sums {
         keys.sort_unstable();
         let keys: Vec<_> = keys.into_iter().map(|(_, key)| decode_key(key).ok()).collect();
         let mut pieces: Vec<_> = self.pieces.into_iter().collect();
-        // The same files give the same numbers.
+        // For reproducible key numbers: the same files give the same numbers.
         pieces.sort_unstable_by_key(|(place, _)| *place);
         for ((number, _), sum) in pieces {
             let Some(Some(key)) = keys.get(number as usize) else { continue };
@@ -124,7 +124,7 @@ impl Sums {
     }
 }
 
-/// A snapshot of a range that begins before the recent one.
+/// Builds a snapshot of a range that begins before the recent one.
 pub(super) fn extended(history: &History, recent: &Snapshot, range: TimeRange, is_series: bool) -> Snapshot {
     let interval = history.interval;
     let newest = recent.number(recent.end());
@@ -148,7 +148,7 @@ pub(super) fn extended(history: &History, recent: &Snapshot, range: TimeRange, i
     }
     let buckets = usize::try_from(newest - first).unwrap_or(0);
     let options = RingOptions { interval, buckets, most_keys: usize::MAX };
-    // The newest bucket of a ring is the one after now.
+    // The newest bucket of a ring is the one after the current one.
     let mut ring = Ring::new(options, recent.end() - 2 * interval);
     sums.count(&mut ring);
     ring.snapshot()

@@ -1,4 +1,4 @@
-//! The files of a history: one for each hour, by the time of its beginning; together no larger than they may be.
+//! The files of a history: one per hour, named by its start; bounded in total size.
 
 use super::blocks;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The time that a file is for, in seconds. Late flows may be as much older.
+/// The period of a file in seconds. Late flows in it may be older by as much.
 const HOUR: i64 = 3600;
 const PREFIX: &str = "flows-";
 const SUFFIX: &str = ".gz";
@@ -17,16 +17,16 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(super) struct Files {
     folder: PathBuf,
-    /// Held as long as this lives.
+    /// Locked as long as this value lives.
     _lock: File,
     most_bytes: u64,
-    /// Their sizes, by the beginning of their hour.
+    /// File sizes by the start of their hour.
     sizes: BTreeMap<i64, u64>,
     until: Option<i64>,
 }
 
 impl Files {
-    /// Opens a folder and cuts off what a broken-off write left. Also says how many files had such an end.
+    /// Opens a folder and cuts off incomplete blocks. Also returns how many files had one.
     pub(super) fn open(folder: &Path, most_bytes: u64) -> io::Result<(Self, u64)> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let lock = File::options().create(true).append(true).mode(0o600).open(folder.join(LOCK))?;
@@ -44,13 +44,13 @@ impl Files {
         }
         let mut files = Self { folder: folder.to_owned(), _lock: lock, most_bytes, sizes, until: None };
         let mut damaged = 0;
-        // The newest file that has a block says how far the history goes.
+        // The newest file with a block determines how far the history goes.
         while let (None, Some(hour)) = (files.until, files.sizes.keys().next_back().copied()) {
             let path = files.path(hour);
             let bytes = std::fs::read(&path)?;
             let outcome = blocks::read(&bytes, |block| files.until = Some(block.end));
             if let Some(error) = outcome.damage {
-                tracing::warn!(%error, path = %path.display(), "the end of a file of the history is cut off");
+                tracing::warn!(%error, path = %path.display(), "cutting off the damaged end of a file of the history");
                 damaged += 1;
                 File::options().write(true).open(&path)?.set_len(outcome.valid as u64)?;
             }
@@ -62,17 +62,17 @@ impl Files {
         Ok((files, damaged))
     }
 
-    /// Everything until this time is in files.
+    /// The time before which everything is in files.
     pub(super) fn until(&self) -> Option<i64> {
         self.until
     }
 
-    /// The bytes of all files.
+    /// The total size of all files in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.sizes.values().sum()
     }
 
-    /// Appends a block, after the oldest files have made room.
+    /// Appends a block, after removing the oldest files if space is needed.
     pub(super) fn append(&mut self, start: i64, end: i64, block: &[u8]) -> io::Result<()> {
         let hour = start.div_euclid(HOUR) * HOUR;
         let more = block.len() as u64;
@@ -81,7 +81,7 @@ impl Files {
                 Some(oldest) => self.remove(oldest)?,
                 None => {
                     return Err(io::Error::other(
-                        "an hour of flows needs more room than the history may have",
+                        "an hour of flows needs more space than the history may use",
                     ));
                 }
             }
@@ -91,7 +91,8 @@ impl Files {
         let mut file = options.create(true).append(true).mode(0o600).open(&path)?;
         let length = file.metadata()?.len();
         if let Err(error) = file.write_all(block).and_then(|()| file.sync_data()) {
-            // What was written of it goes; if that fails, too, the next start cuts it off, and so does the next reader.
+            // Removes what was written of the block; if that fails too, the next start cuts it off, and readers stop
+            // there.
             let _ = file.set_len(length);
             return Err(error);
         }
@@ -103,7 +104,7 @@ impl Files {
         Ok(())
     }
 
-    /// The files that may have flows that begin in this range, the oldest first.
+    /// The files that may contain flows that begin in this range, the oldest first.
     pub(super) fn of_range(&self, since: i64, until: i64) -> Vec<PathBuf> {
         let is_wanted =
             |hour: &&i64| since.saturating_sub(HOUR) < **hour && **hour < until.saturating_add(2 * HOUR);

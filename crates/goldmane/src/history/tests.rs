@@ -1,4 +1,4 @@
-//! A server with a history: beyond its hour, through restarts, on a disk that fails.
+//! A server with a history: beyond its hour, across restarts, on a failing disk.
 
 use super::*;
 use crate::aggregator::AggregatorOptions;
@@ -42,7 +42,7 @@ impl World {
         self.time.load(Ordering::Relaxed)
     }
 
-    /// A node sends a flow.
+    /// Sends a flow as a node would.
     fn send(&self, name: &str, start: i64, packets: i64) {
         let hit: PolicyHit = "0|default|np:shop/web|allow|0".parse().unwrap();
         let trace = Arc::new(Trace { enforced: vec![hit], pending: vec![] });
@@ -61,7 +61,7 @@ impl World {
         self.aggregator.ingest(&Arc::from("node"), |counting| counting.update(&message));
     }
 
-    /// Time passes in turns, with a flow of each name in each.
+    /// Lets time pass in turns, with a flow of each name per turn.
     fn pass(&self, seconds: i64, names: &[&str]) {
         for _ in 0..seconds / RING.interval {
             for name in names {
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Everything in a range, with files where need be.
+    /// A snapshot of a range, including files if necessary.
     fn snapshot(&self, range: TimeRange, is_series: bool) -> Snapshot {
         let recent = self.aggregator.snapshot();
         match range.gte < recent.begin() {
@@ -102,7 +102,7 @@ fn counted(of: &AtomicU64) -> u64 {
 }
 
 #[test]
-fn what_left_the_memory_is_answered_from_files() {
+fn flows_that_left_memory_are_read_from_files() {
     let folder = Folder::new("history").unwrap();
     let world = World::start(folder.path(), BEGIN);
     world.pass(1800, &["a", "b"]);
@@ -121,7 +121,7 @@ fn what_left_the_memory_is_answered_from_files() {
             ("b".to_owned(), BEGIN + 300, BEGIN + 360, live(4)),
         ]
     );
-    // A flow that comes late for a block that was written follows it.
+    // A flow that arrives late for a written block is appended.
     world.send("late", BEGIN + 1900, 7);
     world.pass(900, &[]);
     assert!(world.aggregator.snapshot().begin() > BEGIN + 1900);
@@ -149,20 +149,20 @@ fn a_restart_loses_nothing_and_counts_nothing_twice() {
     assert!((now - 120..now).contains(&until));
     drop(world);
     let world = World::start(folder.path(), now + 5);
-    // The node sends its last five minutes once more.
+    // The node resends its last five minutes.
     let mut start = now - 300;
     while start < now {
         world.send("a", start, 1);
         start += RING.interval;
     }
     assert_eq!(world.packets(BEGIN, now + 15), [("a".to_owned(), 80)]);
-    // The part that is in memory again, without files.
+    // The part that was restored to memory, without files.
     let begin = world.aggregator.snapshot().begin();
     let expected = u64::try_from((now - begin) / RING.interval).unwrap();
     assert_eq!(world.packets(begin, now + 15), [("a".to_owned(), expected)]);
     world.pass(900, &["a"]);
     assert_eq!(world.packets(BEGIN, now + 900), [("a".to_owned(), 80 + 60)]);
-    // A late flow after that is one.
+    // A flow that is late after that counts as one.
     world.send("late", world.now() - 300, 3);
     assert_eq!(world.packets(world.now() - 330, world.now()).len(), 2);
     let two = History::open(folder.path(), 1000, 15).unwrap_err();
@@ -170,7 +170,7 @@ fn a_restart_loses_nothing_and_counts_nothing_twice() {
 }
 
 #[test]
-fn what_was_broken_off_is_cut_off() {
+fn an_incomplete_block_is_cut_off() {
     let folder = Folder::new("history").unwrap();
     let world = World::start(folder.path(), BEGIN);
     world.pass(600, &["a"]);
@@ -184,7 +184,7 @@ fn what_was_broken_off_is_cut_off() {
     assert_eq!(world.history().until(), Some(until - 60), "one block less");
     assert_eq!(counted(&world.history().figures().damaged), 1);
     assert!(std::fs::metadata(&newest).unwrap().len() < whole.len() as u64 - 3);
-    // What nodes send again fills the gap.
+    // Flows that nodes resend fill the gap.
     let mut start = now - 300;
     while start < now {
         world.send("a", start, 1);
@@ -194,12 +194,12 @@ fn what_was_broken_off_is_cut_off() {
 }
 
 #[test]
-fn a_disk_that_fails_is_survived_and_reported() {
+fn a_failing_disk_is_survived_and_reported() {
     let folder = Folder::new("history").unwrap();
     let world = World::start(folder.path(), BEGIN);
     world.pass(300, &["a"]);
     let written = counted(&world.history().figures().written);
-    // Files cannot be made where a folder of the same name is.
+    // Creating a file fails where a folder has the same name.
     let names: Vec<i64> = (0..3).map(|hour| BEGIN.div_euclid(3600) * 3600 + hour * 3600).collect();
     let path = |hour: &i64| folder.path().join(format!("flows-{hour}.gz"));
     let kept = std::fs::read(path(&names[0])).unwrap();

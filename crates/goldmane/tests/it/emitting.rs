@@ -1,4 +1,4 @@
-//! Complete flows sent on to a server that takes lines of JSON.
+//! Sending complete flows to a server that accepts lines of JSON.
 
 use crate::world::{World, flow};
 use daemon::ShutdownHandle;
@@ -9,7 +9,7 @@ use testkit::Folder;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Takes one request and answers it; returns its head and body.
+/// Accepts one request and answers it; returns its head and body.
 async fn take(listener: &TcpListener, answer: &str) -> (String, String) {
     let (mut stream, _) = listener.accept().await.unwrap();
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
@@ -32,7 +32,7 @@ async fn take(listener: &TcpListener, answer: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_window_is_sent_when_it_is_complete_and_again_when_it_was_refused() {
+async fn a_complete_window_is_sent_and_retried_when_refused() {
     let world = World::start().await;
     let folder = Folder::new("goldmane").unwrap();
     let switch = folder.path().join("config.json");
@@ -47,7 +47,7 @@ async fn a_window_is_sent_when_it_is_complete_and_again_when_it_was_refused() {
     };
     let options = EmitterOptions { target, window: 60, settling: 30, switch: Some(switch.clone()) };
     let (_end, shutdown) = ShutdownHandle::new();
-    // The beginning of the next whole window.
+    // The start of the next whole window.
     let begin = (world.now() / 60 + 1) * 60;
     world.pass(begin - world.now());
     tokio::spawn(emit(Arc::clone(&world.aggregator), options, Progress::nowhere(), shutdown));
@@ -71,7 +71,7 @@ async fn a_window_is_sent_when_it_is_complete_and_again_when_it_was_refused() {
     assert_eq!(first["packets_in"], serde_json::Value::Null, "zero is left out");
     assert_eq!((first["Key"]["source_type"].as_i64(), first["Key"]["action"].as_i64()), (Some(1), Some(1)));
     assert_eq!(first["Key"]["policies"]["enforced_policies"][0]["rule_index"], 1);
-    // The next window, with nothing of the one before.
+    // The next window, without any flow of the previous one.
     world.send(vec![flow("c", begin + 60, 1)]).await;
     world.pass(60);
     let (_, body) = take(&listener, "200 OK").await;

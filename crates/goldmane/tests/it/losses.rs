@@ -1,4 +1,4 @@
-//! What nodes lost is known to those who read flows, and to nobody else.
+//! Losses of nodes are visible to readers of flows, and to no other client.
 
 use crate::world::{BEGIN, World, collected, flow};
 use daemon::Shutdown;
@@ -16,7 +16,7 @@ async fn asked(world: &World) -> LossesResult {
     losses::ask(world.channel().await).await.unwrap().unwrap()
 }
 
-/// Node, kind, how many of the last hour.
+/// (node, kind, losses of the last hour).
 fn recent(result: &LossesResult) -> Vec<(String, LossKind, u64)> {
     let of = |node: &losses::proto::NodeLosses| {
         let name = node.node.clone();
@@ -26,7 +26,7 @@ fn recent(result: &LossesResult) -> Vec<(String, LossKind, u64)> {
 }
 
 #[tokio::test]
-async fn what_a_node_lost_is_told_with_its_flows() {
+async fn a_nodes_losses_are_reported_with_its_flows() {
     let world = World::start().await;
     let shed = Arc::new(AtomicU64::new(7));
     let counted = Arc::clone(&shed);
@@ -47,7 +47,7 @@ async fn what_a_node_lost_is_told_with_its_flows() {
     }
     assert_eq!(asked(&world).await.received, 1);
     pushing.abort();
-    // The node is silent; then it is forgotten.
+    // The node falls silent and is eventually forgotten.
     world.pass(120);
     assert_eq!(asked(&world).await.nodes.iter().find(|node| node.node == "n1").unwrap().age, 120);
     world.pass(3600);
@@ -55,7 +55,7 @@ async fn what_a_node_lost_is_told_with_its_flows() {
 }
 
 #[tokio::test]
-async fn what_the_server_did_not_count_is_its_own_loss() {
+async fn flows_not_counted_are_the_servers_own_losses() {
     let world = World::start().await;
     assert!(recent(&asked(&world).await).is_empty());
     world.send(vec![flow("a", BEGIN - 100_000, 1), flow("a", BEGIN - 15, 1)]).await;
@@ -74,7 +74,7 @@ async fn reports_without_a_name_are_refused() {
     }
 }
 
-/// A server that has Calico's services only, and says nothing before the first receipt, as those in Go.
+/// A server with Calico's services only, which sends no headers before the first receipt, as Go's servers do.
 struct Plain(mpsc::Sender<FlowUpdate>);
 
 #[tonic::async_trait]
@@ -101,7 +101,7 @@ impl FlowCollector for Plain {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_no_losses_gets_flows_all_the_same() {
+async fn a_server_without_the_losses_service_still_gets_flows() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("localhost:{}", listener.local_addr().unwrap().port());
     let (taken, mut updates) = mpsc::channel(16);

@@ -1,4 +1,4 @@
-//! A real server on loopback, with a clock of the test's own, and clients as nodes and pages are.
+//! A real server on loopback with a clock controlled by the test, and clients that behave like nodes and pages.
 
 mod emitting;
 mod losses;

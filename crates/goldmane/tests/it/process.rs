@@ -17,7 +17,7 @@ async fn get(port: u16, path: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn health_metrics_and_the_api_by_variables() {
+async fn variables_configure_health_metrics_and_the_api() {
     let [port, health, metrics] = [(); 3].map(|()| testkit::free_port().unwrap());
     let variables = Variables::new([
         ("PORT", port.to_string()),
@@ -46,7 +46,7 @@ async fn health_metrics_and_the_api_by_variables() {
 }
 
 #[tokio::test]
-async fn half_of_the_files_is_a_mistake() {
+async fn a_certificate_without_its_key_is_a_mistake() {
     for (name, reason) in [("SERVER_CERT_PATH", "must both be set"), ("PORT", "PORT")] {
         let variables = Variables::new([(name, "/nowhere"), ("HEALTH_ENABLED", "false")]);
         let (_end, shutdown) = ShutdownHandle::new();

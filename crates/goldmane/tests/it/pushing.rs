@@ -1,4 +1,4 @@
-//! Flows that are sent: each counted once, across reconnects, with and without TLS.
+//! Sending flows: each counts once, across reconnects, with and without TLS.
 
 use crate::world::{BEGIN, World, collected, flow, send, shown};
 use daemon::Shutdown;
@@ -22,7 +22,7 @@ async fn packets(world: &World) -> Vec<(String, i64)> {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_over_another_connection_counts_once() {
+async fn flows_resent_over_another_connection_count_once() {
     let world = World::start().await;
     let flows = || vec![flow("a", BEGIN - 15, 1), flow("b", BEGIN - 15, 2)];
     world.send(flows()).await;
@@ -52,11 +52,11 @@ async fn a_node_sends_through_restarts_of_the_server() {
     };
     sender.send(batch(BEGIN - 30, 1)).await.unwrap();
     arrived(&world, 1).await;
-    // The connection breaks, and the server still knows what came.
+    // The connection breaks, but the server still has the flows.
     world = world.restart(true).await;
     sender.send(batch(BEGIN - 15, 2)).await.unwrap();
     arrived(&world, 3).await;
-    // Another server knows nothing: the last minutes are sent to it.
+    // A new server knows nothing: the last minutes are sent to it.
     world = world.restart(false).await;
     arrived(&world, 3).await;
     drop(sender);
@@ -66,7 +66,7 @@ async fn a_node_sends_through_restarts_of_the_server() {
 }
 
 #[tokio::test]
-async fn senders_behind_one_address_are_told_apart_by_name() {
+async fn senders_behind_one_address_are_distinguished_by_name() {
     let world = World::start().await;
     let mut pushing = Vec::new();
     for node in ["node-1", "node-2"] {
@@ -76,13 +76,13 @@ async fn senders_behind_one_address_are_told_apart_by_name() {
         let figures = PushFigures::default();
         pushing.push(push(world.target(), node.to_owned(), receiver, figures, Shutdown::never()));
     }
-    // Each ends when its flows have their receipts.
+    // Each sender finishes when its flows have receipts.
     futures::future::join_all(pushing).await;
     assert_eq!(packets(&world).await, [("a".to_owned(), 2)]);
 }
 
 #[tokio::test]
-async fn only_clients_of_the_authority_are_served_and_files_are_read_again() {
+async fn only_clients_of_the_authority_are_served_and_files_are_reloaded() {
     let folder = Folder::new("goldmane").unwrap();
     let authority = Authority::new(folder.path()).unwrap();
     let server = authority.sign("server", "localhost", &[]).unwrap();
@@ -117,7 +117,7 @@ async fn only_clients_of_the_authority_are_served_and_files_are_read_again() {
     assert_eq!(ask(target(&authority, &node)).await, Ok(1));
     assert!(ask(target(&authority, &stranger)).await.is_err(), "not of the authority");
     assert!(ask(world.target()).await.is_err(), "in the clear");
-    // The server and its clients move to the other authority, without a restart.
+    // The server and its clients switch to another authority without a restart.
     let moved = other.sign("server", "localhost", &[]).unwrap();
     std::fs::copy(&other.certificate, &authority.certificate).unwrap();
     std::fs::copy(&moved.key, &server.key).unwrap();

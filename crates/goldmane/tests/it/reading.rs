@@ -1,4 +1,4 @@
-//! Questions about flows: lists, hints and statistics, as clients of every age ask them.
+//! Queries: lists, hints and statistics, in the forms that old and new clients use.
 
 use crate::world::{BEGIN, World, flow, key, shown};
 use goldmane_api::convert::encode_key;
@@ -48,7 +48,7 @@ async fn flows_of_the_hour_by_key() {
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_answered_say_why() {
+async fn refused_requests_get_a_reason() {
     let world = World::start().await;
     let sort = |sort: SortBy| SortOption { sort_by: sort as i32 };
     for request in [
@@ -73,7 +73,7 @@ async fn hints_and_policy_matches_of_both_generations() {
     let mut denied = flow("c", BEGIN - 15, 1);
     denied.key = encode_key(&key("c", &["0|first|gnp:all|pass|0", "1|default|np:shop/web|deny|-1"])).into();
     world.send(vec![flow("a", BEGIN - 15, 1), denied]).await;
-    // A name as text, as clients until Calico 3.31 send it; as a message, as newer ones do.
+    // A name as a string, as clients up to Calico 3.31 send it, and as a message, as newer ones do.
     let message = prost::Message::encode_to_vec(&StringMatch { value: "al".to_owned(), r#type: 1 });
     for name in [b"all".to_vec(), message] {
         let wanted = PolicyMatch { name: name.into(), ..PolicyMatch::default() };
@@ -131,7 +131,7 @@ async fn statistics_by_policy_rule_and_time() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_counted_is_counted_as_dropped() {
+async fn flows_that_cannot_be_counted_are_dropped() {
     let world = World::start().await;
     let unreadable = Flow { key: vec![0x0a, 0xff].into(), start_time: BEGIN, ..Flow::default() };
     let nothing = Flow { start_time: BEGIN, ..Flow::default() };
@@ -152,7 +152,7 @@ async fn what_cannot_be_counted_is_counted_as_dropped() {
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
-    // The present bucket counts, too; what is below zero does not.
+    // The current bucket counts, too; negative values do not.
     world.pass(15);
     let result = list(&world, FlowListRequest::default()).await.unwrap();
     assert_eq!(result.flows.iter().map(shown).collect::<Vec<_>>(), [("a".to_owned(), 0, 0)]);

@@ -1,4 +1,4 @@
-//! Streams: everything once, bucket by bucket, corrections under the same number, limits.
+//! Streams: everything once, bucket by bucket; corrections under the same key number; limits.
 
 use crate::world::{BEGIN, World, flow, shown};
 use goldmane::for_tests::AggregatorOptions;
@@ -20,25 +20,25 @@ async fn next(stream: &mut Streaming<FlowResult>) -> (i64, (String, i64, i64)) {
 }
 
 #[tokio::test]
-async fn a_bucket_comes_when_it_is_complete_and_again_when_it_changes() {
+async fn a_bucket_is_sent_when_complete_and_corrected_when_it_changes() {
     let world = World::start().await;
     let mut live = stream(&world, 0, None).await;
     world.send(vec![flow("a", BEGIN, 1), flow("b", BEGIN, 2)]).await;
     world.pass(15);
     world.send(vec![flow("a", BEGIN + 15, 8)]).await;
-    // Late for the first bucket, but before it is complete.
+    // Late for the first bucket, but in time before it is complete.
     world.send(vec![flow("c", BEGIN + 1, 4)]).await;
     world.pass(15);
     let mut first = vec![next(&mut live).await, next(&mut live).await, next(&mut live).await];
     first.sort_by_key(|(id, _)| *id);
     let row = |name: &str, start, packets| (name.to_owned(), start, packets);
     assert_eq!(first, [(1, row("a", 0, 1)), (2, row("b", 0, 2)), (3, row("c", 0, 4))]);
-    // Late for good: the bucket's sum comes again, with the same number.
+    // Too late: the bucket's sum is sent again, with the same number.
     world.send(vec![flow("b", BEGIN + 2, 16)]).await;
     world.pass(15);
     assert_eq!(next(&mut live).await, (2, row("b", 0, 18)));
     assert_eq!(next(&mut live).await, (1, row("a", 15, 8)));
-    // Very late: the bucket no longer changes, and does.
+    // Very late: a bucket that was frozen changes again.
     world.pass(15 * 20);
     world.send(vec![flow("a", BEGIN + 16, 32)]).await;
     world.pass(15);
@@ -60,13 +60,13 @@ async fn older_buckets_come_first_and_filters_count() {
     }
     world.pass(15);
     assert_eq!(next(&mut stream_of_b).await.1, ("b".to_owned(), 39 * 15, 39));
-    // From before the history: from its beginning.
+    // A start before the history means its beginning.
     let mut everything = stream(&world, BEGIN - 100_000, None).await;
     assert_eq!(next(&mut everything).await.1.1, 0);
 }
 
 #[tokio::test]
-async fn a_slow_reader_misses_nothing_and_is_ended_when_it_would() {
+async fn a_slow_reader_misses_nothing_or_is_ended() {
     let world = World::start().await;
     let mut slow = stream(&world, -15, None).await;
     let flows =
@@ -75,7 +75,7 @@ async fn a_slow_reader_misses_nothing_and_is_ended_when_it_would() {
         world.send(flows(world.now(), number).collect()).await;
         world.pass(15);
     }
-    // Far more than is sent ahead: the rest is taken out of the history as it is read.
+    // Far more than is buffered: the rest is read from the history later.
     for number in 0..40 {
         for _ in 0..400 {
             assert_eq!(next(&mut slow).await.1.2, number);

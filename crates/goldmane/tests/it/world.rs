@@ -1,4 +1,4 @@
-//! A server whose time the test moves, and flows to send to it.
+//! A server whose clock the test controls, and flows to send to it.
 
 use bytes::Bytes;
 use daemon::{Shutdown, ShutdownHandle};
@@ -56,7 +56,7 @@ impl World {
         Self { aggregator, address, time, end, server }
     }
 
-    /// Ends every connection, and serves again at the same address: what is kept, or another memory.
+    /// Ends every connection and serves again at the same address, keeping the memory or starting with an empty one.
     pub(crate) async fn restart(self, keeps_memory: bool) -> Self {
         self.server.abort();
         let _ = self.server.await;
@@ -149,7 +149,7 @@ pub(crate) fn flow(source: &str, start: i64, packets: u64) -> Flow {
     goldmane_api::convert::from_collected(&collected(source, start, packets))
 }
 
-/// Source, start relative to the beginning, packets.
+/// (source, start relative to the beginning, packets).
 pub(crate) fn shown(result: &FlowResult) -> (String, i64, i64) {
     let flow = result.flow.as_ref().unwrap();
     let key = decode_key(&Bytes::clone(&flow.key)).unwrap();

@@ -1,5 +1,5 @@
-//! Selection beside a reference that is written the other way round: the best of each neighbouring system, then the best of
-//! these.
+//! Compares the selection with a reference that works the other way round: first the best of each neighbouring AS, then
+//! the best of these.
 
 use super::world::*;
 use crate::route::{Announcement, BgpRoute, Moment, Path, PeerId, Route, Slot, Source};
@@ -11,7 +11,8 @@ use bgp_wire::{Origin, PathId};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A path as numbers: local preference, length, neighbour, origin, metric, sender, metric of the next hop, cluster list.
+/// A path as numbers: local preference, length, neighbour, origin, metric, sender, metric of the next hop, cluster
+/// list.
 #[derive(Clone, Debug)]
 struct Made {
     local_pref: u32,
@@ -56,7 +57,7 @@ impl Made {
         self.sender >= 5
     }
 
-    /// Everything but MULTI_EXIT_DISC, up to where paths are as good for the kernel.
+    /// Everything but MULTI_EXIT_DISC that decides whether paths are equally good for the kernel.
     fn key(&self) -> impl Ord + use<> {
         (std::cmp::Reverse(self.local_pref), self.length, self.origin, self.is_internal(), !self.near)
     }
@@ -88,8 +89,8 @@ fn reference(all: &[Made]) -> (usize, BTreeSet<usize>) {
 
 proptest! {
     #[test]
-    fn the_best_path_is_the_reference(paths in proptest::collection::vec(made(), 1..6)) {
-        // One path of each sender: a second one would replace the first.
+    fn the_best_path_is_that_of_the_reference(paths in proptest::collection::vec(made(), 1..6)) {
+        // One path per sender: a second one would replace the first.
         let unique: BTreeMap<u32, Made> = paths.into_iter().map(|one| (one.sender, one)).collect();
         let all: Vec<Made> = unique.into_values().collect();
         let (mut peers, mut host) = (crate::peer::Peers::default(), crate::host::Host::default());
@@ -125,7 +126,7 @@ proptest! {
         let (best, equal) = reference(&all);
         prop_assert_eq!(selection.best, best, "{:?}", all);
         prop_assert_eq!(selection.equal.iter().copied().collect::<BTreeSet<_>>(), equal);
-        // Whatever came first.
+        // Independent of the order.
         made_paths.reverse();
         let reversed = select(&made_paths, &view).expect("a usable path");
         prop_assert_eq!(made_paths.len() - 1 - reversed.best, best);

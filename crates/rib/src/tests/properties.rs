@@ -1,5 +1,5 @@
-//! Whatever happened before, what was said adds up to what tables say that were given the final state at once, in another
-//! order.
+//! Whatever the history, the sum of all emitted changes equals what fresh tables emit when given the final state at
+//! once, in another order.
 
 use super::world::*;
 use crate::{
@@ -20,7 +20,7 @@ const PREFIXES: [&str; 6] =
 const NEXT_HOPS: [&str; 4] = ["10.0.0.2", "10.0.0.3", "10.5.0.4", "192.0.2.9"];
 const PEERS: u32 = 5;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
     Announce {
@@ -40,7 +40,7 @@ enum Event {
     Down {
         peer: u32,
     },
-    /// Down, but its routes are kept until it is back and has said all.
+    /// The session is down, but the peer's routes are kept until it is back and has sent all of them.
     Restart {
         peer: u32,
         kept: u8,
@@ -166,7 +166,7 @@ fn update_of(prefix: usize, kind: u8, next_hop: usize) -> Update {
     announce(&[PREFIXES[prefix]], NEXT_HOPS[next_hop], made_attributes(kind))
 }
 
-/// What is true now, kept in the plainest way.
+/// The true state, stored in the simplest way.
 #[derive(Clone, Debug, Default)]
 struct State {
     up: BTreeMap<u32, u8>,
@@ -257,7 +257,7 @@ impl Tried {
         }
     }
 
-    /// Tables that are given the final state at once; `late` things come in the other order.
+    /// Tables that are given the final state at once; `late` reverses the order.
     fn at_once(state: &State, late: bool) -> Self {
         let mut tried = Self::new();
         let mut events: Vec<Event> = vec![Event::Policy { kind: state.policy }];
@@ -282,7 +282,7 @@ impl Tried {
         tried
     }
 
-    /// Everything that can be seen, as text.
+    /// Everything visible, as text.
     fn seen(&self) -> Vec<String> {
         let mut seen = self.mirror.kernel_lines();
         for (key, announcement) in &self.mirror.exports {
@@ -325,7 +325,7 @@ proptest! {
         prop_assert_eq!(tried.seen(), expected.clone());
         let reversed = Tried::at_once(&tried.state, true).seen();
         prop_assert_eq!(reversed, expected);
-        // What is shown for a peer is what was sent to it.
+        // The exports reported for a peer are those that were sent to it.
         for ((peer, prefix), announcement) in &tried.mirror.exports {
             let exported = tried.rib.exported(*peer, *prefix);
             prop_assert_eq!(exported.as_deref(), Some(announcement));
@@ -336,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn all_taken_back_is_as_never_given(events in proptest::collection::vec(event(), 1..40)) {
+    fn undoing_everything_leaves_nothing(events in proptest::collection::vec(event(), 1..40)) {
         let mut tried = Tried::new();
         for event in &events {
             tried.apply(event);

@@ -1,4 +1,4 @@
-//! What routers do, step by step.
+//! The behaviour of routers, step by step.
 
 use super::world::*;
 use crate::{Mark, Moment, PeerChange, PeerId, Policy, Query, Relation};
@@ -20,7 +20,7 @@ fn a_mesh_learns_blocks_and_passes_nothing_on() {
     let block = attributes(&[], Some(Priority::NORMAL.local_preference()));
     rib.update(one, &announce(&["10.10.1.0/26"], "10.0.0.2", block), NOW, &mut mirror);
     assert_eq!(mirror.kernel_lines(), ["10.10.1.0/26 via 10.0.0.2 dev eth0 metric 1024"]);
-    assert!(mirror.peer_lines(two).is_empty(), "inside one system nobody passes on");
+    assert!(mirror.peer_lines(two).is_empty(), "routes are not passed on within an AS");
     let third = join(&mut rib, &mut mirror, 3, peer("10.0.0.9", Relation::External));
     assert_eq!(mirror.peer_lines(third), ["10.10.1.0/26 via 10.0.0.1 [64512]"]);
     rib.update(one, &withdraw(&["10.10.1.0/26"]), NOW, &mut mirror);
@@ -29,7 +29,7 @@ fn a_mesh_learns_blocks_and_passes_nothing_on() {
 }
 
 #[test]
-fn own_blocks_hide_what_is_inside() {
+fn own_blocks_hide_routes_inside() {
     let (mut rib, mut mirror) = rib();
     let mut policy = Policy::default();
     policy.export.pools = vec![net("10.10.0.0/16").into()];
@@ -78,14 +78,14 @@ fn own_blocks_hide_what_is_inside() {
     assert_eq!(mirror.kernel_lines(), ["blackhole 10.10.1.0/26", "blackhole 10.10.2.0/26"]);
     let block = &mirror.exports[&(peer, net("10.10.1.0/26"))].attributes;
     assert_eq!((block.communities.len(), block.large_communities.len()), (1, 1));
-    // The pool is withheld: nothing of it is announced any more, blocks included.
+    // The pool is withheld: none of it is announced any more, including its blocks.
     policy.export.withheld = vec![net("10.10.0.0/16").into()];
     rib.set_policy(Family::Ipv4, policy, NOW, &mut mirror);
     assert_eq!(mirror.exports.len(), 2);
 }
 
 #[test]
-fn reflectors_pass_on_with_the_way_that_a_route_took() {
+fn reflectors_add_originator_and_cluster_list() {
     let (mut rib, mut mirror) = rib();
     let (first, second) = (id("1.1.1.1"), id("2.2.2.2"));
     let client = join(&mut rib, &mut mirror, 1, peer("10.0.0.2", Relation::Client(first)));
@@ -107,11 +107,11 @@ fn reflectors_pass_on_with_the_way_that_a_route_took() {
     assert_eq!(sent(&mirror, other), Some((originator, vec![first])));
     assert_eq!(sent(&mirror, far), Some((originator, vec![second, first])));
     assert_eq!(sent(&mirror, plain), Some((originator, vec![first])));
-    // A route of a peer that is no client goes to clients only.
+    // A route from a peer that is not a client is only sent to clients.
     rib.update(plain, &announce(&["10.10.1.0/26"], "10.0.0.5", attributes(&[], Some(200))), NOW, &mut mirror);
     assert_eq!(sent(&mirror, client), Some((Some(id("10.0.0.5")), vec![first])));
     assert_eq!(sent(&mirror, plain), None);
-    // One that it brought in itself does not go back to it, whoever reflected it.
+    // A route is not sent back to the peer that introduced it, whichever peer reflected it.
     let mut reflected = attributes(&[], Some(300));
     reflected.originator_id = Some(id("10.0.0.3"));
     rib.update(far, &announce(&["10.10.1.0/26"], "10.0.0.3", reflected), NOW, &mut mirror);
@@ -120,7 +120,7 @@ fn reflectors_pass_on_with_the_way_that_a_route_took() {
 }
 
 #[test]
-fn loops_are_not_taken_and_take_the_place_of_what_was_there() {
+fn loops_are_rejected_and_replace_the_previous_route() {
     let (mut rib, mut mirror) = rib();
     let inside = join(&mut rib, &mut mirror, 1, peer("10.0.0.2", Relation::Internal));
     let outside = join(&mut rib, &mut mirror, 2, peer("10.0.0.9", Relation::External));
@@ -145,7 +145,7 @@ fn loops_are_not_taken_and_take_the_place_of_what_was_there() {
         assert!(mirror.kernel.is_empty(), "{next_hop}");
     }
     assert_eq!(rib.counts(outside, Family::Ipv4).rejected, 6);
-    // As often as is allowed.
+    // As often as permitted.
     let mut lenient = peer("10.0.0.9", Relation::External);
     lenient.import.allowed_local_as = 1;
     assert_eq!(rib.set_peer(outside, lenient, &mut mirror), PeerChange::Refresh);
@@ -208,7 +208,7 @@ fn several_equal_paths_share_the_packets() {
 }
 
 #[test]
-fn pools_say_who_makes_a_route_and_how() {
+fn pools_determine_how_routes_are_programmed() {
     let (mut rib, mut mirror) = rib();
     let mut policy = open_policy();
     let pool = |text: &str, programmer| PoolRoutes { prefix: net(text).into(), programmer };
@@ -289,7 +289,7 @@ fn filters_decide_in_both_directions() {
     assert_eq!(mirror.peer_lines(receiver_id), ["10.10.1.0/26 via 10.0.0.1 [64512 1 2 65001]"]);
     let counts = rib.counts(sender, Family::Ipv4);
     assert_eq!((counts.imported, counts.preferred, counts.updates, counts.filtered), (2, 2, 3, 1));
-    // Other rules for what goes out: only the difference is said, and nothing has to be sent again.
+    // Different export rules: only differences are emitted, and the peer need not send anything again.
     let told = mirror.told;
     receiver.export.rules[0] = Arc::new([]);
     assert_eq!(rib.set_peer(receiver_id, receiver, &mut mirror), PeerChange::None);
@@ -298,7 +298,7 @@ fn filters_decide_in_both_directions() {
 }
 
 #[test]
-fn a_peer_that_restarts_keeps_its_routes_until_it_has_said_all() {
+fn a_restarting_peers_routes_are_kept_until_it_has_sent_all() {
     let (mut rib, mut mirror) = rib();
     let peer = join(&mut rib, &mut mirror, 1, peer("10.0.0.2", Relation::Internal));
     let update = |prefixes: &[&str]| announce(prefixes, "10.0.0.2", attributes(&[], Some(100)));
@@ -308,8 +308,8 @@ fn a_peer_that_restarts_keeps_its_routes_until_it_has_said_all() {
     assert_eq!(rib.mark(peer, Family::Ipv4, Mark::Restart), 2);
     assert!(rib.routes(Family::Ipv4, &Query::default()).iter().filter(|one| one.stale).count() == 2);
     rib.update(peer, &update(&["10.10.2.0/26"]), NOW, &mut mirror);
-    assert_eq!(mirror.told, told, "what is confirmed is no news");
-    // A refresh in between has marks of its own.
+    assert_eq!(mirror.told, told, "confirming a route is not a change");
+    // A refresh in between has its own marks.
     assert_eq!(rib.mark(peer, Family::Ipv4, Mark::Refresh), 2);
     assert_eq!(rib.sweep(peer, Family::Ipv4, Mark::Restart, &mut mirror), 1);
     assert_eq!(mirror.kernel_lines(), ["10.10.2.0/26 via 10.0.0.2 dev eth0 metric 2147483547"]);
@@ -318,7 +318,7 @@ fn a_peer_that_restarts_keeps_its_routes_until_it_has_said_all() {
 }
 
 #[test]
-fn after_our_own_restart_nothing_is_said_until_all_is_known() {
+fn after_our_own_restart_nothing_is_emitted_until_all_is_known() {
     let (mut rib, mut mirror) = rib();
     rib.defer();
     let one = join(&mut rib, &mut mirror, 1, peer("10.0.0.2", Relation::External));
@@ -354,10 +354,10 @@ fn routes_follow_their_next_hop() {
         },
     };
     rib.add_host_route(pod, NOW, &mut mirror);
-    assert_eq!(mirror.told, told, "a pod's route moves no next hop");
+    assert_eq!(mirror.told, told, "a pod's route does not affect next hops");
     rib.remove_host_route(&specific, NOW, &mut mirror);
     rib.remove_host_route(&host_routes()[1], NOW, &mut mirror);
-    assert!(mirror.kernel.is_empty(), "a next hop that nobody knows makes a route unusable");
+    assert!(mirror.kernel.is_empty(), "an unresolvable next hop makes a route unusable");
     let shown = rib.routes(Family::Ipv4, &Query::default());
     assert!(shown.iter().all(|one| one.route.as_bgp().is_none() || (!one.best && one.hop.is_none())));
 }
@@ -380,7 +380,7 @@ fn a_peer_may_be_behind_a_gateway() {
 }
 
 #[test]
-fn well_known_communities_keep_routes_back() {
+fn well_known_communities_withhold_routes() {
     let (mut rib, mut mirror) = rib();
     let sender = join(&mut rib, &mut mirror, 1, peer("10.0.0.9", Relation::External));
     let inside = join(&mut rib, &mut mirror, 2, peer("10.0.0.2", Relation::Internal));
@@ -399,7 +399,7 @@ fn well_known_communities_keep_routes_back() {
 }
 
 #[test]
-fn a_moving_machine_wins_over_what_is_here() {
+fn a_migrating_machine_wins_over_local_routes() {
     let (mut rib, mut mirror) = rib();
     let mut policy = open_policy();
     policy.export.blocks =
@@ -416,7 +416,7 @@ fn a_moving_machine_wins_over_what_is_here() {
 }
 
 #[test]
-fn questions_find_what_was_asked_for() {
+fn queries_find_the_selected_routes() {
     use crate::Destination::{Exact, For, In};
     let (mut rib, mut mirror) = rib();
     let sender = join(&mut rib, &mut mirror, 1, peer("10.0.0.9", Relation::External));

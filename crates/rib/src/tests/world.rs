@@ -1,4 +1,4 @@
-//! A small world to try the tables in: a sink that remembers, and short ways to write peers, routes and policies.
+//! A small world for testing the tables: a recording sink, and short notations for peers, routes and policies.
 
 use crate::{
     Announcement, Ends, Export, HostRoute, HostRouteKind, Import, Interface, KernelRoute, KernelTarget, Link,
@@ -69,7 +69,7 @@ pub(super) fn open_policy() -> Policy {
     policy
 }
 
-/// The host's link to the other nodes, and a way to everywhere else.
+/// The host's link to the other nodes, and a default route.
 pub(super) fn host_routes() -> Vec<HostRoute> {
     let eth0 = interface(2, "eth0");
     vec![
@@ -104,7 +104,7 @@ pub(super) fn withdraw(prefixes: &[&str]) -> Update {
     Update { withdrawn: prefixes.iter().map(|text| Nlri::new(net(text))).collect(), ..Update::default() }
 }
 
-/// What the kernel and the peers have, by what the tables said. It refuses repetitions.
+/// The state of the kernel and the peers according to the emitted changes. Panics on repetitions.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     pub(super) kernel: BTreeMap<IpNet, KernelRoute>,
@@ -134,7 +134,7 @@ impl Sink for Mirror {
 }
 
 impl Mirror {
-    /// A session that is down has nothing.
+    /// Forgets everything sent to a peer whose session is down.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.exports.retain(|(one, _), _| *one != peer);
     }
@@ -144,7 +144,7 @@ impl Mirror {
         self.kernel.iter().map(|(prefix, route)| kernel_line(*prefix, route)).collect()
     }
 
-    /// What a peer has: prefix, next hop, path.
+    /// The routes of a peer: prefix, next hop, path.
     pub(super) fn peer_lines(&self, peer: PeerId) -> Vec<String> {
         let of_peer = self.exports.iter().filter(|((one, _), _)| *one == peer);
         let line = |(key, announcement): (&(PeerId, IpNet), &Announcement)| {
@@ -176,7 +176,7 @@ pub(super) fn kernel_line(prefix: IpNet, route: &KernelRoute) -> String {
     }
 }
 
-/// Tables with the usual host and policy.
+/// Tables with the usual host routes and policy.
 pub(super) fn rib() -> (Rib, Mirror) {
     let identity = crate::Identity { router_id: id(OWN), clusters: vec![id("1.1.1.1"), id("2.2.2.2")] };
     let mut rib = Rib::new(identity);
@@ -186,7 +186,7 @@ pub(super) fn rib() -> (Rib, Mirror) {
     (rib, mirror)
 }
 
-/// Adds a peer that listens.
+/// Adds a peer that receives routes.
 pub(super) fn join(rib: &mut Rib, mirror: &mut Mirror, number: u32, peer: Peer) -> PeerId {
     let id = PeerId(number);
     let _ = rib.set_peer(id, peer, mirror);

@@ -1,6 +1,7 @@
-//! The native speaker, BIRD 2 and GoBGP as processes that do the same: take a table of one peer and pass it on to another.
+//! The native speaker, BIRD 2 and GoBGP as processes with the same task: receive a table from one peer and pass it on
+//! to another.
 //!
-//! None of them gives routes to the kernel: what that takes is the kernel's time, the same for all.
+//! None of them gives routes to the kernel: the time for that is the kernel's, and the same for all.
 
 use crate::tester::{OPTIONS, Tester, prefix, table};
 use anyhow::{Context as _, Result};
@@ -16,12 +17,12 @@ use testkit::network::Namespace;
 use testkit::{Process, median};
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
-/// Who sends and who receives; in a mesh, node 200 is at .200.
+/// The addresses of the sender and the receiver; in a mesh, node 200 is at .200.
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 3);
 const OWN: u32 = 65000;
 
-/// Who is measured.
+/// The daemon under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Daemon {
     Native,
@@ -29,21 +30,21 @@ pub(crate) enum Daemon {
     GoBgp,
 }
 
-/// What a run cost.
+/// The cost of a run.
 pub(crate) struct Cost {
     pub(crate) time: f64,
     pub(crate) cpu: f64,
-    /// MiB in memory at the end.
+    /// Memory in MiB at the end.
     pub(crate) memory: f64,
-    /// Microseconds until the receiver knows about one changed route; the middle of many.
+    /// Microseconds until the receiver learns of one changed route; the median of many.
     pub(crate) flap: f64,
-    /// The same with everybody on one processor: what the speaker takes, without what it costs to wake another processor.
+    /// The flap with all processes on one processor: the speaker's share, without the cost of waking another processor.
     pub(crate) flap_together: f64,
-    /// CPU seconds of a few idle seconds.
+    /// CPU seconds during a few idle seconds.
     pub(crate) idle: f64,
 }
 
-/// Two hosts on one wire: who is measured, and the peers.
+/// Two hosts on one wire: the daemon under test, and the peers.
 struct Wire {
     ours: Namespace,
     theirs: Namespace,
@@ -118,7 +119,7 @@ impl Wire {
     }
 }
 
-/// What `--speaker` runs: the native speaker alone, until it is killed.
+/// Runs the native speaker alone, until it is killed (`--speaker`).
 pub(crate) fn run_speaker(shape: &str) -> Result<()> {
     let mut sessions = Vec::new();
     for peer in shape.split(',') {
@@ -139,7 +140,7 @@ pub(crate) fn run_speaker(shape: &str) -> Result<()> {
     Ok(speaker.run()?)
 }
 
-/// CPU seconds of a process so far.
+/// CPU seconds used by a process so far.
 fn cpu(process: &Process) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{}/stat", process.id()))?;
     let (_, rest) = text.rsplit_once(')').context("a name")?;
@@ -152,7 +153,7 @@ fn memory(process: &Process) -> Result<f64> {
     Ok(process.resident_kib()? as f64 / 1024.0)
 }
 
-/// A table from one peer to another.
+/// Passes a table from one peer to another.
 pub(crate) fn pass_on(daemon: Daemon, count: u32, shared: u32) -> Result<Cost> {
     let wire = Wire::new("t", 2)?;
     let process = wire.start(daemon, &[(SENDER, 65001), (RECEIVER, 65002)])?;
@@ -186,7 +187,7 @@ pub(crate) fn pass_on(daemon: Daemon, count: u32, shared: u32) -> Result<Cost> {
     Ok(Cost { time, cpu: cpu_now - before, memory, flap: flap_apart, flap_together, idle })
 }
 
-/// The middle time from one changed route to the receiver's knowledge, in microseconds.
+/// The median time until the receiver learns of one changed route, in microseconds.
 fn flap(sender: &mut Tester, receiver: &mut Tester, count: u32) -> Result<f64> {
     let one = prefix(count / 2);
     let mut gone = Vec::new();
@@ -210,7 +211,7 @@ fn flap(sender: &mut Tester, receiver: &mut Tester, count: u32) -> Result<f64> {
     Ok(median(times))
 }
 
-/// Puts all threads of a process on these processors.
+/// Pins all threads of a process to these processors.
 fn processors(id: u32, list: &str) -> Result<()> {
     let taskset = testkit::program("taskset", "install Debian's util-linux")?;
     let output =
@@ -220,14 +221,14 @@ fn processors(id: u32, list: &str) -> Result<()> {
 }
 
 fn idle(process: &Process) -> Result<f64> {
-    // What the end of the work still asks for.
+    // Lets remaining work finish.
     std::thread::sleep(Duration::from_secs(1));
     let before = cpu(process)?;
     std::thread::sleep(Duration::from_secs(3));
     Ok(cpu(process)? - before)
 }
 
-/// One node of a mesh: sessions with all others, a block of each.
+/// One node of a mesh: sessions with all other nodes, and a block from each.
 pub(crate) fn node_of_mesh(daemon: Daemon, nodes: u32) -> Result<Cost> {
     let wire = Wire::new("m", nodes - 1)?;
     let peers: Vec<(Ipv4Addr, u32)> =

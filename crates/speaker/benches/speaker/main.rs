@@ -1,7 +1,7 @@
-//! Full meshes and a reflector's clients in one process over a simulated network, with real messages; a large table beside
-//! BIRD 2 and GoBGP, each a process that takes it from one peer and passes it on to another.
+//! Full meshes and a reflector's clients in one process over a simulated network, with real messages; a large table
+//! compared with BIRD 2 and GoBGP, each as a process that receives it from one peer and passes it on to another.
 //!
-//! The floor of a table is reading its messages alone: what any speaker has to do.
+//! The lower bound for a table is parsing its messages, which any speaker has to do.
 
 #![expect(clippy::print_stdout, reason = "the table is this program's output")]
 
@@ -58,7 +58,7 @@ fn reflector(clients: usize) -> Simulation {
     simulation
 }
 
-/// A table taken from one peer and passed on to another, by three speakers in turn.
+/// A table received from one peer and passed on to another, by three speakers in turn.
 fn pass_on(report: &mut Report) -> Result<()> {
     for (count, shared, what) in [
         (100_000, 1_000_000, "100,000 routes with equal attributes"),
@@ -93,14 +93,14 @@ fn pass_on(report: &mut Report) -> Result<()> {
             row(together, "µs", 0, ours.flap_together, theirs.flap_together);
             row("CPU in three idle seconds", "s", 2, ours.idle, theirs.idle);
         }
-        // What was measured stands, though a later part may take too long.
+        // Printed now, in case a later part takes too long.
         print!("{}", report.markdown());
         report.record()?;
     }
     Ok(())
 }
 
-/// A node of a mesh of 200, as a process of its own.
+/// A node of a mesh of 200, as its own process.
 fn mesh_node(report: &mut Report) -> Result<()> {
     let (ours, theirs) =
         (daemons::node_of_mesh(Daemon::Native, 200)?, daemons::node_of_mesh(Daemon::Bird, 200)?);
@@ -119,7 +119,7 @@ fn mesh_node(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// From nothing to every node's route on every node.
+/// From a cold start to every node's route on every node.
 fn converge(simulation: &mut Simulation, what: &str, report: &mut Report) {
     let begin = Instant::now();
     simulation.run_for(Duration::from_secs(30));
@@ -139,7 +139,7 @@ fn converge(simulation: &mut Simulation, what: &str, report: &mut Report) {
     );
 }
 
-/// A table of one peer: read, best path, kernel routes.
+/// A peer's table: parsing, best paths, kernel routes.
 fn import(count: u32, report: &mut Report) {
     let mut simulation = Simulation::default();
     for node in 0..2 {

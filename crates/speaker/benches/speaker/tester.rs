@@ -1,4 +1,4 @@
-//! A peer that costs little itself: it sends a table that was written before, and counts what comes.
+//! A cheap peer: it sends a table that was encoded in advance, and counts what it receives.
 
 use anyhow::{Context as _, Result, bail};
 use bgp_wire::{
@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use testkit::network::Namespace;
 
-/// How long a session may take to come up, and a table to pass.
+/// How long a session may take to come up, and a table to be passed on.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const OPTIONS: SessionOptions = SessionOptions {
@@ -25,12 +25,12 @@ pub(crate) const OPTIONS: SessionOptions = SessionOptions {
     add_path_send: [false; 2],
 };
 
-/// The numbered prefix.
+/// The prefix with this number.
 pub(crate) fn prefix(number: u32) -> Nlri {
     Nlri::new(IpNet::V4(Ipv4Net::new(Ipv4Addr::from(0x1400_0000 + (number << 8)), 24).expect("a length")))
 }
 
-/// The bytes that announce a table; so many prefixes share their attributes.
+/// Encodes the announcement of a table in which `shared` prefixes at a time share their attributes.
 pub(crate) fn table(count: u32, shared: u32, system: u32, next_hop: Ipv4Addr) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = UpdateWriter::new(OPTIONS);
@@ -55,7 +55,7 @@ pub(crate) struct Tester {
 }
 
 impl Tester {
-    /// A session with who listens at `there`, from an address in a namespace.
+    /// Opens a session with the speaker at `there`, from an address in a namespace.
     pub(crate) fn connect(
         namespace: &Namespace,
         here: Ipv4Addr,
@@ -106,7 +106,7 @@ impl Tester {
         }
     }
 
-    /// Reads once: the kinds of messages, and how many prefixes were announced and withdrawn in each.
+    /// Reads once; returns the kinds of messages, and reports how many prefixes each announced and withdrew.
     fn read(&mut self, mut each: impl FnMut(usize, usize)) -> Result<Vec<MessageKind>> {
         let count = self.stream.read(&mut self.buffer).context("reading from the speaker")?;
         if count == 0 {
@@ -126,7 +126,7 @@ impl Tester {
         Ok(kinds)
     }
 
-    /// Reads until so many prefixes have been announced and withdrawn.
+    /// Reads until this many prefixes have been announced and withdrawn.
     pub(crate) fn wait(&mut self, announced: usize, withdrawn: usize) -> Result<()> {
         let (mut new, mut gone) = (0, 0);
         while new < announced || gone < withdrawn {

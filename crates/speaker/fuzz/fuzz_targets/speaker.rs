@@ -1,4 +1,4 @@
-//! Any bytes are a history of what peers and connections do to a speaker; whatever it is, the speaker's invariants hold.
+//! Interprets arbitrary bytes as a history of what peers and connections do to a speaker, whose invariants must hold.
 //! Run with `cargo +nightly fuzz run speaker` from the speaker crate.
 #![no_main]
 

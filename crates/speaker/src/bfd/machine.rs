@@ -1,4 +1,4 @@
-//! One session of BFD: states, the pause between packets, and when silence is too long (RFC 5880, 6.8).
+//! One BFD session: states, the interval between packets, and the detection time (RFC 5880, 6.8).
 
 use super::packet::{Diagnostic, Packet, State};
 use crate::session::{Moment, Random};
@@ -7,27 +7,27 @@ use std::time::Duration;
 /// While a session is not up, packets are at least this far apart (RFC 5880, 6.8.3).
 const SLOW: Duration = Duration::from_secs(1);
 
-/// What a session is configured with.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// The pause between packets that we send and the shortest one that we take.
+    /// The interval between packets that we send, and the shortest one that we accept.
     pub interval: Duration,
-    /// After so many missing packets the session is down.
+    /// After this many missing packets the session is down.
     pub multiplier: u8,
 }
 
-/// What became of a session.
+/// A change of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Both ends hear each other.
+    /// Both ends receive each other's packets.
     Up,
-    /// The peer is not heard any more, or does not hear us.
+    /// The peer's packets stopped, or it does not receive ours.
     Down(Diagnostic),
-    /// The peer has ended it on purpose: that says nothing about forwarding.
+    /// The peer shut the session down, which says nothing about forwarding.
     Ended,
 }
 
-/// What the other end said last.
+/// The content of the peer's last packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Heard {
     discriminator: u32,
@@ -44,14 +44,15 @@ pub(crate) struct Bfd {
     state: State,
     diagnostic: Diagnostic,
     heard: Option<Heard>,
-    /// Our new times have not been answered yet.
+    /// Our new intervals have not been acknowledged yet.
     polling: bool,
     next: Moment,
     detect: Option<Moment>,
 }
 
 impl Bfd {
-    /// A session that has heard nothing yet. `discriminator` is our number of it: not zero, and different for each session.
+    /// Creates a session that has received nothing yet. `discriminator` is our number for it: not zero, and different
+    /// for each session.
     #[must_use]
     pub(crate) fn new(settings: Settings, discriminator: u32, now: Moment) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl Bfd {
         }
     }
 
-    /// Our number of the session.
+    /// Our number for the session.
     #[must_use]
     pub(crate) fn discriminator(&self) -> u32 {
         self.discriminator
@@ -88,18 +89,18 @@ impl Bfd {
         }
     }
 
-    /// Whether the peer wants no packets at all.
+    /// Whether the peer requests no packets at all.
     fn is_unwanted(&self) -> bool {
         self.heard.is_some_and(|heard| heard.required_receive.is_zero())
     }
 
-    /// The pause that we would like between our packets.
+    /// The interval that we would like between our packets.
     fn desired(&self) -> Duration {
         if self.state == State::Up { self.settings.interval } else { self.settings.interval.max(SLOW) }
     }
 
-    /// The pause between our packets: what we would like, or what the peer takes, whichever is longer, less a random part so
-    /// that sessions do not beat in step (RFC 5880, 6.8.7).
+    /// The interval between our packets: our desired one or the one that the peer accepts, whichever is longer, less a
+    /// random part so that sessions do not synchronise (RFC 5880, 6.8.7).
     fn pause(&self, random: &mut Random) -> Duration {
         let takes = self.heard.map_or(Duration::ZERO, |heard| heard.required_receive);
         let pause = random.jittered(self.desired().max(takes));
@@ -120,7 +121,7 @@ impl Bfd {
         }
     }
 
-    /// Takes a packet of the peer: an answer that is due at once, and what became of the session.
+    /// Takes in a packet of the peer; returns an answer to send at once, and the change of the session.
     pub(crate) fn received(&mut self, packet: &Packet, now: Moment) -> (Option<Packet>, Option<News>) {
         self.heard = Some(Heard {
             discriminator: packet.mine,
@@ -141,7 +142,7 @@ impl Bfd {
             }
             (State::Down | State::Init, State::Init) | (State::Init, State::Up) => {
                 self.change(State::Up, Diagnostic::None);
-                // From here on packets may be closer together, which the peer has to agree to.
+                // From here on packets may be closer together, which the peer has to acknowledge.
                 self.polling = true;
                 self.next = now;
                 Some(News::Up)
@@ -158,14 +159,14 @@ impl Bfd {
         (packet.poll.then(|| self.packet(true)), news)
     }
 
-    /// After so much silence the peer is gone (RFC 5880, 6.8.4).
+    /// The detection time: after this long without packets the peer is gone (RFC 5880, 6.8.4).
     fn patience(&self) -> Duration {
         self.heard.map_or(SLOW, |heard| {
             u32::from(heard.multiplier) * self.settings.interval.max(heard.desired_transmit)
         })
     }
 
-    /// Whether the state changed from up.
+    /// Changes the state; returns whether the session was up and no longer is.
     fn change(&mut self, state: State, diagnostic: Diagnostic) -> bool {
         let was_up = self.state == State::Up;
         self.state = state;
@@ -173,7 +174,7 @@ impl Bfd {
         was_up && state != State::Up
     }
 
-    /// A deadline may have passed: a packet that is due, and what became of the session.
+    /// Handles deadlines; returns a packet to send, and the change of the session.
     pub(crate) fn tick(&mut self, now: Moment, random: &mut Random) -> (Option<Packet>, Option<News>) {
         let mut news = None;
         if self.detect.is_some_and(|detect| detect <= now) {
@@ -181,7 +182,7 @@ impl Bfd {
             if self.change(State::Down, Diagnostic::TimeExpired) {
                 news = Some(News::Down(Diagnostic::TimeExpired));
             }
-            // Whoever comes back may be another one (RFC 5880, 6.8.1: the remote number is forgotten).
+            // A peer that returns may be a different one (RFC 5880, 6.8.1: the remote number is forgotten).
             self.heard = None;
             self.polling = false;
         }
@@ -192,7 +193,7 @@ impl Bfd {
         (Some(self.packet(false)), news)
     }
 
-    /// The last word: held down on purpose, so that the peer does not take it for a failure.
+    /// The final packet: administratively down, so that the peer does not treat the end as a failure.
     #[must_use]
     pub(crate) fn end(&mut self) -> Packet {
         self.state = State::AdminDown;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How long a packet without authentication is.
+/// The length of a packet without authentication.
 pub(crate) const LENGTH: usize = 24;
 const LENGTH_FIELD: u8 = 24;
 const VERSION: u8 = 1;
@@ -11,13 +11,13 @@ const VERSION: u8 = 1;
 /// The state of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum State {
-    /// Held down on purpose; says nothing about forwarding.
+    /// Administratively down; says nothing about forwarding.
     AdminDown,
-    /// The other end has not been heard.
+    /// No packets from the other end.
     Down,
-    /// The other end was heard, and does not hear us yet.
+    /// The other end's packets arrive, but it does not receive ours yet.
     Init,
-    /// Both hear each other.
+    /// Both ends receive each other's packets.
     Up,
 }
 
@@ -44,16 +44,16 @@ impl State {
 /// Why an end last went down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Diagnostic {
-    /// Not said.
+    /// Not given.
     #[default]
     None,
-    /// Nothing came in time.
+    /// The detection time expired.
     TimeExpired,
-    /// The other end said that it is down.
+    /// The other end reported that it is down.
     NeighbourDown,
-    /// Held down on purpose.
+    /// Administratively down.
     AdminDown,
-    /// A number that is of no meaning here.
+    /// A number that has no meaning here.
     Other(u8),
 }
 
@@ -83,9 +83,9 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("no reason given"),
-            Self::TimeExpired => f.write_str("nothing was heard in time"),
-            Self::NeighbourDown => f.write_str("it does not hear us"),
-            Self::AdminDown => f.write_str("ended on purpose"),
+            Self::TimeExpired => f.write_str("nothing was received in time"),
+            Self::NeighbourDown => f.write_str("it does not receive our packets"),
+            Self::AdminDown => f.write_str("shut down by the peer"),
             Self::Other(number) => write!(f, "reason {number}"),
         }
     }
@@ -98,24 +98,24 @@ pub(crate) struct Packet {
     pub diagnostic: Diagnostic,
     /// The sender's state.
     pub state: State,
-    /// Whether it asks for an answer to its new times.
+    /// Whether it requests an answer to its new intervals.
     pub poll: bool,
-    /// Whether this is that answer.
+    /// Whether this is such an answer.
     pub last: bool,
-    /// After so many missing packets the session is down.
+    /// After this many missing packets the session is down.
     pub multiplier: u8,
-    /// The sender's number of the session.
+    /// The sender's number for the session.
     pub mine: u32,
-    /// The receiver's number of it; zero while it is not known.
+    /// The receiver's number for it; zero while unknown.
     pub yours: u32,
-    /// The pause that the sender would like between its packets.
+    /// The interval that the sender would like between its packets.
     pub desired_transmit: Duration,
-    /// The shortest pause between packets that it takes. Zero: none at all are wanted.
+    /// The shortest interval between packets that it accepts. Zero: it requests no packets at all.
     pub required_receive: Duration,
 }
 
 impl Packet {
-    /// The packet's bytes.
+    /// Encodes the packet.
     #[must_use]
     pub(crate) fn encode(&self) -> [u8; LENGTH] {
         let mut bytes = [0; LENGTH];
@@ -131,7 +131,7 @@ impl Packet {
         bytes
     }
 
-    /// Reads a packet; nothing of one that has to be thrown away (RFC 5880, 6.8.6).
+    /// Decodes a packet; `None` for one that must be discarded (RFC 5880, 6.8.6).
     #[must_use]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [first, flags, multiplier, length, rest @ ..] = bytes else { return None };
@@ -143,7 +143,7 @@ impl Packet {
         let state = State::of_number(flags >> 6);
         let is_whole = (LENGTH..=bytes.len()).contains(&usize::from(*length));
         let is_ours = first >> 5 == VERSION && is_whole && !authenticated && !multipoint;
-        // Who does not know our number can only be at the beginning.
+        // A sender that does not know our number can only be at the beginning.
         let is_sane = *multiplier > 0
             && word(mine) != 0
             && (word(yours) != 0 || matches!(state, State::Down | State::AdminDown));

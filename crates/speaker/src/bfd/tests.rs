@@ -1,4 +1,4 @@
-//! Tests of BFD: every transition of RFC 5880 as a row, packets byte for byte, and two ends over a network that loses packets.
+//! Tests of BFD: every transition of RFC 5880 as a row, packets byte by byte, and two ends over a lossy network.
 
 use super::packet::Diagnostic;
 use super::packet::LENGTH;
@@ -69,21 +69,21 @@ fn every_packet_in_every_state() {
 }
 
 #[test]
-fn silence_is_noticed_after_the_peers_own_pauses() {
+fn silence_is_detected_by_the_peers_own_intervals() {
     let mut random = Random::new(1);
     let mut bfd = in_state(State::Up);
-    // Five packets of the peer, of which each may take our 300 ms, the longer of both.
+    // Five packets of the peer at our 300 ms each, the longer of both intervals.
     let late = Duration::from_millis(1500);
     assert_eq!(bfd.tick(late - Duration::from_millis(1), &mut random).1, None);
     assert_eq!(bfd.tick(late, &mut random).1, Some(News::Down(Diagnostic::TimeExpired)));
     assert_eq!(bfd.state(), State::Down);
-    // Not up yet, not down: a session that never was is not lost.
+    // Neither up nor down: a session that was never up cannot be lost.
     let mut bfd = in_state(State::Init);
     assert_eq!((bfd.tick(late, &mut random).1, bfd.state()), (None, State::Down));
 }
 
 #[test]
-fn times_are_agreed_on_by_asking() {
+fn intervals_are_agreed_on_by_polling() {
     let mut random = Random::new(1);
     let mut bfd = Bfd::new(FAST, 9, Duration::ZERO);
     let first = bfd.tick(Duration::ZERO, &mut random).0.expect("a packet");
@@ -97,10 +97,10 @@ fn times_are_agreed_on_by_asking() {
     let next = bfd.deadline().expect("a deadline");
     assert!(next >= FAST.interval * 3 / 4 && next <= FAST.interval, "{next:?}");
     assert!(!bfd.tick(next, &mut random).0.expect("a packet").poll);
-    // The peer asks: it is answered at once.
+    // The peer polls and gets an immediate answer.
     let (answer, _) = bfd.received(&Packet { poll: true, ..packet(State::Up) }, next);
     assert!(answer.is_some_and(|answer| answer.last && !answer.poll));
-    // A peer that is slow to take packets gets them slowly; one that wants none gets none.
+    // A peer that accepts packets slowly gets them slowly; one that requests none gets none.
     let slow = Duration::from_secs(5);
     bfd.received(&Packet { required_receive: slow, ..packet(State::Up) }, next);
     let at = bfd.deadline().expect("a deadline").max(next);
@@ -119,7 +119,7 @@ fn packets_are_the_bytes_of_the_rfc() {
         [0x21, 0xe0, 5, 24, 0, 0, 0, 7, 0, 0, 0, 9, 0, 1, 0x86, 0xa0, 0, 1, 0x86, 0xa0, 0, 0, 0, 0];
     assert_eq!(bytes, expected);
     assert_eq!(Packet::decode(&bytes), Some(packet));
-    // What has to be thrown away.
+    // Packets that must be discarded.
     for (place, value, why) in [
         (0, 0x41, "another version"),
         (1, 0xe4, "authentication that we have not agreed on"),
@@ -139,13 +139,13 @@ fn packets_are_the_bytes_of_the_rfc() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         if let Some(packet) = Packet::decode(&bytes) {
             prop_assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
     }
 
-    /// Two ends over a network that loses some packets: up when it carries, down when it does not, and never a busy loop.
+    /// Two ends over a lossy network: up when it carries packets, down when it does not, and never a busy loop.
     #[test]
     fn two_ends_find_each_other(seed in any::<u64>(), other in 50_u64..2000, multiplier in 2_u8..6) {
         let mut random = Random::new(seed);
@@ -169,7 +169,7 @@ proptest! {
                 let next = ends.iter().filter_map(Bfd::deadline).min().expect("a deadline");
                 now = next.max(now);
             }
-            // Both send every 37 ms at the most.
+            // Both send at most every 37 ms.
             assert!(rounds < 2000, "a busy loop: {rounds} rounds");
             (now, news)
         };

@@ -1,4 +1,4 @@
-//! What the machine of a session wishes for, carried out on connections and tables.
+//! Executes the actions of a session's machine on connections and tables.
 
 use super::outbox::Outbox;
 use super::peer::{self, Peer};
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// A peer has been given all there is, once it is sent.
+    /// Marks the end of all routes for a peer, once they are sent.
     pub(super) fn complete(&mut self, id: PeerId) {
         if let Some(Peer { outbox: Some((_, outbox)), .. }) = self.peers.get_mut(id) {
             Family::ALL.into_iter().for_each(|family| outbox.complete(family));
@@ -140,7 +140,7 @@ impl Engine {
         let Some(peer) = self.peers.get_mut(id) else { return };
         let before = peer.tally.faults;
         peer.tally.faults += update.faults.len() as u64;
-        // The first ones of a session say it all; a flood of them would only fill the log.
+        // The first warnings of a session suffice; a flood of them would only fill the log.
         if before < 10 {
             let words: Vec<String> = update.faults.iter().map(ToString::to_string).collect();
             self.warn(id, format!("malformed UPDATE: {}", words.join("; ")));
@@ -169,7 +169,7 @@ impl Engine {
         self.outputs.push(Output::Log(LogLine::Warning { session, text }));
     }
 
-    /// Ends the restart when peers have said what they have, or have had the time to.
+    /// Ends the restart when peers have sent all their routes, or had time to.
     pub(super) fn check_restart(&mut self, now: Moment) {
         let Some(since) = self.restart else { return };
         let waited = now.saturating_sub(since);
@@ -180,7 +180,7 @@ impl Engine {
         };
         let known = self.intent.is_some();
         let complete = known && all().all(Peer::is_complete);
-        // A peer that is down may stay down; those that are up are waited for until the end.
+        // A peer that is down may remain so; those that are up are waited for until the end.
         let up_complete =
             known && all().filter(|peer| peer.session.agreed().is_some()).all(Peer::is_complete);
         let over = complete || (waited >= peer::RESTART.1 && up_complete) || waited >= peer::RESTART.0;
@@ -202,7 +202,7 @@ impl Engine {
     }
 }
 
-/// A peer as the tables see it.
+/// The peer in the form of the tables.
 pub(super) fn table_peer(
     intent: &bgp::intent::Session,
     ends: Ends,

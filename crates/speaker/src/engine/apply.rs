@@ -1,4 +1,4 @@
-//! A new intent, as a difference: sessions whose connections are made as before go on.
+//! Applies a new intent as a difference: sessions whose connection settings are unchanged continue.
 
 use super::actions::table_peer;
 use super::peer::{self, Peer};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Engine {
-    /// Carries out an intent from now on.
+    /// Applies an intent.
     pub fn apply(&mut self, intent: Intent, now: Moment) {
         let router_id = RouterId::from(intent.router_id);
         let clusters: BTreeSet<RouterId> = intent
@@ -36,7 +36,8 @@ impl Engine {
         self.check_restart(now);
     }
 
-    /// Ends all sessions with a word to the peers. `keep`: without it, so that peers keep our routes while we restart.
+    /// Ends all sessions and notifies the peers. `keep`: without notification, so that peers keep our routes while we
+    /// restart.
     pub fn shut_down(&mut self, keep: bool, text: &str, now: Moment) {
         let ids: Vec<PeerId> = self.peers.iter().map(|peer| peer.id).collect();
         for id in ids {
@@ -96,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// What may pass has changed: what is sent is looked at again, and the peer is asked for what it has.
+    /// Handles a change of filters: exports are evaluated again, and the peer is requested to send its routes again.
     fn retell(&mut self, id: PeerId, now: Moment) {
         let Some(peer) = self.peers.get(id) else { return };
         let Some((direction, _)) = &peer.outbox else { return };
@@ -108,7 +109,7 @@ impl Engine {
             return;
         }
         if !can_ask {
-            // A peer that cannot be asked says what it has only at the begin of a session.
+            // A peer without route refresh sends its routes only at the beginning of a session.
             self.tell(id, Event::Stop(Cause::Cease(CeaseReason::OtherConfigurationChange).into()), now);
             self.tell(id, Event::Start, now);
             return;
@@ -118,7 +119,7 @@ impl Engine {
         }
     }
 
-    /// The session that a connection belongs to. A range gets a session for each peer that calls.
+    /// Finds the session of a connection. A range gets a session for each peer that connects.
     pub(super) fn find(&mut self, ends: &Ends, now: Moment) -> Option<PeerId> {
         let remote = ends.remote;
         let exact = self.peers.iter().find(|peer| match &peer.endpoint.remote {
@@ -151,7 +152,7 @@ impl Engine {
         Some(id)
     }
 
-    /// A member of a range that is not there any more is forgotten, unless its routes are kept.
+    /// Removes a member of a range that has disconnected, unless its routes are kept.
     pub(super) fn forget_member(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let is_gone = peer.member.is_some()

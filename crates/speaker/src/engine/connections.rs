@@ -1,4 +1,4 @@
-//! Bytes in and out of connections.
+//! Input from and output to connections.
 
 use super::peer::{Link, Peer};
 use super::{Ends, Engine};
@@ -6,11 +6,11 @@ use crate::session::{Admission, Direction, Event, Moment};
 use bgp_wire::{Message, MessageKind, decode, encode, frame};
 use rib::PeerId;
 
-/// A peer that has not taken so many bytes gets no more routes until it has.
+/// A peer with this many unsent bytes gets no more routes until it has read some.
 const FULL: usize = 256 * 1024;
 
 impl Engine {
-    /// Our connection to a peer stands.
+    /// Handles that our connection to a peer is established.
     pub fn connected(&mut self, id: PeerId, ends: Ends, now: Moment) {
         if let Some(peer) = self.peers.get_mut(id) {
             *peer.link(Direction::Outgoing) = Some(Link::new(ends));
@@ -18,15 +18,15 @@ impl Engine {
         }
     }
 
-    /// Our connection to a peer could not be made.
+    /// Handles that our connection to a peer failed.
     pub fn connect_failed(&mut self, id: PeerId, error: String, now: Moment) {
         self.tell(id, Event::ConnectFailed(error), now);
     }
 
-    /// A connection has come. Answers whose it is, or with what it is to be closed.
+    /// Handles an incoming connection. Returns the peer that it belongs to.
     ///
     /// # Errors
-    /// The bytes to send before it is closed; none for a stranger.
+    /// When the connection is refused; the error is the bytes to send before closing it, empty for an unknown peer.
     pub fn accept(&mut self, ends: Ends, now: Moment) -> Result<PeerId, Vec<u8>> {
         let id = self.find(&ends, now).ok_or_else(Vec::new)?;
         let Some(peer) = self.peers.get_mut(id) else { return Err(Vec::new()) };
@@ -54,12 +54,12 @@ impl Engine {
         }
     }
 
-    /// Bytes have come over a connection.
+    /// Handles bytes received on a connection.
     pub fn received(&mut self, id: PeerId, direction: Direction, bytes: &[u8], now: Moment) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.tally.bytes_received += bytes.len() as u64;
         let Some(link) = peer.link(direction) else { return };
-        // What came before and was not whole goes in front.
+        // An incomplete message from earlier goes in front.
         let mut buffer = std::mem::take(&mut link.input);
         let mut rest = if buffer.is_empty() {
             bytes
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// A connection has ended; why, if the peer did not close it.
+    /// Handles the end of a connection; `error` is set unless the peer closed it.
     pub fn closed(&mut self, id: PeerId, direction: Direction, error: Option<String>, now: Moment) {
         if let Some(peer) = self.peers.get_mut(id) {
             *peer.link(direction) = None;
@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// Peers that have something to send, once.
+    /// Takes the list of peers with data to send.
     pub fn take_ready(&mut self) -> Vec<PeerId> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.sort_unstable();
@@ -109,7 +109,7 @@ impl Engine {
         ready
     }
 
-    /// The bytes that a connection is to send next; empty for none.
+    /// The next bytes to send on a connection; empty if there are none.
     pub fn output(&mut self, id: PeerId, direction: Direction) -> &[u8] {
         let Some(peer) = self.peers.get_mut(id) else { return &[] };
         let Peer { outbox, .. } = &mut *peer;
@@ -133,7 +133,7 @@ impl Engine {
         peer.linked(direction).map_or(&[], Link::unsent)
     }
 
-    /// So many bytes of [`Engine::output`] have been sent.
+    /// Records that this many bytes of [`Engine::output`] have been sent.
     pub fn sent(&mut self, id: PeerId, direction: Direction, count: usize) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.tally.bytes_sent += count as u64;
@@ -143,20 +143,20 @@ impl Engine {
             if link.sent >= link.output.len() {
                 link.output.clear();
                 link.sent = 0;
-                // One large table should not cost its memory for ever.
+                // A large table sent once must not keep its memory for ever.
                 link.output.shrink_to(4 * FULL);
             }
         }
     }
 
-    /// Bytes of [`Engine::output`] wait, because the peer takes no more just now.
+    /// Records that the peer currently accepts no more bytes.
     pub fn blocked(&mut self, id: PeerId, now: Moment) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.session.blocked(now);
         }
     }
 
-    /// How many bytes of messages are kept for connections: parts of what came, and what is not sent yet.
+    /// The bytes buffered for connections: incomplete input, and unsent output.
     #[must_use]
     pub fn buffered(&self) -> usize {
         let links = self.peers.iter().flat_map(|peer| peer.links.iter().flatten());

@@ -1,4 +1,4 @@
-//! What is still to be sent to a peer: routes, and the marks behind them.
+//! The routes still to be sent to a peer, and the markers after them.
 
 use super::pending::{Pending, Run};
 use bgp_wire::{
@@ -8,24 +8,24 @@ use ipnet::IpNet;
 use rib::Announcement;
 use std::sync::Arc;
 
-/// As many prefixes are written at a time: enough for full messages, few enough for other peers to have their turn.
+/// How many prefixes are encoded at a time: enough for full messages, few enough to let other peers proceed.
 const CHUNK: usize = 16 * 1024;
 
-/// What follows when a family's routes have all been sent.
+/// The markers to send after all routes of a family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Marks {
     end_of_rib: bool,
     end_of_refresh: bool,
 }
 
-/// What is still to be sent to a peer.
+/// The output queue of a peer.
 #[derive(Debug)]
 pub(super) struct Outbox {
     options: SessionOptions,
     writer: UpdateWriter,
     pending: Pending,
     marks: [Marks; 2],
-    /// Prefixes whose attributes fit no message, by now.
+    /// The number of prefixes so far whose attributes fit into no message.
     pub(super) unsendable: u64,
 }
 
@@ -35,20 +35,20 @@ impl Outbox {
         Self { options, writer, pending: Pending::default(), marks: [Marks::default(); 2], unsendable: 0 }
     }
 
-    /// A prefix is announced, or withdrawn.
+    /// Queues the announcement or withdrawal of a prefix.
     pub(super) fn put(&mut self, prefix: IpNet, announcement: Option<&Arc<Announcement>>) {
         if self.options.exchanges(Family::of_prefix(&prefix)) {
             self.pending.put(prefix, announcement);
         }
     }
 
-    /// All routes of a family have been put in.
+    /// Queues the end marker after all routes of a family.
     pub(super) fn complete(&mut self, family: Family) {
         self.marks[family.index()].end_of_rib |= self.options.exchanges(family);
     }
 
-    /// All routes of a family are put in again. A peer that asks while they still go out gets one end for all its requests:
-    /// marks that it does not read would pile up without one.
+    /// Starts sending all routes of a family again. A peer that repeats its request in the meantime gets one end marker
+    /// for all requests: otherwise markers would pile up for a peer that does not read.
     pub(super) fn begin_refresh(&mut self, out: &mut Vec<u8>, family: Family) {
         let marks = &mut self.marks[family.index()];
         if !std::mem::replace(&mut marks.end_of_refresh, true) {
@@ -56,17 +56,17 @@ impl Outbox {
         }
     }
 
-    /// How many prefixes wait.
+    /// The number of waiting prefixes.
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether there is something to write.
+    /// Whether there is nothing to write.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.marks == [Marks::default(); 2]
     }
 
-    /// Writes some of it.
+    /// Encodes a part of the queue.
     pub(super) fn write(&mut self, out: &mut Vec<u8>) {
         for Run { announcement, prefixes } in self.pending.take(CHUNK) {
             let nlri = || prefixes.iter().map(|prefix| Nlri::new(*prefix));

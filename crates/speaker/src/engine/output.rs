@@ -1,26 +1,26 @@
-//! What the shell is asked to do, and what people should know.
+//! Requests to the shell, and messages for the log.
 
 use crate::session::{Direction, Reason, StateName};
 use rib::PeerId;
 
-/// What the shell is asked to do.
+/// A request to the shell.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Connect to a peer, see [`Engine::endpoint`].
     Connect(PeerId),
     /// Close a connection after these last bytes, which need not arrive.
     Close(PeerId, Direction, Vec<u8>),
-    /// Where to listen, keys or limits of listening sockets may have changed.
+    /// Listening addresses, keys or TTL limits may have changed.
     Listen,
-    /// Which peers BFD is to watch may have changed, see [`Engine::watched`].
+    /// The peers for BFD to watch may have changed, see [`Engine::watched`].
     Watch,
-    /// A restart is over: kernel routes of before that are not wanted any more can go.
+    /// A restart is over: kernel routes from before it that are no longer wanted can be removed.
     SweepKernel,
-    /// A person should know.
+    /// A message for the log.
     Log(LogLine),
 }
 
-/// What a person should know.
+/// A message for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogLine {
     /// The state of a session has changed.
@@ -29,23 +29,23 @@ pub enum LogLine {
         session: String,
         /// The remote end.
         remote: String,
-        /// What it was.
+        /// The previous state.
         from: StateName,
-        /// What it is.
+        /// The new state.
         to: StateName,
-        /// What brought the change about, where a fault or a message did.
+        /// The error or message that caused the change, if any.
         reason: Option<Reason>,
     },
-    /// Something is odd about a session.
+    /// A session has a problem.
     Warning {
         /// The session's name.
         session: String,
-        /// The line for the log.
+        /// The text.
         text: String,
     },
     /// A restart of this speaker is over.
     Restarted {
-        /// Whether all peers had sent what they have.
+        /// Whether all peers had sent their routes.
         complete: bool,
     },
 }

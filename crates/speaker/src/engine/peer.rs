@@ -1,4 +1,4 @@
-//! One peer: its session, its connections, and what is still to be sent to it.
+//! One peer: its session, its connections, and its output queue.
 
 use super::outbox::Outbox;
 use crate::session::{Direction, Moment, Random, Session, Settings};
@@ -11,18 +11,18 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the connections of a session are made.
+/// How the connections of a session are established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The remote end.
     pub remote: intent::Remote,
-    /// Its port.
+    /// The remote port.
     pub port: u16,
-    /// The address that connections start from.
+    /// The local address of outgoing connections.
     pub source: Option<IpAddr>,
-    /// The key that signs segments.
+    /// The TCP MD5 key.
     pub password: Option<bgp::Password>,
-    /// How many hops the peer may be away; nothing for any number.
+    /// The maximum number of hops to the peer (TTL security); `None` for no limit.
     pub ttl_security: Option<NonZeroU8>,
 }
 
@@ -37,7 +37,7 @@ impl Endpoint {
         }
     }
 
-    /// The addresses of peers that may be at the other end.
+    /// The addresses that the remote end may have.
     #[must_use]
     pub fn network(&self) -> Option<IpNet> {
         match &self.remote {
@@ -53,28 +53,28 @@ impl Endpoint {
 pub struct Ends {
     /// Our address.
     pub local: IpAddr,
-    /// Our link-local address on the peer's link, if the peer is reached there.
+    /// Our link-local address on the peer's link, if the peer is on a link of ours.
     pub link_local: Option<Ipv6Addr>,
     /// The peer's address.
     pub remote: IpAddr,
-    /// The link of a link-local peer.
+    /// The link of a peer with a link-local address.
     pub link: Option<Interface>,
 }
 
-/// A peer that BFD is to watch.
+/// A peer for BFD to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// Its address.
     pub remote: IpAddr,
-    /// The link of a link-local one.
+    /// The index of the link, for a link-local address.
     pub link: Option<u32>,
-    /// The address that packets start from.
+    /// The source address of packets.
     pub source: Option<IpAddr>,
-    /// Whether and how quickly BFD watches the peer.
+    /// The BFD settings.
     pub bfd: intent::Bfd,
 }
 
-/// A connection: what has come and is not read yet, and what is to be sent.
+/// A connection with its unprocessed input and unsent output.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ends: Ends,
@@ -94,14 +94,14 @@ impl Link {
     }
 }
 
-/// What a session carried, since the speaker began.
+/// Counters of a session since the speaker began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Messages received.
     pub received: u64,
     /// UPDATEs received.
     pub updates: u64,
-    /// Malformed attributes that RFC 7606 made harmless.
+    /// Malformed attributes handled according to RFC 7606.
     pub faults: u64,
     /// How often the session came up.
     pub established: u64,
@@ -120,14 +120,14 @@ pub(super) struct Peer {
     pub(super) session: Session,
     pub(super) links: [Option<Link>; 2],
     pub(super) outbox: Option<(Direction, Outbox)>,
-    /// Which families the peer has sent whole since this session began.
+    /// The families for which the peer has sent all its routes in this session.
     pub(super) complete: [bool; 2],
     pub(super) tally: Tally,
-    /// Of a peer in a range: who it is.
+    /// The address of a member of a range.
     pub(super) member: Option<IpAddr>,
-    /// When the state that people see last changed.
+    /// When the displayed state last changed.
     pub(super) since: Moment,
-    /// Whether BFD sees the peer, where it looks.
+    /// Whether BFD sees the peer, if it watches it.
     pub(super) seen: Option<bool>,
 }
 
@@ -168,12 +168,12 @@ impl Peer {
         }
     }
 
-    /// Whether a change needs another session. What only concerns routes does not.
+    /// Whether a changed intent can be applied without a new session. Changes that only concern routes can.
     pub(super) fn is_served_by(&self, intent: &intent::Session, settings: &Settings) -> bool {
         self.endpoint == Endpoint::of(intent) && self.session.settings() == settings
     }
 
-    /// Whether the peer has sent all it has, as far as it says so.
+    /// Whether the peer has sent all its routes, as far as it indicates that.
     pub(super) fn is_complete(&self) -> bool {
         self.session.agreed().is_some_and(|agreed| {
             agreed.open.graceful_restart().is_none()
@@ -184,7 +184,7 @@ impl Peer {
     }
 }
 
-/// The settings of a session of the intent.
+/// The settings for a session of the intent.
 pub(super) fn settings(session: &intent::Session, router_id: RouterId) -> Settings {
     let family = match session.version {
         bgp::IpVersion::V4 => Family::Ipv4,
@@ -195,7 +195,7 @@ pub(super) fn settings(session: &intent::Session, router_id: RouterId) -> Settin
     settings.passive = session.passive || matches!(session.remote, intent::Remote::Dynamic { .. });
     settings.keepalive_time = session.keepalive_time.map(short);
     if let Some(time) = session.restart_time {
-        // The message has twelve bits for it.
+        // The message has twelve bits for this.
         settings.graceful_restart = Some(short(time).min(4095));
     }
     if matches!(session.remote, intent::Remote::Unnumbered { .. }) {
@@ -205,7 +205,7 @@ pub(super) fn settings(session: &intent::Session, router_id: RouterId) -> Settin
     settings
 }
 
-/// Peers by id; ids of peers that are gone are used again.
+/// Peers by id; ids of removed peers are reused.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     places: Vec<Option<Peer>>,
@@ -246,11 +246,11 @@ impl Peers {
     }
 }
 
-/// Numbers for jitter, from a seed of the shell.
+/// Random numbers for jitter, from the shell's seed.
 pub(super) fn random(seed: u64) -> Random {
     Random::new(seed)
 }
 
-/// How long the whole of a restart may take until routes of before are given up, and how long peers that are not there are
-/// waited for.
+/// The maximum duration of a restart, after which old routes are given up, and how long peers that are down are waited
+/// for.
 pub(super) const RESTART: (Duration, Duration) = (Duration::from_mins(1), Duration::from_secs(15));

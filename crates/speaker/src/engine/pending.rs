@@ -1,20 +1,20 @@
-//! Announcements and withdrawals that wait to be sent, in runs of prefixes that share an announcement.
+//! Announcements and withdrawals waiting to be sent, in runs of prefixes that share an announcement.
 //!
-//! Of a prefix that changes again before it was sent, only the last word counts. It is looked for when a part is taken out,
-//! and when the queue has doubled since the last look; so a slow peer costs at most two entries per prefix, and a table that
-//! passes through in order costs no search at all.
+//! If a prefix changes again before it was sent, only the last change counts. Duplicates are removed when a part is
+//! taken out, and when the queue has doubled since the last check; so a slow peer costs at most two entries per prefix,
+//! and a table that passes through in order costs no check at all.
 
 use ipnet::IpNet;
 use rib::Announcement;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// As many prefixes are in a run at most, so that parts are of about equal size.
+/// The maximum number of prefixes in a run, so that parts are of about equal size.
 const LONGEST: usize = 4096;
-/// A queue shorter than this is not worth a look.
+/// A queue shorter than this is not checked.
 const SHORT: usize = 64 * 1024;
 
-/// Prefixes with one announcement, or that are withdrawn.
+/// Prefixes that share an announcement, or that are withdrawn.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) announcement: Option<Arc<Announcement>>,
@@ -32,15 +32,15 @@ impl Run {
     }
 }
 
-/// What waits.
+/// The queue.
 #[derive(Debug)]
 pub(super) struct Pending {
     runs: VecDeque<Run>,
-    /// How many entries there are.
+    /// The number of entries.
     len: usize,
-    /// Each prefix is greater than the one before, so none is there twice.
+    /// Whether each prefix is greater than the previous one, so that there are no duplicates.
     ascending: bool,
-    /// At this length the queue is looked through.
+    /// The length at which duplicates are removed.
     look_at: usize,
 }
 
@@ -55,12 +55,12 @@ impl Pending {
         self.len == 0
     }
 
-    /// How many prefixes wait; one that changed again may be counted again.
+    /// The number of waiting prefixes; one that changed again may be counted twice.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// A prefix is announced, or withdrawn.
+    /// Queues the announcement or withdrawal of a prefix.
     pub(super) fn put(&mut self, prefix: IpNet, announcement: Option<&Arc<Announcement>>) {
         let last = self.runs.back_mut();
         self.ascending &= last.as_ref().and_then(|run| run.prefixes.last()).is_none_or(|last| *last < prefix);
@@ -79,7 +79,7 @@ impl Pending {
         }
     }
 
-    /// Takes the oldest entries out, about so many: withdrawals first, then one run for each announcement.
+    /// Takes about this many of the oldest entries out: withdrawals first, then one run per announcement.
     pub(super) fn take(&mut self, about: usize) -> Vec<Run> {
         let mut runs = Vec::new();
         let mut count = 0;
@@ -100,16 +100,16 @@ impl Pending {
     }
 }
 
-/// Leaves each prefix only in the last run that has it.
+/// Keeps each prefix only in the last run that contains it.
 fn keep_last(runs: &mut [Run]) {
     let mut seen = HashSet::new();
     for run in runs.iter_mut().rev() {
-        // In one run every word is the same, so any of them is the last.
+        // All entries of one run are the same, so any of them will do.
         run.prefixes.retain(|prefix| seen.insert(*prefix));
     }
 }
 
-/// One run for each announcement, in the order of their first prefixes, behind one for withdrawals.
+/// Merges runs with equal announcements, in the order of their first prefixes, after one run for withdrawals.
 fn grouped(mut runs: Vec<Run>) -> Vec<Run> {
     if runs.len() < 2 {
         return runs;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_about_a_prefix_counts() {
+    fn the_last_change_of_a_prefix_counts() {
         let (one, two) = (announcement(1), announcement(2));
         let mut pending = Pending::default();
         for (number, what) in [(1, Some(&one)), (2, Some(&two)), (3, Some(&one)), (2, None), (1, Some(&two))]
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_announcements_are_one_run_though_they_were_built_twice() {
+    fn equal_announcements_are_one_run_even_if_built_twice() {
         let mut pending = Pending::default();
         pending.put(net(1), Some(&announcement(1)));
         pending.put(net(2), Some(&announcement(1)));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_takes_nothing_costs_two_entries_for_a_prefix_at_most() {
+    fn a_peer_that_reads_nothing_costs_at_most_two_entries_per_prefix() {
         let (one, two) = (announcement(1), announcement(2));
         let mut pending = Pending::default();
         for round in 0..40 {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_about_as_large_as_asked_for() {
+    fn parts_are_about_as_large_as_requested() {
         let one = announcement(1);
         let mut pending = Pending::default();
         (0..12_288).for_each(|number| pending.put(net(number), Some(&one)));

@@ -1,4 +1,4 @@
-//! What people and their tools see of sessions.
+//! The state of sessions, for people and their tools.
 
 use super::{Engine, Tally};
 use crate::session::{Moment, StateName};
@@ -10,47 +10,47 @@ use std::sync::Arc;
 /// One session.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
-    /// Its number in the tables.
+    /// Its id in the tables.
     pub id: PeerId,
-    /// What the intent says about it.
+    /// The session in the intent.
     pub intent: Arc<intent::Session>,
-    /// The remote end; of a range, who it is.
+    /// The remote end; for a member of a range, its address.
     pub remote: String,
     /// The state.
     pub state: StateName,
-    /// When it last changed.
+    /// When the state last changed.
     pub since: Moment,
     /// Why the last session or attempt ended.
     pub reason: Option<String>,
-    /// Hold time and pause between signs of life, while the session is up.
+    /// The hold time and the keepalive interval, while the session is up.
     pub times: Option<(u16, u16)>,
-    /// The peer's own words, while the session is up.
+    /// The peer's OPEN message, while the session is up.
     pub open: Option<Open>,
-    /// Whether routes of before the peer's restart are kept, by family.
+    /// Whether routes from before the peer's restart are kept, by family.
     pub stale: [bool; 2],
-    /// Routes by family.
+    /// The numbers of routes, by family.
     pub counts: [Counts; 2],
-    /// Messages and bytes.
+    /// Counters of messages and bytes.
     pub tally: Tally,
-    /// Prefixes that wait to be sent.
+    /// The number of prefixes waiting to be sent.
     pub waiting: usize,
-    /// Whether BFD sees the peer, where it looks.
+    /// Whether BFD sees the peer, if it watches it.
     pub seen: Option<bool>,
 }
 
-/// All sessions at a moment.
+/// The state of all sessions at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// By family and name.
+    /// Sorted by family and name.
     pub peers: Vec<PeerStatus>,
-    /// Prefixes and paths by family.
+    /// The numbers of prefixes and paths, by family.
     pub tables: [(usize, usize); 2],
-    /// Whether routes of before this speaker's restart are kept.
+    /// Whether routes from before this speaker's restart are kept.
     pub restarting: bool,
 }
 
 impl Engine {
-    /// All sessions.
+    /// The state of all sessions.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let mut peers: Vec<PeerStatus> = self

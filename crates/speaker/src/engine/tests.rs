@@ -1,4 +1,4 @@
-//! Speakers that talk to each other over a simulated network.
+//! Tests speakers that are connected over a simulated network.
 
 use crate::engine::LogLine;
 use crate::session::StateName;
@@ -22,7 +22,7 @@ fn learnt(simulation: &Simulation, node: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_mesh_comes_up_once_and_stays() {
+fn a_mesh_comes_up_once_and_stays_up() {
     let mut simulation = mesh(6);
     simulation.run_for(MINUTE);
     for node in 0..6 {
@@ -34,9 +34,9 @@ fn a_mesh_comes_up_once_and_stays() {
     simulation.run_for(60 * MINUTE);
     for node in &simulation.nodes {
         for peer in node.engine.summary().peers {
-            // Both ends connect at once; the rules for collisions leave one session.
+            // Both ends connect at once; collision resolution leaves one session.
             assert_eq!(peer.tally.established, 1, "{}", peer.remote);
-            // Signs of life go on.
+            // Keepalives continue.
             assert!(peer.tally.received > 40, "{:?}", peer.tally);
         }
     }
@@ -46,7 +46,7 @@ fn a_mesh_comes_up_once_and_stays() {
 fn a_node_that_is_cut_off_loses_its_routes_and_gets_them_back() {
     let mut simulation = mesh(3);
     simulation.run_for(MINUTE);
-    // Both sides have said that they can restart: routes are kept for their two minutes.
+    // Both sides announced graceful restart: routes are kept for two minutes.
     simulation.cut.push(2);
     simulation.break_links(2);
     simulation.run_for(MINUTE);
@@ -59,7 +59,7 @@ fn a_node_that_is_cut_off_loses_its_routes_and_gets_them_back() {
 }
 
 #[test]
-fn a_restarted_speaker_keeps_the_kernels_routes_until_peers_have_spoken() {
+fn a_restarted_speaker_keeps_kernel_routes_until_peers_have_sent_theirs() {
     let mut simulation = mesh(4);
     simulation.run_for(MINUTE);
     let (own, before) = (address(1), simulation.nodes[1].kernel.clone());
@@ -69,7 +69,7 @@ fn a_restarted_speaker_keeps_the_kernels_routes_until_peers_have_spoken() {
     simulation.settle();
     assert_eq!(simulation.nodes[1].kernel, before);
     assert!(simulation.nodes[1].engine.is_restarting());
-    // Others keep its routes meanwhile.
+    // Other nodes keep its routes in the meantime.
     assert_eq!(learnt(&simulation, 0).len(), 3);
     simulation.run_for(MINUTE);
     assert!(!simulation.nodes[1].engine.is_restarting());
@@ -93,7 +93,7 @@ fn a_restart_does_not_wait_for_peers_that_are_gone() {
     assert!(simulation.nodes[1].engine.is_restarting());
     simulation.run_for(Duration::from_secs(4));
     assert!(!simulation.nodes[1].engine.is_restarting());
-    // What only the missing peer had is gone, and only that.
+    // Only routes that just the missing peer had are gone.
     assert_eq!(learnt(&simulation, 1), [block(0).to_string(), block(2).to_string()]);
 }
 
@@ -103,12 +103,12 @@ fn an_intent_is_applied_as_a_difference() {
     simulation.run_for(MINUTE);
     let own = address(0);
     let sessions = || [session(own, address(1)), session(own, address(2))];
-    // One block more: announced, and no session begins again.
+    // One more block: it is announced, and no session restarts.
     let more = intent(own, sessions(), &[block(0), block(9)]);
     simulation.nodes[0].engine.apply(more, simulation.now);
     simulation.settle();
     assert!(learnt(&simulation, 1).contains(&block(9).to_string()));
-    // One block less.
+    // One block fewer.
     simulation.nodes[0].engine.apply(intent(own, sessions(), &[block(9)]), simulation.now);
     simulation.settle();
     assert!(!learnt(&simulation, 1).contains(&block(0).to_string()));
@@ -116,7 +116,7 @@ fn an_intent_is_applied_as_a_difference() {
         simulation.nodes[0].engine.summary().peers.iter().map(|peer| peer.tally.established).collect()
     };
     assert_eq!(ups(&simulation), [1, 1]);
-    // Another keep-alive time: that session begins again, the other one does not.
+    // A different keepalive time: that session restarts, the other one does not.
     let mut changed = sessions();
     changed[0].keepalive_time = Some(bgp::Secs(20));
     simulation.nodes[0].engine.apply(intent(own, changed, &[block(9)]), simulation.now);
@@ -124,7 +124,7 @@ fn an_intent_is_applied_as_a_difference() {
     assert_eq!(established(&simulation, 0), 2);
     let peers = simulation.nodes[1].engine.summary().peers;
     assert_eq!(peers.iter().map(|peer| peer.tally.established).collect::<Vec<_>>(), [2, 1]);
-    // A session that is gone: the peer hears why, and forgets the routes.
+    // A removed session: the peer is notified of the reason, and drops the routes.
     simulation.nodes[0].engine.apply(intent(own, [session(own, address(1))], &[block(9)]), simulation.now);
     simulation.settle();
     assert_eq!(learnt(&simulation, 2), [block(1).to_string()]);
@@ -133,7 +133,7 @@ fn an_intent_is_applied_as_a_difference() {
 }
 
 #[test]
-fn a_range_takes_whoever_calls_from_it() {
+fn a_range_accepts_any_peer_within_it() {
     let mut simulation = Simulation::default();
     for node in 0..3 {
         simulation.add(address(node), false);
@@ -151,7 +151,7 @@ fn a_range_takes_whoever_calls_from_it() {
     let remotes: Vec<&str> = peers.iter().map(|peer| peer.remote.as_str()).collect();
     assert_eq!(remotes, ["10.0.0.2", "10.0.0.3"]);
     assert_eq!(learnt(&simulation, 0), [block(1).to_string(), block(2).to_string()]);
-    // One leaves for good.
+    // One peer leaves for good.
     simulation.nodes[2].engine.shut_down(false, "maintenance", simulation.now);
     simulation.settle();
     assert_eq!(simulation.nodes[0].engine.summary().peers.len(), 1);
@@ -166,7 +166,7 @@ fn a_range_takes_whoever_calls_from_it() {
 }
 
 #[test]
-fn a_stranger_is_turned_away() {
+fn an_unknown_peer_is_refused() {
     let mut simulation = Simulation::default();
     simulation.add(address(0), false);
     simulation.add(address(1), false);
@@ -204,7 +204,7 @@ fn reflectors_pass_routes_between_their_clients() {
         let others: Vec<String> =
             (0..8).filter(|other| *other != node).map(|other| block(other).to_string()).collect();
         assert_eq!(learnt(&simulation, node), others, "node {node}");
-        // What is reflected still leads to the node that has it, not to the reflector.
+        // A reflected route still leads to the node that owns it, not to the reflector.
         for (prefix, route) in &simulation.nodes[node].kernel {
             let owner = (0..8).find(|other| block(*other) == *prefix).expect("a node");
             if let rib::KernelTarget::Via(hops) = &route.target {
@@ -213,7 +213,7 @@ fn reflectors_pass_routes_between_their_clients() {
             }
         }
     }
-    // One reflector is gone for good: the other one carries all.
+    // One reflector is gone for good: the other one suffices.
     simulation.nodes[0].engine.shut_down(false, "", simulation.now);
     simulation.run_for(MINUTE);
     for node in 2..8 {
@@ -221,9 +221,9 @@ fn reflectors_pass_routes_between_their_clients() {
     }
 }
 
-/// A peer that takes nothing for a while gets each changed prefix once.
+/// A peer that reads nothing for a while gets each changed prefix once.
 #[test]
-fn a_slow_peer_is_told_what_is_true_in_the_end() {
+fn a_slow_peer_gets_only_the_final_state() {
     let mut simulation = mesh(2);
     simulation.run_for(MINUTE);
     let own = address(0);

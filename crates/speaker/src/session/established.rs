@@ -1,4 +1,4 @@
-//! A session that is up: signs of life, routes, and requests for routes.
+//! A session that is up: keepalives, routes, and route refreshes.
 
 use super::event::{Action, Agreed, Direction, Moment};
 use super::handshake::earlier;
@@ -6,10 +6,10 @@ use super::settings::{Random, Settings};
 use bgp_wire::{Cause, Family, FsmFault, Message, Notification, RefreshPhase, RouteRefresh};
 use std::time::Duration;
 
-/// How long the answer to a request for routes may take until what it did not mention is given up (RFC 7313, 4.2).
+/// How long a route refresh may take until routes that it did not mention are given up (RFC 7313, 4.2).
 const REFRESH_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long a peer may take nothing of what is sent (RFC 9687, 4.1: the greater of eight minutes and twice the hold time).
+/// How long a peer may accept no data (RFC 9687, 4.1: the greater of eight minutes and twice the hold time).
 const SEND_HOLD: Duration = Duration::from_mins(8);
 
 /// A session that is up.
@@ -17,11 +17,11 @@ const SEND_HOLD: Duration = Duration::from_mins(8);
 pub(super) struct Established {
     pub(super) direction: Direction,
     pub(super) agreed: Agreed,
-    /// Until when something has to come.
+    /// When the hold timer expires.
     hold: Option<Moment>,
-    /// When our next sign of life is due.
+    /// When our next keepalive is due.
     keepalive: Option<Moment>,
-    /// Until when the peer has to take something of what waits to be sent.
+    /// When the send hold timer expires, while data waits to be sent.
     send_hold: Option<Moment>,
 }
 
@@ -47,7 +47,7 @@ impl Established {
         earlier(earlier(self.hold, self.keepalive), self.send_hold)
     }
 
-    /// The peer takes nothing more just now. Told again and again, it counts from the first time.
+    /// Records that the peer accepts no more data. Repeated calls count from the first one.
     pub(super) fn blocked(&mut self, now: Moment) {
         let hold = Duration::from_secs(u64::from(self.agreed.hold_time));
         if !hold.is_zero() {
@@ -55,13 +55,15 @@ impl Established {
         }
     }
 
-    /// The peer has taken something.
+    /// Records that the peer has accepted data.
     pub(super) fn progressed(&mut self) {
         self.send_hold = None;
     }
 
+    /// Handles deadlines.
+    ///
     /// # Errors
-    /// One of the hold timers has expired.
+    /// When one of the hold timers has expired.
     pub(super) fn tick(
         &mut self,
         now: Moment,
@@ -88,8 +90,10 @@ impl Established {
         }
     }
 
+    /// Handles a message.
+    ///
     /// # Errors
-    /// The message does not belong here; the answer ends the session.
+    /// When the message is not allowed here; the error is the NOTIFICATION that ends the session.
     pub(super) fn received(
         &mut self,
         message: Message,

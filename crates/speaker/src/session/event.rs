@@ -1,4 +1,4 @@
-//! What happens to a session, and what it asks for.
+//! The events of a session, and its actions.
 
 use bgp_wire::{Family, Message, Notification, Open, SessionOptions, Update};
 use std::fmt;
@@ -7,17 +7,17 @@ use std::time::Duration;
 /// Time since the speaker began.
 pub(crate) type Moment = Duration;
 
-/// Who opened a connection.
+/// The end that opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// We did.
+    /// We opened it.
     Outgoing,
-    /// The peer did.
+    /// The peer opened it.
     Incoming,
 }
 
 impl Direction {
-    /// The other one.
+    /// The opposite direction.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -27,107 +27,107 @@ impl Direction {
     }
 }
 
-/// What happened.
+/// An event of a session.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The session shall be.
+    /// The session is to be started.
     Start,
-    /// The session shall not be any more: what to say to the peer.
+    /// The session is to be ended, with this message to the peer.
     Stop(Notification),
-    /// Our connection stands.
+    /// Our connection is established.
     Connected,
-    /// Our connection did not come about, and why.
+    /// Our connection failed, with the error.
     ConnectFailed(String),
     /// The peer has connected.
     Accepted,
-    /// A connection has ended; the reason, if it is not that the peer closed it.
+    /// A connection has ended; the error is set unless the peer closed it.
     Closed(Direction, Option<String>),
-    /// A message has come, or bytes whose answer is a NOTIFICATION.
+    /// A message was received, or bytes that must be answered with a NOTIFICATION.
     Received(Direction, Result<Message, Notification>),
     /// A deadline may have passed.
     Tick,
-    /// How many prefixes the peer has announced by now.
+    /// The number of prefixes that the peer currently announces.
     Prefixes(usize),
-    /// All routes of a family shall be sent again by the peer, because a filter changed.
+    /// The peer is to send all routes of a family again, because a filter changed.
     AskAgain(Family),
-    /// BFD has lost the peer.
+    /// BFD no longer sees the peer.
     BfdDown,
 }
 
-/// What to do.
+/// An action of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Begin to connect.
+    /// Start to connect.
     Connect,
     /// Send a message.
     Send(Direction, Message),
-    /// Close a connection, after what was sent on it.
+    /// Close a connection after sending the pending data.
     Close(Direction),
     /// The session is up: routes may be sent on this connection.
     Up(Direction, Box<Agreed>),
-    /// The session has ended. The peer's routes of the families that are not kept are gone.
+    /// The session has ended. The peer's routes are removed, except for families that are kept.
     Down {
-        /// What ended it.
+        /// The cause.
         reason: Reason,
         /// The families whose routes are kept as stale.
         keep: [bool; 2],
     },
-    /// Routes of the peer.
+    /// An update from the peer.
     Routes(Box<Update>),
-    /// The peer has sent all it has of a family.
+    /// The peer has sent all its routes of a family.
     EndOfRib(Family),
-    /// From here on the peer's former routes of a family count as stale, until [`Action::SweepStale`].
+    /// The peer's present routes of a family become stale, until [`Action::SweepStale`].
     MarkStale(Family),
-    /// The peer's stale routes of a family are gone.
+    /// The peer's stale routes of a family are to be removed.
     SweepStale(Family),
-    /// All routes of a family are to be sent again, between marks if the flag is set.
+    /// All routes of a family are to be sent again, between markers if the flag is set.
     SendAgain(Family, bool),
-    /// The state that people see has changed.
+    /// The displayed state has changed.
     Changed {
-        /// What it was.
+        /// The previous state.
         from: StateName,
-        /// What it is.
+        /// The new state.
         to: StateName,
-        /// Why, if not as expected.
+        /// The cause, unless the change was expected.
         reason: Option<Reason>,
     },
-    /// Something that a person should know.
+    /// A warning for the log.
     Warn(String),
 }
 
-/// What both sides of a session agreed on.
+/// The parameters that both sides of a session agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// What changes how messages are read and written.
+    /// The options that affect the encoding of messages.
     pub options: SessionOptions,
-    /// After so much silence the peer is gone. 0 means never.
+    /// After this many seconds of silence the peer is gone. 0 means never.
     pub hold_time: u16,
-    /// The pause between signs of life. 0 means none.
+    /// The keepalive interval in seconds. 0 means none.
     pub keepalive_time: u16,
-    /// Whether the peer can be asked for its routes.
+    /// Whether the peer supports route refresh.
     pub route_refresh: bool,
-    /// Whether answers to that come between marks.
+    /// Whether route refreshes are enclosed by markers.
     pub enhanced_refresh: bool,
     /// The families whose routes are kept when the peer restarts, and for how many seconds.
     pub restart: Option<([bool; 2], u16)>,
-    /// Whether the peer says that it has just restarted.
+    /// Whether the peer reports that it has just restarted.
     pub peer_restarting: bool,
-    /// The peer's own words.
+    /// The peer's OPEN message.
     pub open: Open,
 }
 
-/// The states of RFC 4271, as people know them.
+/// The states of RFC 4271, as shown to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateName {
-    /// Nothing is tried.
+    /// No connection is attempted.
     Idle,
-    /// A connection is being made.
+    /// Connecting.
     Connect,
-    /// Waiting: for the peer, or for the next attempt.
+    /// Waiting for the peer, or for the next attempt.
     Active,
     /// We have sent OPEN.
     OpenSent,
-    /// Both have, and we wait for the other's consent.
+    /// Both have sent OPEN, and we wait for the peer's keepalive.
     OpenConfirm,
     /// Routes are exchanged.
     Established,
@@ -149,20 +149,20 @@ impl fmt::Display for StateName {
 /// Why a session or an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// We ended it with this.
+    /// We ended it with this message.
     Sent(Notification),
-    /// The peer ended it with this.
+    /// The peer ended it with this message.
     Received(Notification),
-    /// The connection could not be made, or broke.
+    /// The connection failed or broke.
     Socket(String),
-    /// The peer closed the connection without a word.
+    /// The peer closed the connection without a message.
     Closed,
-    /// The peer has connected again: it has restarted.
+    /// The peer has connected again, so it has restarted.
     PeerRestarted,
 }
 
 impl fmt::Display for Reason {
-    /// In BIRD's words.
+    /// Uses BIRD's words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sent(notification) => write!(f, "BGP Error: {notification}"),

@@ -1,4 +1,4 @@
-//! OPEN: what we offer, and what comes of two offers.
+//! OPEN: our offer, and the outcome of two offers.
 
 use super::event::{Agreed, Moment};
 use super::settings::Settings;
@@ -8,40 +8,41 @@ use bgp_wire::{
 };
 use std::time::Duration;
 
-/// How long a peer that has connected may take for its OPEN (RFC 4271, 8.2.2: a large value).
+/// How long a connected peer may take to send its OPEN (RFC 4271, 8.2.2: a large value).
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_mins(4);
 
-/// A connection that is not a session yet.
+/// A connection before its session is up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Handshake {
     /// We have sent OPEN.
     OpenSent {
-        /// Until when the peer's has to come.
+        /// When the peer's OPEN must have arrived.
         hold: Moment,
     },
-    /// The peer's OPEN suits us, but the other connection would be preferred and is still without one. We say nothing until
-    /// that one has ended or won: two sides that both went ahead with what they saw first would end each other's session.
+    /// The peer's OPEN is acceptable, but the other connection would be preferred and has no OPEN yet. We send nothing
+    /// until that one has ended or won: if both sides continued with the connection they saw first, they would end each
+    /// other's session.
     Waiting {
-        /// What both would agree on.
+        /// The parameters that both would agree on.
         agreed: Box<Agreed>,
-        /// Whether the peer has consented.
+        /// Whether the peer has sent its keepalive.
         consented: bool,
-        /// Until when the other connection may take.
+        /// When waiting for the other connection ends.
         hold: Moment,
     },
-    /// The peer's OPEN suits us, and we have said so.
+    /// The peer's OPEN is acceptable, and we have confirmed it.
     OpenConfirm {
-        /// What both agreed on.
+        /// The parameters that both agreed on.
         agreed: Box<Agreed>,
-        /// Until when the peer has to consent.
+        /// When the peer's keepalive must have arrived.
         hold: Option<Moment>,
-        /// When our next sign of life is due.
+        /// When our next keepalive is due.
         keepalive: Option<Moment>,
     },
 }
 
 impl Handshake {
-    /// What waits for the peer's OPEN.
+    /// The state of a connection that waits for the peer's OPEN.
     pub(super) fn open_sent(now: Moment) -> Self {
         Self::OpenSent { hold: now + OPEN_TIMEOUT }
     }
@@ -62,7 +63,7 @@ pub(super) fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Mome
     }
 }
 
-/// The offer. `restarting`: this speaker has restarted and still forwards by the routes of before.
+/// Our OPEN. `restarting`: this speaker has restarted and still forwards by its previous routes.
 pub(super) fn offer(settings: &Settings, restarting: bool) -> Open {
     let mut open = Open::new(settings.local_as, settings.hold_time, settings.router_id);
     let own = std::mem::take(&mut open.capabilities);
@@ -80,17 +81,17 @@ pub(super) fn offer(settings: &Settings, restarting: bool) -> Open {
         open.capabilities.push(Capability::GracefulRestart(restart));
     }
     open.capabilities.extend(own);
-    // Several paths of a prefix are taken, never sent: one is best.
+    // Several paths per prefix can be received but are never sent: we have one best path.
     open.capabilities
         .push(Capability::AddPath(families().map(|family| (family, AddPathMode::Receive)).collect()));
     open.capabilities.push(Capability::EnhancedRouteRefresh);
     open
 }
 
-/// What comes of our offer and the peer's.
+/// Combines our offer and the peer's.
 ///
 /// # Errors
-/// The peer is not who it should be, or nothing can be exchanged with it.
+/// When the peer is not the expected one, or no family can be exchanged with it.
 pub(super) fn agree(settings: &Settings, open: Open) -> Result<Agreed, Notification> {
     if open.system() != settings.peer_as {
         return Err(Notification::new(
@@ -105,7 +106,7 @@ pub(super) fn agree(settings: &Settings, open: Open) -> Result<Agreed, Notificat
     let theirs = open.families();
     let families = Family::ALL.map(|family| settings.families[family.index()] && theirs.contains(&family));
     if !families.contains(&true) {
-        // The capability that is missing, as it would have to be there (RFC 5492, 5).
+        // The missing capability, encoded as the peer would have to send it (RFC 5492, 5).
         let missing = Family::ALL.into_iter().find(|family| settings.families[family.index()]);
         let missing = missing.map_or(0, Family::afi).to_be_bytes();
         return Err(Notification::new(

@@ -1,4 +1,5 @@
-//! States, and who takes an event. Connections come up in [`opening`], end in [`ending`]; deadlines are in [`timers`].
+//! States, and the dispatch of events. Connections are opened in [`opening`] and ended in [`ending`]; deadlines are in
+//! [`timers`].
 
 mod ending;
 mod opening;
@@ -11,25 +12,25 @@ use super::settings::{Random, Settings};
 use bgp_wire::{Cause, CeaseReason, Family, FsmFault, Message, Notification, SessionOptions};
 use std::time::Duration;
 
-/// Where a session is.
+/// The state of a session.
 #[derive(Debug)]
 enum State {
-    /// Nothing is tried: for good, or until the pause after an error is over.
+    /// No connection is attempted: for good, or until the pause after an error is over.
     Idle { until: Option<Moment> },
-    /// Connections are made and accepted, one in each direction at most.
+    /// Connections are opened and accepted, at most one in each direction.
     Trying { retry: Option<Moment>, outgoing: Outgoing, incoming: Option<Handshake> },
     /// Routes are exchanged.
     Established(Box<Established>),
 }
 
-/// What became of our own attempt to connect.
+/// The state of our own connection attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum Outgoing {
-    /// There is none just now.
+    /// There is no attempt.
     None,
-    /// It is under way.
+    /// The attempt is in progress.
     Connecting,
-    /// It stands.
+    /// The connection is established.
     Open(Handshake),
 }
 
@@ -38,7 +39,7 @@ enum Outgoing {
 pub(crate) struct Session {
     settings: Settings,
     state: State,
-    /// This speaker has restarted just now and forwards by the routes of before.
+    /// This speaker has just restarted and forwards by its previous routes.
     restarting: bool,
     /// The pause after the last error, and when that was.
     penalty: Option<(Duration, Moment)>,
@@ -48,19 +49,19 @@ pub(crate) struct Session {
     last_reason: Option<Reason>,
 }
 
-/// What is to be done with a connection that the peer has made.
+/// How to handle an incoming connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is the session's: say [`Event::Accepted`].
+    /// The session accepts it: send [`Event::Accepted`].
     Take,
-    /// It is answered with this and closed.
+    /// It is answered with this message and closed.
     Refuse(Notification),
-    /// It is closed without a word: the peer may try again soon.
+    /// It is closed without a message: the peer may try again soon.
     Drop,
 }
 
 impl Session {
-    /// A session that has not been started.
+    /// Creates a session that has not been started.
     #[must_use]
     pub(crate) fn new(settings: Settings, restarting: bool) -> Self {
         Self {
@@ -74,18 +75,18 @@ impl Session {
         }
     }
 
-    /// What it is configured with.
+    /// The session's settings.
     #[must_use]
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// This speaker's restart is over: later OPENs do not speak of it.
+    /// Ends this speaker's restart: later OPENs do not mention it.
     pub(crate) fn end_restart(&mut self) {
         self.restarting = false;
     }
 
-    /// The state that people see.
+    /// The displayed state.
     #[must_use]
     pub(crate) fn state(&self) -> StateName {
         match &self.state {
@@ -107,13 +108,13 @@ impl Session {
         }
     }
 
-    /// Why the last session or attempt ended. Forgotten when a session is up.
+    /// Why the last session or attempt ended; `None` while a session is up.
     #[must_use]
     pub(crate) fn last_reason(&self) -> Option<&Reason> {
         self.last_reason.as_ref()
     }
 
-    /// What was agreed on, while the session is up.
+    /// The agreed parameters, while the session is up.
     #[must_use]
     pub(crate) fn agreed(&self) -> Option<&Agreed> {
         match &self.state {
@@ -122,7 +123,7 @@ impl Session {
         }
     }
 
-    /// How messages on a connection are to be read and written.
+    /// The options for encoding and decoding messages on a connection.
     #[must_use]
     pub(crate) fn options(&self, direction: Direction) -> SessionOptions {
         let of = |handshake: &Handshake| match handshake {
@@ -137,42 +138,42 @@ impl Session {
         }
     }
 
-    /// Whether stale routes of a family are kept just now.
+    /// Whether stale routes of a family are currently kept.
     #[must_use]
     pub(crate) fn keeps_stale(&self, family: Family) -> bool {
         self.stale[family.index()].is_some()
     }
 
-    /// What waits to be sent on the session's connection is not taken just now.
+    /// Records that the session's connection accepts no more data.
     pub(crate) fn blocked(&mut self, now: Moment) {
         if let State::Established(established) = &mut self.state {
             established.blocked(now);
         }
     }
 
-    /// The peer has taken something of what waited.
+    /// Records that the peer has accepted data.
     pub(crate) fn progressed(&mut self) {
         if let State::Established(established) = &mut self.state {
             established.progressed();
         }
     }
 
-    /// The peer has made a connection: whether the session takes it. What it replaces is closed by the actions.
+    /// Decides about an incoming connection. The actions close a connection that it replaces.
     pub(crate) fn admit(&mut self, now: Moment, random: &mut Random, out: &mut Vec<Action>) -> Admission {
         let refuse = |reason| Admission::Refuse(Cause::Cease(reason).into());
         match &self.state {
-            // Two speakers that pause in turn must not count each other's refusal as the next error.
+            // Two speakers that pause in turn must not count each other's refusal as another error.
             State::Idle { .. } => Admission::Drop,
             State::Trying { incoming: None, .. } => Admission::Take,
             State::Trying { incoming: Some(Handshake::OpenSent { .. }), .. } => {
-                // The peer has given up the connection that it has not said a word on.
+                // The peer has given up its connection on which it sent nothing.
                 self.forget(Direction::Incoming);
                 out.push(Action::Close(Direction::Incoming));
                 Admission::Take
             }
             State::Trying { .. } => refuse(CeaseReason::CollisionResolution),
             State::Established(established) if established.agreed.restart.is_some() => {
-                // A peer that can restart and connects again has done so (RFC 4724, 4.2).
+                // A peer with graceful restart that connects again has restarted (RFC 4724, 4.2).
                 let before = self.state();
                 self.end_session(Reason::PeerRestarted, now, random, out);
                 self.note_change(before, out);
@@ -182,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Takes what happened and adds what to do.
+    /// Handles an event and adds actions.
     pub(crate) fn handle(&mut self, event: Event, now: Moment, random: &mut Random, out: &mut Vec<Action>) {
         let before = self.state();
         match event {
@@ -227,14 +228,14 @@ impl Session {
     fn note_change(&self, from: StateName, out: &mut Vec<Action>) {
         let to = self.state();
         if from != to {
-            // From Connect to Active is a step back, too: the attempt has failed.
+            // From Connect to Active is also a step back: the attempt has failed.
             let back = to < from || (from, to) == (StateName::Connect, StateName::Active);
             let reason = if back { self.last_reason.clone() } else { None };
             out.push(Action::Changed { from, to, reason });
         }
     }
 
-    /// Waits for the peer, and for the next attempt of ours.
+    /// Waits for the peer, and until the next attempt.
     fn try_again(&mut self, at: Moment) {
         let retry = (!self.settings.passive).then_some(at);
         self.state = State::Trying { retry, outgoing: Outgoing::None, incoming: None };
@@ -297,7 +298,7 @@ impl Session {
         }
     }
 
-    /// Whether there is such a connection.
+    /// Whether there is a connection in this direction.
     fn knows(&self, direction: Direction) -> bool {
         match &self.state {
             State::Idle { .. } => false,

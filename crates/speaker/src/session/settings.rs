@@ -1,48 +1,48 @@
-//! What a session is configured with, as far as its machine needs it.
+//! The settings of a session that its machine needs.
 
 use bgp_wire::{Asn, Family, RouterId};
 use std::time::Duration;
 
-/// The settings of a session. A session whose settings change begins again; see [`super::Session`].
+/// The settings of a session. A session whose settings change is restarted; see [`super::Session`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Our system, towards this peer.
+    /// Our AS number, as used with this peer.
     pub local_as: Asn,
-    /// The peer's system.
+    /// The peer's AS number.
     pub peer_as: Asn,
-    /// Our identifier.
+    /// Our BGP identifier.
     pub router_id: RouterId,
-    /// Which families are offered.
+    /// The offered families.
     pub families: [bool; 2],
-    /// Whether only the peer connects.
+    /// Whether only the peer opens connections.
     pub passive: bool,
-    /// After so much silence the peer counts as gone. 0 means never.
+    /// After this many seconds of silence the peer is gone. 0 means never.
     pub hold_time: u16,
-    /// The pause between signs of life; a third of the hold time when absent.
+    /// The keepalive interval in seconds; a third of the hold time if absent.
     pub keepalive_time: Option<u16>,
     /// The pause before the first attempt to connect.
     pub connect_delay: Duration,
-    /// How long an attempt may take, and the pause between attempts.
+    /// The timeout of an attempt, and the pause between attempts.
     pub connect_retry: Duration,
-    /// The pause after an error; it doubles up to the second.
+    /// The pause after an error; it doubles up to the second value.
     pub error_wait: (Duration, Duration),
-    /// After so long without an error the pause is short again.
+    /// After this long without an error the pause is short again.
     pub error_forget: Duration,
-    /// Whether a restart of either side keeps routes (RFC 4724); how many seconds ours takes at most, and how long a
-    /// restarting peer's routes are kept.
+    /// Whether a restart of either side keeps routes (RFC 4724): the maximum duration of our restart in seconds, and
+    /// how long a restarting peer's routes are kept.
     pub graceful_restart: Option<u16>,
     /// Whether IPv4 routes may have IPv6 next hops.
     pub extended_next_hop: bool,
-    /// How many prefixes the peer may announce.
+    /// The maximum number of prefixes that the peer may announce.
     pub prefix_limit: Option<usize>,
 }
 
 impl Settings {
-    /// BIRD's hold time.
+    /// BIRD's default hold time.
     pub(crate) const HOLD_TIME: u16 = 240;
-    /// BIRD's restart time.
+    /// BIRD's default restart time.
     pub(crate) const RESTART_TIME: u16 = 120;
-    /// Of this many prefixes a peer can announce two full Internet tables; no cluster needs more.
+    /// Enough for two full Internet tables from a peer; no cluster needs more.
     pub(crate) const PREFIX_LIMIT: usize = 2_000_000;
 
     /// The settings of Calico's BIRD for a peer.
@@ -68,7 +68,7 @@ impl Settings {
         }
     }
 
-    /// Whether the peer is of another system.
+    /// Whether the peer is in another AS.
     #[must_use]
     pub(crate) fn is_external(&self) -> bool {
         self.local_as != self.peer_as
@@ -80,7 +80,7 @@ impl Settings {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Numbers that depend on the seed alone.
+    /// Creates a generator; the numbers depend on the seed alone.
     #[must_use]
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
@@ -94,7 +94,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A duration between three quarters of it and all of it (RFC 4271, 10).
+    /// A random duration between three quarters of the given one and all of it (RFC 4271, 10).
     pub(crate) fn jittered(&mut self, duration: Duration) -> Duration {
         let share = u32::try_from(self.next_u64() >> 40 & 0xff).unwrap_or_default();
         duration * (768 + share) / 1024

@@ -1,4 +1,4 @@
-//! Tests of the machine: every transition of RFC 4271 as a row, then collisions, restarts and refreshes.
+//! Tests of the state machine: every transition of RFC 4271 as a row, then collisions, restarts and refreshes.
 
 mod any_history;
 mod restart;
@@ -23,7 +23,7 @@ pub(super) fn settings() -> Settings {
     settings
 }
 
-/// An OPEN of the peer with all that it needs.
+/// An OPEN of the peer with everything that is required.
 pub(super) fn open(id: RouterId) -> Open {
     let mut open = Open::new(Asn(65000), 90, id);
     open.capabilities.extend([
@@ -35,7 +35,7 @@ pub(super) fn open(id: RouterId) -> Open {
     open
 }
 
-/// The same of a peer that can restart.
+/// An OPEN of a peer with graceful restart.
 pub(super) fn restarting_open(restarting: bool, forwarding: bool) -> Open {
     let families = Family::ALL.map(|family| GracefulRestartFamily { family, forwarding });
     let restart =
@@ -45,7 +45,7 @@ pub(super) fn restarting_open(restarting: bool, forwarding: bool) -> Open {
     open
 }
 
-/// A session with its clock, and what it asked for in words.
+/// A session with its clock, and its actions in words.
 pub(super) struct Bench {
     pub(super) session: Session,
     pub(super) now: Moment,
@@ -61,7 +61,7 @@ impl Bench {
         }
     }
 
-    /// Tells the session something; what it asked for.
+    /// Passes an event to the session; returns its actions.
     pub(super) fn tell(&mut self, event: Event) -> Vec<String> {
         let mut actions = Vec::new();
         let tick = matches!(event, Event::Tick);
@@ -78,7 +78,7 @@ impl Bench {
         (admission, actions.iter().filter_map(words).collect())
     }
 
-    /// Goes to the next deadline.
+    /// Advances to the next deadline.
     pub(super) fn wait(&mut self) -> Vec<String> {
         self.now = self.session.deadline().expect("a deadline");
         self.tell(Event::Tick)
@@ -93,13 +93,13 @@ impl Bench {
         self.tell(Event::Received(direction, Ok(message)))
     }
 
-    /// Up to Connect.
+    /// Brings the session to Connect.
     pub(super) fn connect(&mut self) {
         self.tell(Event::Start);
         assert_eq!(self.wait(), ["connect"]);
     }
 
-    /// Up to a session over our own connection.
+    /// Brings the session up over our own connection.
     pub(super) fn establish(&mut self, open: Open) -> Vec<String> {
         self.connect();
         self.tell(Event::Connected);
@@ -108,7 +108,7 @@ impl Bench {
     }
 }
 
-/// After a tick nothing is left to do at the same time: a shell that sleeps until the deadline never spins.
+/// After a tick there is nothing left to do at the same time: a shell that sleeps until the deadline never spins.
 fn check_deadline(bench: &mut Bench) {
     let mut actions = Vec::new();
     bench.session.handle(Event::Tick, bench.now, &mut bench.random, &mut actions);
@@ -122,7 +122,7 @@ fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// An action in words; changes of state are seen in the state itself.
+/// An action in words; changes of state are checked in the state itself.
 fn words(action: &Action) -> Option<String> {
     Some(match action {
         Action::Connect => "connect".into(),

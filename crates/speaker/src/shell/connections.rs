@@ -1,4 +1,4 @@
-//! Connections: made, accepted, read and written a bounded amount at a time.
+//! Connections: opens, accepts, reads and writes them, a bounded amount at a time.
 
 use super::log::words;
 use super::sockets::{self, Listener, Place};
@@ -14,7 +14,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// A connection, or one that is being made.
+/// A connection, possibly still being opened.
 pub(super) struct Connection {
     pub(super) socket: Socket,
     peer: PeerId,
@@ -52,7 +52,7 @@ impl Speaker {
         }
         let now = self.now();
         let accepted = self.engine.accept(ends, now);
-        // What the new connection replaces is closed first.
+        // A connection that the new one replaces is closed first.
         self.outputs();
         match accepted {
             Ok(peer) => {
@@ -73,9 +73,9 @@ impl Speaker {
             }
             Err(last) => {
                 if last.is_empty() {
-                    tracing::debug!("a connection from {address} was turned away");
+                    tracing::debug!("a connection from {address} was refused");
                 }
-                // What does not go at once is not worth waiting for.
+                // Data that cannot be sent immediately is dropped.
                 let _ = (&socket).write(&last);
             }
         }
@@ -102,7 +102,7 @@ impl Speaker {
         let flags = if connection.connecting { EventFlags::OUT } else { EventFlags::IN };
         if let Err(error) = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(token), flags) {
             let now = self.now();
-            tracing::warn!(%error, "a connection cannot be waited for");
+            tracing::warn!(%error, "cannot wait for a connection");
             self.engine.closed(connection.peer, connection.direction, Some(error.to_string()), now);
             return;
         }
@@ -173,7 +173,7 @@ impl Speaker {
                 }
                 Ok(count) => {
                     self.engine.received(peer, direction, &self.buffer[..count], now);
-                    // Less than asked for is all there is.
+                    // Fewer bytes than requested: nothing more is available.
                     if count < READ {
                         self.outputs();
                         return;
@@ -193,7 +193,7 @@ impl Speaker {
     pub(super) fn drop_connection(&mut self, token: u64) {
         if let Some(connection) = self.connections.remove(&token) {
             self.by_peer.remove(&(connection.peer, connection.direction));
-            // The descriptor is closed with the value; epoll forgets it then.
+            // Closing the descriptor with the value also removes it from epoll.
         }
     }
 
@@ -217,7 +217,7 @@ impl Speaker {
                     self.engine.blocked(peer, self.begun.elapsed());
                     break;
                 }
-                // Reading finds out the same, and what the peer said last.
+                // Reading reports the same error, after the peer's last data.
                 Err(_) => break,
             }
         }
@@ -226,7 +226,7 @@ impl Speaker {
             let flags = if full { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
             let data = EventData::new_u64(token);
             if let Err(error) = epoll::modify(&self.epoll, &connection.socket, data, flags) {
-                tracing::warn!(%error, "a connection cannot be waited for");
+                tracing::warn!(%error, "cannot wait for a connection");
             }
         }
     }
@@ -243,7 +243,7 @@ impl Speaker {
                 }
             }
             Remote::Unnumbered { interface } => self.neighbour(interface),
-            Remote::Dynamic { .. } => Err("a range is not connected to".to_owned()),
+            Remote::Dynamic { .. } => Err("connections to a range are not possible".to_owned()),
         };
         let outcome = found.and_then(|(address, link)| {
             sockets::connect(&endpoint, address, link)
@@ -267,11 +267,11 @@ impl Speaker {
         }
     }
 
-    /// The one neighbour on a link: the first with a link-local address that the kernel knows.
+    /// The only neighbour on a link: the first link-local address that the kernel knows.
     pub(super) fn neighbour(&mut self, interface: &str) -> Result<(IpAddr, Option<u32>), String> {
         let link =
             self.host.index_of(interface).ok_or_else(|| format!("interface {interface} was not found"))?;
-        // Its own advertisements tell it about us, and ours us about it.
+        // Its advertisements make it known to us, and ours make us known to it.
         if let Err(error) = self.discovery.call(link, &self.epoll, DISCOVERY) {
             tracing::debug!(%error, interface, "no advertisement can be sent");
         }
@@ -289,10 +289,10 @@ impl Speaker {
             .find(|address| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()));
         address
             .map(|address| (address, Some(link)))
-            .ok_or_else(|| format!("a neighbour on {interface} is not known yet"))
+            .ok_or_else(|| format!("no neighbour on {interface} is known yet"))
     }
 
-    /// Listens where the intent says, with the keys of its sessions.
+    /// Listens at the addresses of the intent, with the keys of its sessions.
     pub(super) fn listen(&mut self) {
         let Some(intent) = self.engine.intent() else { return };
         let places = [&intent.v4, &intent.v6].map(|family| {

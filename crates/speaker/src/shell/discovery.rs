@@ -1,5 +1,5 @@
-//! Who is on the other end of a link without addresses: routers of peers by interface tell each other by advertisements
-//! (RFC 4861), as other BGP speakers do it. Ours promise nothing: their lifetime is zero, so no host takes us for its router.
+//! Finds the peer on a link without addresses: routers that peer by interface discover each other by advertisements
+//! (RFC 4861), like other BGP speakers. Ours have a lifetime of zero, so no host uses us as its router.
 
 use super::filters::near_messages;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -14,10 +14,10 @@ const SOLICITATION: u8 = 133;
 const ADVERTISEMENT: u8 = 134;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// So many packets at a time.
+/// The maximum number of packets processed at a time.
 const BATCH: usize = 64;
 
-/// What was heard on links.
+/// The neighbours found on links.
 #[derive(Default)]
 pub(super) struct Discovery {
     socket: Option<Socket>,
@@ -26,12 +26,12 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// The neighbour on a link, once it was heard.
+    /// The neighbour on a link, if known.
     pub(super) fn neighbour(&self, link: u32) -> Option<Ipv6Addr> {
         self.neighbours.get(&link).copied()
     }
 
-    /// Says on a link that we are here, and asks who else is.
+    /// Announces us on a link, and solicits others.
     pub(super) fn call(&mut self, link: u32, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         if self.socket.is_none() {
             let socket = open()?;
@@ -43,13 +43,13 @@ impl Discovery {
             socket.join_multicast_v6(&ALL_ROUTERS, link)?;
         }
         let to = |group: Ipv6Addr| SockAddr::from(SocketAddrV6::new(group, 0, 0, link));
-        // Type, code, checksum (the kernel's), hop limit, flags, lifetime of nothing, and no times.
+        // Type, code, checksum (the kernel's), hop limit, flags, a lifetime of zero, and no timers.
         socket.send_to(&[ADVERTISEMENT, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &to(ALL_NODES))?;
         socket.send_to(&[SOLICITATION, 0, 0, 0, 0, 0, 0, 0], &to(ALL_ROUTERS))?;
         Ok(())
     }
 
-    /// Takes what has come.
+    /// Processes received packets.
     pub(super) fn receive(&mut self) {
         let Some(socket) = &self.socket else { return };
         for _ in 0..BATCH {
@@ -71,7 +71,7 @@ fn open() -> io::Result<Socket> {
     socket.set_unicast_hops_v6(255)?;
     socket.set_multicast_hops_v6(255)?;
     socket.set_multicast_loop_v6(false)?;
-    // Solicitations and advertisements from this very link, and nothing else.
+    // Only solicitations and advertisements sent on this very link.
     let only = [SOLICITATION, ADVERTISEMENT];
     socket.attach_filter(&near_messages(only))?;
     Ok(socket)

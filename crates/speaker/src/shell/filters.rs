@@ -1,10 +1,10 @@
-//! Filters of sockets, as programs of the kernel's classic BPF: what was sent by somebody on this very link, and nothing else.
-//! Packets that a router has passed on have lost some of their time to live, which nobody further away can undo (RFC 5082).
+//! Socket filters in the kernel's classic BPF: only packets sent on this very link. A router that forwards a packet
+//! decreases its time to live, and a distant sender cannot undo that (RFC 5082).
 
 use socket2::SockFilter;
 
 const FULL_TTL: u32 = 255;
-/// Where filters find the header of IP, before what the socket gets.
+/// The offset at which filters find the IP header, which precedes the socket's data.
 const NETWORK: u32 = (-0x10_0000_i32).cast_unsigned();
 const LOAD_BYTE: u16 = 0x30;
 const JUMP_EQUAL: u16 = 0x15;

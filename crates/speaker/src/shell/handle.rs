@@ -1,4 +1,4 @@
-//! The speaker, from other threads: commands over a channel, and a counter that wakes the thread that owns everything.
+//! Access to the speaker from other threads: commands over a channel, and a counter that wakes its thread.
 
 use crate::engine::Engine;
 use crate::session::Moment;
@@ -7,17 +7,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-/// A look at the engine, carried out by the thread that owns it.
+/// A query of the engine, executed by the thread that owns it.
 pub(super) type Question = Box<dyn FnOnce(&Engine, Moment) + Send>;
 
-/// What the thread is asked from outside.
+/// A command from another thread.
 pub(super) enum Command {
     Apply(Box<Intent>),
     Ask(Question),
     End { keep: bool, text: String },
 }
 
-/// The speaker, from other threads. Cheap to clone.
+/// Access to the speaker from other threads. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) sender: Sender<Command>,
@@ -26,32 +26,33 @@ pub struct Handle {
 
 impl Handle {
     fn send(&self, command: Command) {
-        // A speaker that has ended needs no more commands.
+        // A speaker that has ended ignores commands.
         if self.sender.send(command).is_ok() {
-            // A full counter wakes as well.
+            // A full counter also wakes the thread.
             let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Carries out an intent from now on.
+    /// Applies an intent.
     pub fn apply(&self, intent: Intent) {
         self.send(Command::Apply(Box::new(intent)));
     }
 
-    /// Looks at the speaker; `None` when it has ended.
+    /// Queries the speaker; `None` if it has ended.
     pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Engine, Moment) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, receiver) = channel();
         self.send(Command::Ask(Box::new(move |engine, now| {
-            // Who asked may not wait any more.
+            // The caller may have stopped waiting.
             let _ = answer.send(question(engine, now));
         })));
         receiver.recv().ok()
     }
 
-    /// Ends the speaker. `keep`: for a restart: peers and the kernel keep our routes. Otherwise peers learn why.
+    /// Ends the speaker. `keep`: for a restart, peers and the kernel keep our routes; otherwise peers are notified of
+    /// the reason.
     pub fn end(&self, keep: bool, text: &str) {
         self.send(Command::End { keep, text: text.to_owned() });
     }

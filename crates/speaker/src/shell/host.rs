@@ -1,6 +1,6 @@
-//! The host's links, addresses and routes, as the tables want them, kept up to date event by event.
+//! The host's links, addresses and routes in the form of the tables, kept up to date by events.
 //!
-//! The kernel does not report routes that vanish with their link, so a link that goes takes its routes along here, too.
+//! The kernel does not report routes that vanish with their link, so here a removed link also removes its routes.
 
 use ipnet::IpNet;
 use netlink::{Address, Event, Family, Kernel, Link, Route, RouteFilter, RouteKind, TABLE_MAIN};
@@ -8,30 +8,30 @@ use rib::{HostRoute, HostRouteKind, Interface, InterfaceName, PROTOCOL};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The kernel's own routes: those of addresses.
+/// The protocol number of the kernel's own routes, for addresses.
 const PROTOCOL_KERNEL: u8 = 2;
-/// Routes of redirects.
+/// The protocol number of routes from redirects.
 const PROTOCOL_REDIRECT: u8 = 1;
 
 /// A change for the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// One route more.
+    /// A route was added.
     Add(HostRoute),
-    /// One route less.
+    /// A route was removed.
     Remove(HostRoute),
 }
 
-/// What tells routes apart that the kernel keeps apart.
+/// The fields by which the kernel distinguishes routes.
 type RouteKey = (IpNet, Option<u32>);
 
-/// The host.
+/// The host's network.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     links: BTreeMap<u32, (InterfaceName, bool)>,
     addresses: BTreeMap<u32, Vec<IpNet>>,
     routes: BTreeMap<RouteKey, HostRoute>,
-    /// Interfaces whose networks are not ours to know.
+    /// Interfaces whose networks are ignored.
     ignored: Vec<bgp::InterfacePattern>,
 }
 
@@ -57,7 +57,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Interfaces whose networks are not ours to know.
+    /// Interfaces whose networks are ignored.
     pub(super) fn ignored(&self) -> &[bgp::InterfacePattern] {
         &self.ignored
     }
@@ -95,7 +95,7 @@ impl Host {
             || self.ignored.iter().any(|pattern| pattern.matches(name))
     }
 
-    /// The networks of an interface, while it is up.
+    /// The networks of an interface, if it is up.
     fn direct(&self, index: u32) -> Vec<HostRoute> {
         let Some((name, true)) = self.links.get(&index) else { return Vec::new() };
         if self.is_ignored(name) {
@@ -149,7 +149,7 @@ impl Host {
         old.map(Change::Remove).into_iter().chain([Change::Add(new)]).collect()
     }
 
-    /// Something has changed: what that means for the tables. `None` for events that were lost: read everything again.
+    /// Applies an event; returns the changes for the tables. `None` if events were lost: everything must be read again.
     pub(super) fn take(&mut self, event: &Event) -> Option<Vec<Change>> {
         Some(match event {
             Event::Lost => return None,
@@ -190,7 +190,7 @@ impl Host {
         changes
     }
 
-    /// The difference that something makes to the networks of an interface.
+    /// The changes of an interface's networks that result from `change`.
     fn networks(&mut self, index: u32, change: impl FnOnce(&mut Self)) -> Vec<Change> {
         let before = self.direct(index);
         change(self);

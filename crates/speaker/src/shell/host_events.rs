@@ -1,4 +1,4 @@
-//! What happens to the host's network: routes of others, interfaces, and routes of ours that somebody deleted.
+//! Handles events of the host's network: routes of other programs, interfaces, and deleted routes of ours.
 
 use super::Speaker;
 use super::host::{Change, Host};
@@ -30,7 +30,7 @@ impl Speaker {
         }
     }
 
-    /// Reads the host's network as a whole.
+    /// Reads the host's whole network.
     pub(super) fn read_host(&mut self, ignored: Vec<bgp::InterfacePattern>) {
         let now = self.now();
         match Host::read(self.routes.kernel(), ignored) {
@@ -42,7 +42,7 @@ impl Speaker {
         }
     }
 
-    /// A route of ours that another program deleted comes back.
+    /// Restores a route of ours that another program deleted.
     pub(super) fn heal(&mut self, event: &netlink::Event) {
         let netlink::Event::RouteGone(route) = event else { return };
         if route.protocol != rib::PROTOCOL || route.table != netlink::TABLE_MAIN {

@@ -1,5 +1,5 @@
-//! Routes in the kernel: ours are those of BIRD's protocol number in the main table. What another program made is never
-//! touched, and what is there already is not written again.
+//! Routes in the kernel: ours have BIRD's protocol number and are in the main table. Routes of other programs are never
+//! touched, and routes that exist are not written again.
 
 use super::host::Host;
 use ipnet::IpNet;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 /// The IP in IP device.
 const TUNNEL: &str = "tunl0";
 
-/// What tells our routes apart.
+/// The fields by which our routes are distinguished.
 type RouteKey = (IpNet, Option<u32>);
 
 /// The kernel's side of the tables.
 pub(super) struct Routes<K> {
     kernel: K,
-    /// Routes of the speaker before, until they are confirmed or swept.
+    /// Routes of the previous speaker, until they are confirmed or swept.
     adopted: BTreeMap<RouteKey, Route>,
-    /// The metrics of routes that differ from the ordinary one, so that a change of metric leaves nothing behind.
+    /// Non-default metrics of routes, so that a change of metric leaves nothing behind.
     metrics: BTreeMap<IpNet, Option<u32>>,
-    /// What the kernel refused, to be tried again.
+    /// Changes that the kernel refused, to be retried.
     refused: BTreeMap<IpNet, Option<KernelRoute>>,
 }
 
 impl<K: Kernel> Routes<K> {
-    /// Finds the routes of the speaker before.
+    /// Reads the routes of the previous speaker.
     pub(super) fn open(mut kernel: K) -> netlink::Result<Self> {
         let mut adopted = BTreeMap::new();
         for family in [Family::V4, Family::V6] {
@@ -42,17 +42,17 @@ impl<K: Kernel> Routes<K> {
         &mut self.kernel
     }
 
-    /// Whether the speaker before left routes.
+    /// Whether the previous speaker left routes.
     pub(super) fn has_adopted(&self) -> bool {
         !self.adopted.is_empty()
     }
 
-    /// Whether something is to be tried again.
+    /// Whether any change must be retried.
     pub(super) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Carries out changes in their order.
+    /// Applies changes in order.
     pub(super) fn apply(&mut self, changes: Vec<(IpNet, Option<KernelRoute>)>, host: &Host) {
         let mut operations: Vec<(Operation, IpNet, Option<KernelRoute>)> = Vec::new();
         for (prefix, wanted) in changes {
@@ -92,28 +92,28 @@ impl<K: Kernel> Routes<K> {
         let outcomes = self.kernel.apply(&plain);
         for (outcome, (operation, prefix, wanted)) in outcomes.into_iter().zip(operations) {
             let Err(error) = outcome else { continue };
-            // Gone already is what was wanted.
+            // If the route is already gone, that is what was wanted.
             if matches!(operation, Operation::DeleteRoute(_)) && error.is_missing() {
                 continue;
             }
-            tracing::warn!(%error, "a route was refused; it will be tried again");
+            tracing::warn!(%error, "a route was refused; trying again");
             self.refused.insert(prefix, wanted);
         }
     }
 
-    /// Tries again what was refused.
+    /// Retries refused changes.
     pub(super) fn retry(&mut self, host: &Host) {
         let again: Vec<_> = std::mem::take(&mut self.refused).into_iter().collect();
         self.apply(again, host);
     }
 
-    /// Deletes routes of the speaker before that nothing has confirmed.
+    /// Deletes routes of the previous speaker that have not been confirmed.
     pub(super) fn sweep(&mut self) {
         let left = std::mem::take(&mut self.adopted);
         if !left.is_empty() {
             tracing::info!(
                 routes = left.len(),
-                "deleting routes of before the restart that no peer has confirmed"
+                "deleting routes from before the restart that no peer has confirmed"
             );
         }
         let operations =
@@ -122,9 +122,9 @@ impl<K: Kernel> Routes<K> {
     }
 }
 
-/// A route to delete: whatever it leads to, as long as it is ours.
+/// A route to delete: with any next hop, as long as it is ours.
 fn gone(prefix: IpNet, metric: Option<u32>) -> Route {
-    // The scope of a deletion is compared: "nowhere" (255) matches all for IPv4.
+    // The kernel compares the scope of a deletion: "nowhere" (255) matches all for IPv4.
     Route {
         protocol: PROTOCOL,
         metric,
@@ -134,7 +134,7 @@ fn gone(prefix: IpNet, metric: Option<u32>) -> Route {
     }
 }
 
-/// The metric that the kernel shows for a route: IPv6 always has one.
+/// The metric that the kernel reports for a route: IPv6 always has one.
 fn metric_of(route: &Route) -> Option<u32> {
     match route.family() {
         Family::V4 => route.metric.filter(|metric| *metric > 0),
@@ -142,7 +142,7 @@ fn metric_of(route: &Route) -> Option<u32> {
     }
 }
 
-/// Whether a route that is there does the same as a new one.
+/// Whether an existing route is equivalent to a new one.
 fn is_same(old: &Route, new: &Route) -> bool {
     let ways = |route: &Route| -> Vec<(Option<u32>, Option<std::net::IpAddr>)> {
         let mut ways: Vec<_> = match route.hops.is_empty() {
@@ -156,7 +156,7 @@ fn is_same(old: &Route, new: &Route) -> bool {
         && (new.kind != RouteKind::Unicast || (old.onlink == new.onlink && ways(old) == ways(new)))
 }
 
-/// A route as the kernel takes it; `None` if its tunnel is not there yet.
+/// Converts a route to the kernel's form; `None` if its tunnel does not exist yet.
 fn convert(prefix: IpNet, wanted: &KernelRoute, host: &Host) -> Option<Route> {
     let mut route = Route { protocol: PROTOCOL, metric: wanted.metric, ..Route::new(prefix) };
     let hops = match &wanted.target {

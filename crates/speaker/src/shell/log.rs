@@ -1,10 +1,10 @@
-//! What people read in the log.
+//! The speaker's log lines.
 
 use crate::engine::LogLine;
 use crate::session::StateName;
 use std::io;
 
-/// An error of a socket in words, without its number.
+/// The text of a socket error, without its number.
 pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
@@ -13,7 +13,7 @@ pub(super) fn words(error: &io::Error) -> String {
     }
 }
 
-/// Writes a line of the engine.
+/// Logs a message of the engine.
 pub(super) fn log(line: &LogLine) {
     match line {
         LogLine::State { session, remote, from, to, reason } => match (reason, *to) {
@@ -33,7 +33,7 @@ pub(super) fn log(line: &LogLine) {
             tracing::info!("all peers have sent their routes after the restart");
         }
         LogLine::Restarted { complete: false } => {
-            tracing::warn!("the restart is over, though not all peers have sent their routes");
+            tracing::warn!("the restart is over, although not all peers have sent their routes");
         }
     }
 }

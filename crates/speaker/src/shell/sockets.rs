@@ -1,4 +1,4 @@
-//! TCP sockets as sessions need them: bound, signed, near.
+//! TCP sockets for sessions: binding, TCP MD5, TTL security.
 
 use crate::engine::Endpoint;
 use bgp::intent::Remote;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// A segment with this time to live has come from a neighbour.
+/// A segment with this time to live was sent by a direct neighbour.
 const FULL_TTL: u8 = 255;
 
 fn tcp(address: IpAddr) -> io::Result<Socket> {
@@ -19,7 +19,7 @@ fn tcp(address: IpAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// An address with the number of its link, where it needs one.
+/// A socket address, with the index of its link if needed.
 pub(super) fn scoped(address: IpAddr, port: u16, link: Option<u32>) -> SockAddr {
     match address {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
@@ -29,7 +29,7 @@ pub(super) fn scoped(address: IpAddr, port: u16, link: Option<u32>) -> SockAddr 
     }
 }
 
-/// Begins to connect. `link` is that of a link-local peer.
+/// Starts to connect. `link` is that of a link-local peer.
 pub(super) fn connect(endpoint: &Endpoint, remote: IpAddr, link: Option<u32>) -> io::Result<Socket> {
     let socket = tcp(remote)?;
     socket.set_tcp_nodelay(true)?;
@@ -48,7 +48,7 @@ pub(super) fn connect(endpoint: &Endpoint, remote: IpAddr, link: Option<u32>) ->
     }
 }
 
-/// Only packets of a peer that is near enough are taken (RFC 5082).
+/// Accepts only packets of a peer that is near enough (RFC 5082).
 pub(super) fn restrict(socket: &Socket, endpoint: &Endpoint, remote: IpAddr) -> io::Result<()> {
     let Some(hops) = endpoint.ttl_security else { return Ok(()) };
     if remote.is_ipv4() {
@@ -59,7 +59,7 @@ pub(super) fn restrict(socket: &Socket, endpoint: &Endpoint, remote: IpAddr) -> 
     set_least_ttl(socket, remote.is_ipv6(), FULL_TTL - (hops.get() - 1))
 }
 
-/// Where to listen.
+/// A listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: IpAddr,
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-/// A listening socket, and the keys that it knows.
+/// A listening socket, and its TCP MD5 keys.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) place: Place,
@@ -93,14 +93,15 @@ impl Listener {
         Ok(Self { place, socket, keys: BTreeMap::new() })
     }
 
-    /// Gives the socket the keys of sessions, and takes those of sessions that are gone.
+    /// Sets the keys of sessions on the socket, and removes those of removed sessions.
     pub(super) fn set_keys<'a>(
         &mut self,
         endpoints: impl Iterator<Item = &'a Endpoint>,
     ) -> Vec<(IpNet, io::Error)> {
         let mut wanted = BTreeMap::new();
         for endpoint in endpoints {
-            // The kernel knows keys of link-local peers by address alone; an unnumbered peer's address is not known here.
+            // The kernel selects keys of link-local peers by address alone; the address of an unnumbered peer is not
+            // known here.
             let network = match &endpoint.remote {
                 Remote::Unnumbered { .. } => None,
                 _ => endpoint.network(),

@@ -1,7 +1,7 @@
-//! BFD with its sockets: one that listens for each family and number of hops, one of its own for each peer to send from.
+//! BFD with its sockets: a listening one per family and number of hops, and a sending one per peer.
 //!
-//! Packets over one hop are only taken with a time to live of 255: nobody further away can have sent them (RFC 5881, 5). A
-//! filter in the kernel sees to that, so what others send costs nothing here.
+//! Packets over one hop must have a time to live of 255, so no distant host can have sent them (RFC 5881, 5). A filter
+//! in the kernel enforces that, so packets of others cost nothing here.
 
 use super::filters::near;
 use super::host::Host;
@@ -19,24 +19,24 @@ use std::os::fd::OwnedFd;
 
 /// The ports of RFC 5881 and RFC 5883.
 const PORTS: [u16; 2] = [3784, 4784];
-/// The first port that packets may come from (RFC 5881, 4), and how many there are.
+/// The first permitted source port (RFC 5881, 4), and the number of ports.
 const SOURCES: (u16, u32) = (49152, 16384);
 const FULL_TTL: u32 = 255;
-/// So many packets at a time, before others have their turn.
+/// The maximum number of packets processed before others get their turn.
 const BATCH: usize = 256;
 
-/// How many sockets may listen.
+/// The maximum number of listening sockets.
 pub(super) const LISTENERS: u64 = 4;
 const PLACES: usize = 4;
 
-/// What BFD found out about a peer.
+/// A finding of BFD about a peer.
 pub(super) struct Found {
     pub(super) peer: PeerId,
     pub(super) remote: IpAddr,
     pub(super) news: News,
 }
 
-/// A peer that is watched.
+/// A watched peer.
 struct Watched {
     wish: Wish,
     multihop: bool,
@@ -46,12 +46,12 @@ struct Watched {
 
 impl Watched {
     fn send(&self, packet: &Packet) {
-        // A packet that cannot be sent is a lost one: that is what this is about.
+        // A packet that cannot be sent counts as lost, which is what BFD detects.
         let _ = self.sender.send(&packet.encode());
     }
 }
 
-/// All peers that are watched.
+/// All watched peers.
 pub(super) struct Watch {
     sessions: BTreeMap<PeerId, Watched>,
     listeners: [Option<UdpSocket>; PLACES],
@@ -155,7 +155,7 @@ impl Watch {
         found
     }
 
-    /// Packets have come to a listener.
+    /// Processes packets that arrived at a listener.
     pub(super) fn receive(&mut self, index: usize, now: Moment) -> Vec<Found> {
         let mut found = Vec::new();
         let mut buffer = [0; 128];
@@ -183,7 +183,7 @@ impl Watch {
         found
     }
 
-    /// Takes leave of all peers, so that they do not take the end for a failure.
+    /// Shuts down all sessions, so that peers do not treat the end as a failure.
     pub(super) fn end(&mut self) {
         for watched in self.sessions.values_mut().filter(|watched| watched.bfd.state() == State::Up) {
             let last = watched.bfd.end();
@@ -193,7 +193,7 @@ impl Watch {
     }
 }
 
-/// Which listener hears a peer.
+/// The index of the listener for a peer.
 fn place(watched: &Watched) -> usize {
     usize::from(watched.multihop) * 2 + usize::from(watched.wish.remote.is_ipv6())
 }

@@ -1,8 +1,9 @@
-//! Peers that say anything, over connections that break at any time: a history read from bytes, played to one speaker, with
-//! what always has to hold checked after every step. For fuzz targets and properties; it panics where something does not hold.
+//! Peers with arbitrary behaviour on connections that break at any time: a history decoded from bytes is played to one
+//! speaker, and its invariants are checked after every step. For fuzz targets and properties; it panics when an
+//! invariant is violated.
 //!
-//! Any bytes are a history: what the bytes do not say is zero. Most steps are well-formed messages, so that sessions come up
-//! and the deeper states are reached; some are the same messages with a byte changed, some are raw bytes.
+//! Any bytes are a history: missing bytes are zero. Most steps are well-formed messages, so that sessions come up and
+//! the deeper states are reached; some are such messages with a byte changed, some are raw bytes.
 
 use super::{address, block, intent, session};
 use crate::engine::{Ends, Engine, Output};
@@ -19,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// What connections may keep in memory altogether: of each, one message that is not whole, and what is not sent yet.
+/// The maximum memory for all connections: for each, one incomplete message, and unsent output.
 const MOST_BUFFERED: usize = 8 * (64 + 512) * 1024;
 
 /// Plays a history.
 ///
 /// # Panics
-/// When something does not hold that always has to.
+/// When an invariant is violated.
 pub fn play(bytes: &[u8]) {
     let mut play = Play::of(bytes);
     play.engine.shut_down(false, "the end", play.now);
@@ -33,7 +34,7 @@ pub fn play(bytes: &[u8]) {
     assert!(play.links.is_empty(), "connections outlive the end: {:?}", play.links);
 }
 
-/// The bytes of a history that are left.
+/// The remaining bytes of a history.
 struct History<'a> {
     bytes: &'a [u8],
 }
@@ -56,12 +57,12 @@ struct Play {
     engine: Engine,
     now: Moment,
     connecting: BTreeSet<PeerId>,
-    /// Connections that stand, with the bytes that a peer has not read to the end of a message.
+    /// Open connections, with the bytes of an incomplete message that the peer has read.
     links: BTreeMap<(PeerId, Direction), Vec<u8>>,
 }
 
 impl Play {
-    /// A history, played up to its end.
+    /// Plays a history to its end.
     fn of(bytes: &[u8]) -> Self {
         let mut history = History { bytes };
         let mut play = Self::new(history.next());
@@ -82,7 +83,7 @@ impl Play {
         play
     }
 
-    /// One of a few intents: peers of the own and of another system, one that is reflected to, a range.
+    /// Applies one of a few intents: internal and external peers, a reflection client, a range.
     fn apply(&mut self, choice: u8) {
         let own = address(0);
         let bit = |number: u8| choice & (1 << number) != 0;
@@ -182,7 +183,7 @@ impl Play {
             _ => Ipv4Addr::new(192, 0, 2, choice).into(),
         };
         let accepted = self.engine.accept(ends(remote), self.now);
-        // What the new connection replaces is closed first.
+        // A connection that the new one replaces is closed first.
         self.outputs();
         match accepted {
             Ok(id) => {
@@ -192,7 +193,7 @@ impl Play {
         }
     }
 
-    /// A peer reads what there is, or a part of it.
+    /// Lets a peer read all available data, or a part of it.
     fn send(&mut self, choice: u8) {
         let links: Vec<(PeerId, Direction)> = self.links.keys().copied().collect();
         for (id, direction) in links {
@@ -256,7 +257,7 @@ fn ends(remote: IpAddr) -> Ends {
     Ends { local: address(0), link_local: None, remote, link: None }
 }
 
-/// What follows the last whole message.
+/// Returns the bytes after the last complete message.
 fn whole_messages(mut bytes: &[u8]) -> Vec<u8> {
     let options = SessionOptions { extended_messages: true, ..SessionOptions::default() };
     while let Some(found) = frame(bytes, &options).expect("a header that the speaker sent") {
@@ -265,7 +266,7 @@ fn whole_messages(mut bytes: &[u8]) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// A well-formed message, as a history chooses it.
+/// A well-formed message, selected by the history.
 fn message(history: &mut History<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let options = SessionOptions { four_byte_as: true, families: [true, true], ..SessionOptions::default() };
@@ -288,7 +289,7 @@ fn message(history: &mut History<'_>) -> Vec<u8> {
             };
             let next_hop = NextHop::from(address(1 + usize::from(choice % 4)));
             let mut writer = UpdateWriter::new(SessionOptions { external, ..options });
-            // Attributes this short fit.
+            // Cannot fail: attributes this short fit.
             let _ = writer.announce(
                 &mut bytes,
                 &attributes,
@@ -347,12 +348,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn whatever_peers_say_the_speaker_holds(history in vec(any::<u8>(), 0..600)) {
+        fn the_speaker_survives_whatever_peers_send(history in vec(any::<u8>(), 0..600)) {
             play(&history);
         }
     }
 
-    /// The histories above do reach what they are to test.
+    /// Checks that the histories above reach the states that they are meant to test.
     #[test]
     fn a_history_can_reach_a_session() {
         let (time, connect) = ([0, 0, 0], [2, 1]);

@@ -1,4 +1,4 @@
-//! BFD, with BIRD 2 at the other end: a peer that forwards no more is given up long before its hold time.
+//! BFD with BIRD 2 at the other end: a peer that stops forwarding is given up long before its hold time.
 
 use crate::harness::{Bird, Running, Wire, intent, session, wait_for};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use speaker::for_tests::StateName;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-/// Sessions of both families that BFD watches.
+/// Sessions of both families, watched by BFD.
 fn watched(multihop: Option<bool>) -> [bgp::intent::Session; 2] {
     let bfd =
         Bfd { interval: Duration::from_millis(200), multiplier: NonZeroU8::new(5).expect("five"), multihop };
@@ -27,7 +27,7 @@ fn check(multihop: Option<bool>, lines: &str) -> Result<()> {
     wait_for("BFD to see the peer", || Ok(seen(&running)? == [Some(true); 2]))?;
     let sessions = || bird.ask(&wire, "show bfd sessions");
     wait_for("the peer to see us", || Ok(sessions()?.matches(" Up ").count() == 2))?;
-    // BIRD is stopped: its connections stand, its hold time is four minutes, and it says nothing.
+    // BIRD is paused: its connections remain open, its hold time is four minutes, and it sends nothing.
     bird.process.pause()?;
     wait_for("the sessions to end", || {
         let peers = running.peers()?;
@@ -38,7 +38,7 @@ fn check(multihop: Option<bool>, lines: &str) -> Result<()> {
     bird.process.resume()?;
     running.wait_established(2)?;
     wait_for("BFD to see the peer again", || Ok(seen(&running)? == [Some(true); 2]))?;
-    // BFD that is no longer wanted is ended on purpose, and takes no session along.
+    // BFD that is turned off is shut down properly, and ends no session.
     let plain = intent([IpVersion::V4, IpVersion::V6].map(session));
     let before: Vec<u64> = running.peers()?.iter().map(|peer| peer.tally.established).collect();
     running.handle.apply(plain);

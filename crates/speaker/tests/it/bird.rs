@@ -1,4 +1,4 @@
-//! With BIRD 2 at the other end.
+//! Tests with BIRD 2 at the other end.
 
 use crate::harness::{BLOCKS, Bird, Running, Wire, intent, session, states, wait_for};
 use anyhow::Result;
@@ -15,7 +15,7 @@ fn both(change: impl Fn(&mut Session)) -> [Session; 2] {
     })
 }
 
-/// Until both sides have the other's routes, in both families.
+/// Waits until both sides have the other's routes, in both families.
 fn wait_routes(wire: &Wire, bird: &Bird) -> Result<()> {
     wait_for("the peer's routes in our kernel", || {
         let routes = wire.kernel_routes()?;
@@ -28,13 +28,13 @@ fn wait_routes(wire: &Wire, bird: &Bird) -> Result<()> {
 }
 
 #[test]
-fn routes_go_both_ways_in_both_families() -> Result<()> {
+fn routes_are_exchanged_in_both_families() -> Result<()> {
     let wire = Wire::new()?;
     let bird = Bird::start(&wire, "", false)?;
     let running = Running::start(&wire, intent(both(|_| {})))?;
     running.wait_established(2)?;
     wait_routes(&wire, &bird)?;
-    // Communities arrive, and several paths are tolerated.
+    // Communities arrive, and the offer of several paths is tolerated.
     let shown = running.handle.ask(|engine, _| {
         let destination = Some(Destination::Exact("172.31.0.0/24".parse().expect("a network")));
         engine.rib().routes(bgp_wire::Family::Ipv4, &Query { destination, ..Query::default() })
@@ -46,10 +46,10 @@ fn routes_go_both_ways_in_both_families() -> Result<()> {
         attributes.large_communities.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["65000:7:8"]
     );
-    // A route that another program deletes comes back; one of another program stays.
+    // A route that another program deletes is restored; one of another program is left alone.
     wire.ours.shell("ip route add 172.30.0.0/24 via 10.99.0.2; ip route del 172.31.0.0/24 proto bird")?;
     wait_routes(&wire, &bird)?;
-    // Without our blocks, without the sessions.
+    // Without our blocks; then without the sessions.
     let mut less = intent(both(|_| {}));
     less.v4.export.blocks.clear();
     running.handle.apply(less);
@@ -73,7 +73,7 @@ fn passwords_and_near_peers() -> Result<()> {
     let running = Running::start(&wire, intent(sessions))?;
     running.wait_established(2)?;
     wait_routes(&wire, &bird)?;
-    // Another password is another session, and that one cannot come up.
+    // A different password needs a new session, which cannot come up.
     let others = both(|session| {
         session.password = Some(Password::new("open"));
         session.ttl_security = std::num::NonZeroU8::new(1);
@@ -120,7 +120,7 @@ fn the_speaker_restarts_and_packets_flow() -> Result<()> {
     let first = Running::start(&wire, intent(both(|_| {})))?;
     first.wait_established(2)?;
     wait_routes(&wire, &bird)?;
-    // A route of before that no peer will confirm.
+    // A route from before the restart that no peer will confirm.
     wire.ours.shell("ip route add 172.29.0.0/24 via 10.99.0.2 proto bird metric 77")?;
     first.end(true);
     assert!(wire.kernel_routes()?.contains("172.31.0.0/24"));
@@ -160,7 +160,7 @@ fn a_silent_peer_is_given_up() -> Result<()> {
 }
 
 #[test]
-fn whoever_calls_from_a_network_is_a_peer() -> Result<()> {
+fn any_peer_within_a_range_is_accepted() -> Result<()> {
     let wire = Wire::new()?;
     let sessions = both(|session| {
         let range = if session.version == IpVersion::V4 { "10.99.0.0/24" } else { "fd99::/64" };
@@ -168,7 +168,7 @@ fn whoever_calls_from_a_network_is_a_peer() -> Result<()> {
         session.name = SessionName::of(session.kind, &session.remote, None);
     });
     let running = Running::start(&wire, intent(sessions))?;
-    // Nobody has called: there is nobody to show.
+    // No peer has connected, so none is shown.
     assert_eq!(running.peers()?.len(), 0);
     let mut bird = Bird::start(&wire, "", false)?;
     running.wait_established(2)?;

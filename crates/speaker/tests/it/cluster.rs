@@ -1,5 +1,5 @@
-//! Nodes on one switch, each with the intent that a cluster's objects give it, carried out by the native speaker or by a BIRD
-//! with the files of confd. Everything that a scenario asserts is read from the kernel, so it holds for both.
+//! Nodes on one switch, each with the intent derived from a cluster's objects, applied by the native speaker or by a
+//! BIRD with the files of confd. All assertions of scenarios read the kernel, so they hold for both.
 
 use crate::harness::{Running, wait_for};
 use anyhow::{Context as _, Result};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use testkit::Process;
 use testkit::network::Namespace;
 
-/// Who carries the intent out.
+/// The implementation that applies the intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     Native,
@@ -37,7 +37,7 @@ pub(crate) fn pod(node: usize) -> String {
     format!("10.66.{}.1", node + 1)
 }
 
-/// What runs on a node.
+/// The process on a node.
 enum Speaking {
     No,
     Native(Running),
@@ -55,20 +55,20 @@ pub(crate) struct Node {
 /// Nodes on one switch, and the objects of their cluster.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
-    /// Objects beside the nodes and the pool, by kind and name.
+    /// Objects besides the nodes and the pool, by kind and name.
     pub(crate) objects: BTreeMap<(&'static str, String), Value>,
-    /// What is said about nodes beside their addresses.
+    /// Labels of nodes.
     pub(crate) labels: BTreeMap<usize, Value>,
     pub(crate) reflectors: Vec<usize>,
-    /// Nodes that the datastore knows.
+    /// Nodes in the datastore.
     pub(crate) members: Vec<usize>,
-    /// Nodes whose block is theirs just now.
+    /// Nodes that currently own their block.
     pub(crate) blocks: Vec<usize>,
     _switch: Namespace,
 }
 
 impl Cluster {
-    /// Nodes that do not speak yet, all of them members with a block.
+    /// Creates nodes that are not started yet, all of them members with a block.
     pub(crate) fn new(backends: &[Backend]) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let id = format!("sc{}x{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -140,7 +140,7 @@ impl Cluster {
         Ok((*state.intent()?).clone())
     }
 
-    /// Has every node that speaks carry out what the objects say by now.
+    /// Makes every running node apply the current objects.
     pub(crate) fn apply(&self) -> Result<()> {
         for node in 0..self.nodes.len() {
             match &self.nodes[node].speaking {
@@ -156,7 +156,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes the files of a node's BIRD; whether that changed any.
+    /// Writes the files of a node's BIRD; returns whether any changed.
     fn write(&self, node: usize) -> Result<bool> {
         let files = render(&self.intent(node)?, Dialect::Two);
         let mut changed = false;
@@ -168,13 +168,13 @@ impl Cluster {
         Ok(changed)
     }
 
-    /// What the client of a node's BIRD prints.
+    /// The output of the client of a node's BIRD.
     pub(crate) fn ask(&self, node: usize, question: &str) -> Result<String> {
         let Node { namespace, folder, .. } = &self.nodes[node];
         namespace.shell(&format!("birdcl -s {}/bird.ctl {question} 2>&1 || true", folder.path().display()))
     }
 
-    /// Starts the speaker of a node. `again`: the kernel has the routes of the one before.
+    /// Starts the speaker of a node. `again`: the kernel has the routes of the previous one.
     pub(crate) fn start(&mut self, node: usize, again: bool) -> Result<()> {
         let intent = self.intent(node)?;
         let speaking = match self.nodes[node].backend {
@@ -206,7 +206,7 @@ impl Cluster {
         (0..self.nodes.len()).try_for_each(|node| self.start(node, false))
     }
 
-    /// Ends the speaker of a node as a crash or an update does: without a word.
+    /// Stops the speaker of a node as a crash or an update does: without notifying peers.
     pub(crate) fn stop(&mut self, node: usize) -> Result<()> {
         match std::mem::replace(&mut self.nodes[node].speaking, Speaking::No) {
             Speaking::No => {}
@@ -216,17 +216,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// The routes of a node that BGP made.
+    /// The routes of a node with BGP's protocol number.
     pub(crate) fn routes(&self, node: usize) -> Result<String> {
         self.nodes[node].namespace.shell("ip route show proto bird")
     }
 
-    /// Whether a node's kernel leads to the block of another, by that node itself.
+    /// Whether a node's kernel routes the block of another node directly to that node.
     pub(crate) fn knows(&self, node: usize, owner: usize) -> Result<bool> {
         Ok(self.routes(node)?.contains(&format!("{} via {} ", block(owner), address(owner))))
     }
 
-    /// Waits until each of these nodes leads to the blocks of the others.
+    /// Waits until each of these nodes has routes to the blocks of the others.
     pub(crate) fn wait_whole(&self, nodes: &[usize]) -> Result<()> {
         for node in nodes {
             for owner in nodes.iter().filter(|owner| *owner != node) {
@@ -258,7 +258,7 @@ impl Cluster {
         }
     }
 
-    /// What a person would look at.
+    /// The state of a node, for failure messages.
     fn report(&self, node: usize) -> String {
         let routes = self.routes(node).unwrap_or_default();
         match &self.nodes[node].speaking {

@@ -1,4 +1,4 @@
-//! Two equally good ways to one network: one route of the kernel with two next hops, and one with one when a way goes.
+//! Two equally good paths to one network: one kernel route with two next hops, and with one when a path is lost.
 
 use crate::harness::{OURS, Running, THEIRS, Wire, wait_for};
 use anyhow::Result;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use testkit::network::Namespace;
 
-/// What both peers announce.
+/// The network that both peers announce.
 const BLOCK: &str = "172.28.0.64/26";
 
 fn address(text: &str) -> IpAddr {
@@ -26,7 +26,7 @@ fn between(own: &str, remote: &str) -> Session {
 }
 
 #[test]
-fn equal_ways_are_one_route_with_two_hops() -> Result<()> {
+fn equal_paths_are_one_route_with_two_next_hops() -> Result<()> {
     let wire = Wire::new()?;
     let third = Arc::new(Namespace::new(&format!("{}c", wire.ours.name()))?);
     wire.ours.batch(&format!(

@@ -27,7 +27,7 @@ fn garbage_is_answered_and_changes_nothing() -> Result<()> {
         ([&[0xff; 16][..], &[0, 19, 4]].concat(), 5, 1),
     ] {
         let mut answer = Vec::new();
-        // During the pause after an error the speaker closes connections without a word.
+        // During the pause after an error the speaker closes connections without a message.
         wait_for("an answer", || {
             answer = wire
                 .theirs
@@ -36,7 +36,7 @@ fn garbage_is_answered_and_changes_nothing() -> Result<()> {
                     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
                     stream.write_all(&bytes)?;
                     let mut answer = Vec::new();
-                    // A reset ends it as well.
+                    // A reset also ends reading.
                     let _ = stream.read_to_end(&mut answer);
                     Ok(answer)
                 })?

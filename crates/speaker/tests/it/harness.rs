@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 pub(crate) const OURS: [&str; 2] = ["10.99.0.1", "fd99::1"];
 pub(crate) const THEIRS: [&str; 2] = ["10.99.0.2", "fd99::2"];
-/// What the speaker announces.
+/// The blocks that the speaker announces.
 pub(crate) const BLOCKS: [&str; 2] = ["172.16.0.64/26", "fd00:10:0:40::/122"];
 
 /// Two hosts on one wire.
@@ -55,7 +55,7 @@ impl Wire {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !holds()? {
@@ -67,7 +67,7 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> Result<bool>) -> R
     Ok(())
 }
 
-/// A speaker in a thread of its own.
+/// A speaker in its own thread.
 pub(crate) struct Running {
     pub(crate) handle: Handle,
     thread: Option<JoinHandle<()>>,
@@ -78,7 +78,7 @@ impl Running {
         Self::start_in(&wire.ours, intent)
     }
 
-    /// In any namespace.
+    /// Starts a speaker in a namespace.
     pub(crate) fn start_in(namespace: &Arc<Namespace>, intent: Intent) -> Result<Self> {
         let namespace = Arc::clone(namespace);
         let (sender, receiver) = channel();
@@ -111,7 +111,7 @@ impl Running {
         .with_context(|| format!("{:#?}", self.peers().map(|peers| states(&peers)).unwrap_or_default()))
     }
 
-    /// Ends it and waits.
+    /// Ends the speaker and waits for its thread.
     pub(crate) fn end(mut self, keep: bool) {
         self.handle.end(keep, "test");
         if let Some(thread) = self.thread.take() {
@@ -124,7 +124,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.handle.end(false, "test");
         if let Some(thread) = self.thread.take() {
-            // A panic in it was printed already.
+            // A panic in the thread has already been printed.
             let _ = thread.join();
         }
     }
@@ -165,7 +165,7 @@ pub(crate) struct Bird {
 }
 
 impl Bird {
-    /// Starts BIRD 2 with lines for both of its BGP protocols. `recover`: it begins as one that restarts.
+    /// Starts BIRD 2 with lines for both of its BGP protocols. `recover`: it starts like after a restart.
     pub(crate) fn start(wire: &Wire, lines: &str, recover: bool) -> Result<Self> {
         let folder = wire.folder.path();
         let (config, socket, log) =
@@ -194,7 +194,7 @@ impl Bird {
         Ok(Self { process, socket })
     }
 
-    /// What its client prints.
+    /// The output of its client.
     pub(crate) fn ask(&self, wire: &Wire, question: &str) -> Result<String> {
         wire.theirs.shell(&format!("birdc -s {} {question} || true", self.socket.display()))
     }

@@ -1,4 +1,4 @@
-//! With GoBGP, FRR and BIRD 1.6 at the other end: sessions, and routes both ways in both families.
+//! Tests with GoBGP, FRR and BIRD 1.6 at the other end: sessions, and routes in both directions and families.
 
 use crate::harness::{BLOCKS, OURS, Running, THEIRS, Wire, intent, session, wait_for};
 use anyhow::Result;
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use testkit::Process;
 
-/// A program on the other host, its output beside its files.
+/// Starts a program on the other host, with its output next to its files.
 fn start(wire: &Wire, name: &str, words: &[&str]) -> Result<Process> {
     let ip = testkit::program("ip", "install Debian's iproute2")?;
     let mut arguments: Vec<String> = ["netns", "exec", wire.theirs.name()].map(str::to_owned).into();
@@ -21,17 +21,17 @@ fn both_families() -> [Session; 2] {
     [IpVersion::V4, IpVersion::V6].map(session)
 }
 
-/// Both families, with the password that the other end has.
+/// Sessions of both families, with the password of the other end.
 fn with_password() -> [Session; 2] {
     both_families().map(|session| Session { password: Some(bgp::Password::new("sesame")), ..session })
 }
 
-/// The same, and nobody from further away.
+/// Sessions of both families with the password and TTL security.
 fn with_password_and_near() -> [Session; 2] {
     with_password().map(|session| Session { ttl_security: std::num::NonZeroU8::new(1), ..session })
 }
 
-/// Until the peer's routes are in our kernel.
+/// Waits until the peer's routes are in our kernel.
 fn wait_kernel(wire: &Wire) -> Result<()> {
     wait_for("the peer's routes in our kernel", || {
         let routes = wire.kernel_routes()?;
@@ -74,7 +74,7 @@ fn gobgp() -> Result<()> {
     let shown = shown.expect("a speaker");
     let attributes = &shown[0].route.as_bgp().expect("a route of BGP").announcement.attributes;
     assert_eq!(attributes.communities.iter().map(ToString::to_string).collect::<Vec<_>>(), ["65000:77"]);
-    // Routes that are asked for again come again.
+    // Routes that are requested again are sent again.
     ask(&format!("neighbor {} softresetin", OURS[0]))?;
     ask("global rib del 172.31.0.0/24")?;
     wait_for("the withdrawal", || Ok(!wire.kernel_routes()?.contains("172.31.0.0/24")))
@@ -89,7 +89,7 @@ struct Frr<'a> {
 impl<'a> Frr<'a> {
     fn start(wire: &'a Wire, config: &str) -> Result<Self> {
         let folder = wire.folder.path();
-        // FRR gives up its rights, and its user has to reach these files.
+        // FRR drops its privileges, and its user must be able to access these files.
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777))?;
         std::fs::write(folder.join("bgpd.conf"), format!("frr defaults traditional\nlog stdout\n{config}"))?;
         std::fs::write(folder.join("zebra.conf"), "")?;
@@ -138,7 +138,7 @@ fn frr() -> Result<()> {
         Ok(frr.ask("show bgp ipv4 unicast")?.contains(BLOCKS[0])
             && frr.ask("show bgp ipv6 unicast")?.contains(BLOCKS[1]))
     })?;
-    // A request for our routes is answered, and the session goes on.
+    // A request for our routes is answered, and the session stays up.
     frr.ask("clear bgp * soft in")?;
     frr.ask(
         "configure terminal' -c 'router bgp 64512' -c 'address-family ipv4 unicast' -c 'no network 172.31.0.0/24",
@@ -148,13 +148,13 @@ fn frr() -> Result<()> {
     Ok(())
 }
 
-/// No addresses but those of the link: each finds the other by its advertisements, and IPv4 routes have IPv6 next hops
-/// (RFC 8950).
+/// Only link-local addresses: both ends find each other by advertisements, and IPv4 routes have IPv6 next hops (RFC
+/// 8950).
 #[test]
 fn unnumbered_with_frr() -> Result<()> {
     let wire = Wire::new()?;
     for host in [&wire.ours, &wire.theirs] {
-        // The addresses of the link stay.
+        // The link-local addresses remain.
         host.shell("ip -4 addr flush dev eth0; ip -6 addr flush dev eth0 scope global")?;
     }
     let config = format!(
@@ -192,7 +192,7 @@ fn unnumbered_with_frr() -> Result<()> {
     })
 }
 
-/// BIRD 1.6 with the lines that Calico gives it.
+/// Tests BIRD 1.6 with Calico's settings.
 #[test]
 fn bird_1_6() -> Result<()> {
     let wire = Wire::new()?;
@@ -224,7 +224,7 @@ fn bird_1_6() -> Result<()> {
     running.wait_established(2)?;
     wait_kernel(&wire)?;
     wait_for("our routes at the peer", || Ok(ask(0)?.contains(BLOCKS[0]) && ask(1)?.contains(BLOCKS[1])))?;
-    // It speaks of a restart; its routes stay when it is killed.
+    // It announced graceful restart, so its routes are kept when it is killed.
     for peer in &mut peers {
         peer.kill()?;
     }

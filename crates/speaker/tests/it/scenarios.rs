@@ -1,4 +1,5 @@
-//! What happens to clusters, with the native speaker, with BIRD, and with both: one table of scenarios, judged by the kernel.
+//! Scenarios in clusters, with the native speaker, with BIRD, and with both: one table of scenarios, checked in the
+//! kernel.
 
 use crate::cluster::Backend::{Bird, Native};
 use crate::cluster::{Backend, Cluster, block};
@@ -7,7 +8,7 @@ use crate::traffic::Traffic;
 use anyhow::Result;
 use serde_json::json;
 
-/// A mesh whose nodes all have their routes.
+/// A mesh in which all nodes have their routes.
 fn mesh(backends: &[Backend]) -> Result<Cluster> {
     let mut cluster = Cluster::new(backends)?;
     cluster.start_all()?;
@@ -27,7 +28,7 @@ fn node_added_and_removed(backends: [Backend; 4]) -> Result<()> {
     cluster.start(3, false)?;
     cluster.apply()?;
     cluster.wait_whole(&[0, 1, 2, 3])?;
-    // It is turned off, and deleted from the datastore.
+    // The node is turned off, and deleted from the datastore.
     cluster.members = vec![0, 1, 2];
     cluster.blocks = vec![0, 1, 2];
     cluster.stop(3)?;
@@ -36,7 +37,7 @@ fn node_added_and_removed(backends: [Backend; 4]) -> Result<()> {
         wait_for("the routes to the removed node to go", || Ok(!cluster.routes(node)?.contains(&block(3))))?;
     }
     cluster.wait_whole(&[0, 1, 2])?;
-    // The sessions between the others never noticed.
+    // The sessions between the other nodes were not affected.
     assert_eq!(cluster.establishments(0)?, before);
     Ok(())
 }
@@ -52,12 +53,12 @@ fn a_node_is_added_and_removed_with_bird() -> Result<()> {
     node_added_and_removed([Bird; 4])
 }
 
-/// Packets go on while a node's speaker ends and begins again, whoever is at either end.
+/// Packets keep flowing while a node's speaker restarts, with either implementation at either end.
 fn restart(backends: [Backend; 2]) -> Result<()> {
     let mut cluster = mesh(&backends)?;
     let traffic = Traffic::start(&cluster, 0, 1)?;
     cluster.stop(1)?;
-    // What the other end learnt stays, though nobody is there; packets flow for a while like that.
+    // The other end keeps the learnt routes without a speaker; packets flow for a while like that.
     std::thread::sleep(std::time::Duration::from_secs(1));
     cluster.start(1, true)?;
     for node in 0..2 {
@@ -82,11 +83,11 @@ fn bird_restarts_under_traffic() -> Result<()> {
     restart([Bird, Bird])
 }
 
-/// A link that comes and goes, and an announcement that does: in the end all is as it was.
+/// A link and an announcement that flap: in the end everything is as before.
 fn flapping(backends: [Backend; 3]) -> Result<()> {
     let mut cluster = mesh(&backends)?;
     for round in 0..5 {
-        // The kernel forgets routes by a link that goes down; whoever made them has to make them again.
+        // The kernel drops routes of a link that goes down; the speaker has to create them again.
         cluster.nodes[1].namespace.batch("link set eth0 down")?;
         wait_for("the kernel to forget", || Ok(!cluster.knows(1, 0)?))?;
         cluster.nodes[1].namespace.batch("link set eth0 up")?;
@@ -112,7 +113,7 @@ fn flaps_leave_nothing_behind() -> Result<()> {
     flapping([Native, Bird, Native])
 }
 
-/// What a filter withholds and marks is seen on the other side.
+/// Effects of a filter that withholds and tags routes are visible on the other side.
 fn filters(backends: [Backend; 3]) -> Result<()> {
     let mut cluster = Cluster::new(&backends)?;
     cluster
@@ -133,7 +134,7 @@ fn filters(backends: [Backend; 3]) -> Result<()> {
     })?;
     let shown = cluster.ask(1, &format!("show route all {}", block(2)))?;
     assert!(shown.contains("(65000,7)") && shown.contains("(65000, 7, 9)"), "{shown}");
-    // Node 0's session is up, and its own block never came.
+    // Node 0's session is up, but its own block never arrived.
     assert!(!cluster.routes(1)?.contains(&block(0)), "{}", cluster.routes(1)?);
     Ok(())
 }
@@ -162,9 +163,9 @@ fn reflectors(backends: [Backend; 8]) -> Result<()> {
     // The last client gets its block later.
     cluster.blocks.pop();
     cluster.start_all()?;
-    // Next hops are the owners, not the reflectors: that is what is asked for.
+    // Next hops are the owners, not the reflectors.
     cluster.wait_whole(&[0, 1, 2, 3, 4, 5, 6])?;
-    // One reflector dies. Clients keep what they know, and what is new still reaches all of them.
+    // One reflector fails. Clients keep their routes, and new ones still reach all of them.
     cluster.stop(0)?;
     for client in 2..8 {
         for owner in (0..7).filter(|owner| *owner != client) {
@@ -174,7 +175,7 @@ fn reflectors(backends: [Backend; 8]) -> Result<()> {
     cluster.blocks.push(7);
     cluster.apply()?;
     cluster.wait_whole(&[1, 2, 3, 4, 5, 6, 7])?;
-    // It is back, and from both nothing is heard of a block that is given up.
+    // It is back, and neither reflector announces a block that was released.
     cluster.start(0, true)?;
     cluster.wait_whole(&[0, 1, 2, 3, 4, 5, 6, 7])?;
     cluster.blocks.pop();

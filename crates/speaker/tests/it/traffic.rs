@@ -1,4 +1,4 @@
-//! Packets that never stop: numbered datagrams from one pod to another and back, until somebody asks what was lost.
+//! A continuous stream of packets: numbered datagrams from one pod to another and back, and a count of the lost ones.
 
 use crate::cluster::{Cluster, pod};
 use anyhow::{Context as _, Result};
@@ -15,26 +15,26 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long the last answers may take.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What was lost on the way.
+/// The losses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     pub(crate) sent: u32,
-    /// Packets that the kernel did not even take: there was no route.
+    /// Packets that the kernel refused to send because there was no route.
     pub(crate) refused: u32,
     pub(crate) unanswered: u32,
 }
 
-/// Packets on their way.
+/// A running stream of packets.
 pub(crate) struct Traffic {
     end: Arc<AtomicBool>,
-    /// The echo goes on until the sender has its last answers.
+    /// The echo continues until the sender has received its last answers.
     has_answers: Arc<AtomicBool>,
     echo: JoinHandle<Result<()>>,
     sender: JoinHandle<Result<Losses>>,
 }
 
 impl Traffic {
-    /// Between the pods of two nodes that have routes to each other.
+    /// Starts a stream between the pods of two nodes that have routes to each other.
     pub(crate) fn start(cluster: &Cluster, from: usize, to: usize) -> Result<Self> {
         let (end, has_answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let open = |namespace: &Namespace, address: String| -> Result<UdpSocket> {
@@ -49,7 +49,7 @@ impl Traffic {
             let mut packet = [0; 4];
             while !stop.load(Ordering::Relaxed) {
                 if let Ok((length, from)) = there.recv_from(&mut packet) {
-                    // A refused answer is an unanswered packet.
+                    // If the answer cannot be sent, the packet counts as unanswered.
                     let _ = there.send_to(&packet[..length], from);
                 }
             }
@@ -60,7 +60,7 @@ impl Traffic {
         Ok(Self { end, has_answers, echo, sender })
     }
 
-    /// Ends it; what was lost.
+    /// Ends the stream and returns the losses.
     pub(crate) fn finish(self) -> Result<Losses> {
         self.end.store(true, Ordering::Relaxed);
         let losses = self.sender.join().ok().context("the sender")?;

@@ -1,7 +1,7 @@
-//! A Goldmane elsewhere, Calico's or ours, over gRPC.
+//! A remote Goldmane, Calico's or ours, over gRPC.
 //!
-//! Its stream sends a bucket when it is complete, half a minute after the first packet. Who wants to see flows at once gets
-//! them from lists of the buckets that still change, asked for again and again, as far as that costs the server little.
+//! Its stream sends a bucket when it is complete, half a minute after the first packet. Live flows are therefore read
+//! by listing the buckets that still change, again and again, as often as is cheap for the server.
 
 mod questions;
 
@@ -24,58 +24,58 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// The length of Goldmane's buckets, unless configured otherwise; others are shown as well, with coarser times.
+/// The length of Goldmane's buckets by default; other lengths work, but times are coarser.
 const BUCKET: i64 = 15;
-/// How many buckets are looked at in every round, the one that fills included.
+/// How many buckets are listed in every round, including the one that fills.
 const CHANGING: i64 = 2;
-/// How many buckets are looked at when a new one has begun: late flows come for these.
+/// How many buckets are listed when a new one has begun: late flows arrive for these.
 const LATE: i64 = 4;
-/// Between two rounds.
+/// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A round may take this share of the time.
+/// Pauses are at least this many times as long as the round before, to bound the load on the server.
 const SHARE: u32 = 10;
-/// Answers may be this long: an hour of a large cluster.
+/// The maximum size of an answer: an hour of a large cluster.
 const LONGEST: usize = 256 << 20;
-/// How long a server has to refuse a stream before it counts as begun.
+/// How long a server has to refuse a stream before the stream counts as begun.
 const ANSWERS_FIRST: Duration = Duration::from_secs(1);
-/// How long what is known of losses is good for.
+/// How long known losses are reused.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A Goldmane.
+/// A remote Goldmane.
 #[derive(Clone)]
 pub struct Goldmane(Arc<Inner>);
 
 struct Inner {
     target: Target,
     channel: tokio::sync::Mutex<Option<Channel>>,
-    /// Which connection it is: numbers of flows may mean others after the next one.
+    /// The number of the connection: after a reconnect, ids may mean other flows.
     generation: AtomicU64,
-    /// Why the last question was not answered.
+    /// Why the last request failed.
     problem: Mutex<Option<String>>,
     losses: tokio::sync::Mutex<Option<KnownLosses>>,
-    /// The newest time of a flow that was seen; zero for none.
+    /// The newest time of any flow seen; zero for none.
     newest: AtomicI64,
 }
 
-/// What the server said of losses.
+/// The server's answer about losses.
 struct KnownLosses {
-    /// Over which connection.
+    /// The connection that it was received on.
     generation: u64,
     asked: Instant,
-    /// Nothing if it keeps no account of them.
+    /// `None` if the server keeps no record of losses.
     answer: Option<LossesResult>,
 }
 
 impl Goldmane {
-    /// A source that connects when it is asked.
+    /// Creates a source that connects on the first request.
     #[must_use]
     pub fn new(target: Target) -> Self {
         Self(Arc::new(Inner {
             target,
             channel: tokio::sync::Mutex::default(),
-            // Places of another process are none here.
+            // So that places of another process are not valid here.
             generation: AtomicU64::new(
                 now().unsigned_abs() << 16 | u64::from(std::process::id() & 0xff) << 8,
             ),
@@ -99,8 +99,8 @@ impl Goldmane {
         channel.clone().ok_or_else(|| self.away("not connected".to_owned()))
     }
 
-    /// What is lost, as the server knows it. Several pages share an answer; a server that keeps no account, as Calico's, is
-    /// asked once for each connection.
+    /// The losses that the server knows. Several pages share an answer; a server that keeps no record, like Calico's,
+    /// is asked once per connection.
     async fn losses(&self) -> Option<LossesResult> {
         let mut kept = self.0.losses.lock().await;
         let generation = self.0.generation.load(Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Goldmane {
         *self.0.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 
-    /// Judges an answer. After a failure of the connection the next question makes a new one, with the files as they are
+    /// Records the outcome of a request. After a failure the next request reconnects, with the TLS files as they are
     /// then.
     async fn judged<T>(&self, answer: Result<T, Status>) -> Result<T, SourceError> {
         match answer {
@@ -224,7 +224,7 @@ impl Source for Goldmane {
         };
         let mut client = self.client().await?;
         let mut answer = async move { client.stream(request).await }.boxed();
-        // Servers in Go say nothing before the first flow, which may be long in coming.
+        // Servers in Go send no headers before the first flow, which may take long to arrive.
         let results = match tokio::time::timeout(ANSWERS_FIRST, &mut answer).await {
             Ok(answer) => self.judged(answer).await?.into_inner().boxed(),
             Err(_) => answer.map_ok(tonic::Response::into_inner).try_flatten_stream().boxed(),
@@ -235,7 +235,8 @@ impl Source for Goldmane {
             async move {
                 match source.judged(result).await {
                     Ok(result) => source.flow(result).map(|flow| {
-                        // Whether more of its bucket follows is not said: all of it would come again.
+                        // Whether more flows of its bucket follow is unknown: on resumption the whole bucket is sent
+                        // again.
                         let place = flow.start.to_string();
                         Ok(Batch { flows: vec![flow], place, is_fresh: false })
                     }),
@@ -260,7 +261,7 @@ impl Source for Goldmane {
         let (source, sent) = (self.clone(), BTreeMap::new());
         let mut rounds = Rounds { source, generation, filter, last: present, sent };
         let mut flows = Vec::new();
-        // What no longer changes comes as one: its buckets one by one would be hundreds of questions.
+        // Buckets that no longer change are listed together: one by one they would take hundreds of requests.
         let changing = present - LATE + 1;
         if begin < changing {
             flows.extend(rounds.list(begin * BUCKET, changing * BUCKET).await?);
@@ -280,10 +281,10 @@ impl Source for Goldmane {
     async fn state(&self) -> SourceState {
         let newest = self.0.newest.load(Ordering::Relaxed);
         if newest == 0 {
-            // Nobody has asked yet: the least question there is says whether somebody answers.
+            // No request has been made yet: the cheapest one shows whether the server answers.
             let page = flows::query::Page { number: 0, size: 1 };
             let query = HintsQuery { of: HintType::SourceNamespace, filter: Filter::default(), page };
-            // What fails is noted.
+            // A failure is recorded by `judged`.
             let _ = self.hints(query).await;
         }
         let lost = self.losses().await;
@@ -311,14 +312,14 @@ impl Source for Goldmane {
     }
 }
 
-/// What one reader of live flows has seen.
+/// The state of one reader of live flows.
 struct Rounds {
     source: Goldmane,
     generation: u64,
     filter: proto::Filter,
     /// The newest bucket of the last round.
     last: i64,
-    /// What was sent of the buckets that still change.
+    /// What was sent of the buckets that still change, by start and id.
     sent: BTreeMap<(i64, u64), Counters>,
 }
 
@@ -334,7 +335,7 @@ impl Rounds {
         Ok(self.source.ask_list(request).await?.items)
     }
 
-    /// What is new in these buckets.
+    /// The flows of these buckets that are new or changed.
     async fn look(&mut self, buckets: std::ops::RangeInclusive<i64>) -> Result<Vec<Flow>, SourceError> {
         let mut new = Vec::new();
         for bucket in buckets {
@@ -347,7 +348,7 @@ impl Rounds {
         Ok(new)
     }
 
-    /// The next round with something new.
+    /// The next round with news.
     async fn next(&mut self) -> Result<Batch, SourceError> {
         let mut pause = PAUSE;
         loop {
@@ -365,13 +366,13 @@ impl Rounds {
         }
     }
 
-    /// What may still change is looked at again after a broken connection.
+    /// Buckets that may still change are listed again after a broken connection.
     fn place(&self) -> String {
         format!("{:x}.{}", self.generation, (self.last - LATE + 1) * BUCKET)
     }
 }
 
-/// The time of a place, if it is of this connection.
+/// The time of a place, if it belongs to this connection.
 fn time_of(place: &str, generation: u64) -> Option<i64> {
     let (of, time) = place.split_once('.')?;
     (u64::from_str_radix(of, 16).ok()? == generation).then(|| time.parse().ok())?

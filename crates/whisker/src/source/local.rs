@@ -14,24 +14,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// How long changes are gathered before they are sent: few messages under load, and nobody notices.
+/// How long changes are gathered before they are sent: few messages under load, without a noticeable delay.
 const GATHER: std::time::Duration = std::time::Duration::from_millis(200);
 /// How many buckets ago a bucket must have ended before it is sent as complete.
 const SETTLED: i64 = 1;
 
-/// A ring that a writer fills and readers look at.
+/// A ring that a writer fills and readers query.
 pub struct SharedRing {
     ring: Mutex<Ring>,
     interval: i64,
     changes: watch::Sender<u64>,
-    /// When a flow came last; zero for never.
+    /// When the last flow arrived; zero for never.
     last_heard: AtomicI64,
     clock: Clock,
-    /// Tells this process's places from those of another.
+    /// Distinguishes this process's places from those of others.
     token: u64,
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 impl std::fmt::Debug for SharedRing {
@@ -50,13 +50,13 @@ fn system_clock() -> i64 {
 }
 
 impl SharedRing {
-    /// An empty ring on the system's clock.
+    /// Creates an empty ring on the system's clock.
     #[must_use]
     pub fn new(options: RingOptions) -> Arc<Self> {
         Self::with_clock(options, Arc::new(system_clock))
     }
 
-    /// An empty ring on another clock.
+    /// Creates an empty ring on another clock.
     #[must_use]
     pub fn with_clock(options: RingOptions, clock: Clock) -> Arc<Self> {
         let now = clock();
@@ -87,7 +87,7 @@ impl SharedRing {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        // A writer that panicked left a ring that is whole.
+        // The ring is intact even if a writer panicked.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -107,7 +107,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// A source under this name.
+    /// Creates a source with this name.
     #[must_use]
     pub fn new(ring: Arc<SharedRing>, name: &'static str) -> Self {
         Self { ring, name }
@@ -139,18 +139,18 @@ fn refused(error: &query::QueryError) -> SourceError {
     SourceError::Refused(error.to_string())
 }
 
-/// The first bucket of a stream; nothing for one without history.
+/// The first bucket of a stream; `None` for a stream without history.
 fn first_bucket(snapshot: &Snapshot, gte: i64, now: i64) -> Option<i64> {
     let time = match gte {
         0 => return None,
         ..0 => now.saturating_add(gte),
         _ => gte,
     };
-    // A beginning before the history means all of it.
+    // A start before the history means all of it.
     Some(snapshot.number(time.max(snapshot.begin())))
 }
 
-/// The flows of buckets one by one, the oldest first.
+/// The flows of each bucket, the oldest first.
 fn rows(
     snapshot: &Snapshot,
     buckets: impl Iterator<Item = i64>,
@@ -174,7 +174,7 @@ impl Source for Local {
                 return Err(SourceError::Refused("flows cannot be sorted by type".to_owned()));
             }
         };
-        // The bucket that fills counts, too.
+        // Includes the bucket that fills.
         let end = if query.lt == 0 { now + 1 } else { query.lt };
         let range =
             TimeRange::resolve(query.gte, end, now, snapshot.begin()).map_err(|error| refused(&error))?;
@@ -235,7 +235,7 @@ impl Source for Local {
                 (snapshot.revision(), rows(&snapshot, first..last, None, &query.filter))
             }
         };
-        // The first batch comes in any case: it says that the stream stands.
+        // The first batch is sent even if empty: it shows that the stream works.
         let first = Batch { flows: history, place: self.place(known), is_fresh: resume.is_none() };
         let (source, filter) = (self.clone(), query.filter);
         let changes = self.ring.changes.subscribe();

@@ -1,6 +1,6 @@
-//! The policy board: tiers in their order, their policies with what each rule decided, staged policies beside enforced ones.
+//! The policy board: tiers in order, their policies with what each rule decided, staged policies beside enforced ones.
 //!
-//! It knows what flows tell: a policy that decided nothing is not on it.
+//! Only knows what flows contain: a policy that decided nothing is not shown.
 
 use super::order::order;
 use super::traffic::Sum;
@@ -10,7 +10,7 @@ use flows::{Action, Decider, Direction, PolicyHit, PolicyKind, PolicyName};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The board.
+/// The policy board, for the page.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Board {
     tiers: Vec<Tier>,
@@ -21,7 +21,7 @@ struct Tier {
     /// Empty for profiles.
     name: String,
     policies: Vec<Policy>,
-    /// What reached the end of the tier, and what was done then.
+    /// Decisions of the tier's default action.
     end: Decided,
 }
 
@@ -39,13 +39,13 @@ struct Policy {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Rule {
     direction: &'static str,
-    /// -1: no rule matched, and the tier ended because of this policy.
+    /// -1: no rule matched, and this policy made the tier apply.
     rule: i64,
     #[serde(flatten)]
     decided: Decided,
 }
 
-/// How much was decided.
+/// The traffic by decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Decided {
     allowed: Sum,
@@ -66,7 +66,7 @@ impl Decided {
 
 type Rules = BTreeMap<(Direction, i64), Decided>;
 
-/// Makes the board.
+/// Builds the board.
 #[must_use]
 pub(crate) fn board(flows: &[Flow]) -> Board {
     let mut policies: BTreeMap<&PolicyName, (Decided, Rules)> = BTreeMap::new();
@@ -80,7 +80,7 @@ pub(crate) fn board(flows: &[Flow]) -> Board {
         };
         let direction = flow.key.reporter.direction();
         let trace = &flow.key.trace;
-        // Enforced policies count for what they did, staged ones for what they would have done.
+        // Enforced policies count with what they did, staged ones with what they would have done.
         let staged = trace.pending.iter().filter(|hit| is_staged(hit));
         for hit in trace.enforced.iter().chain(staged) {
             if let Decider::EndOfTier { tier, .. } = &hit.by
@@ -96,7 +96,7 @@ pub(crate) fn board(flows: &[Flow]) -> Board {
     }
     let traces = || flows.iter().flat_map(|flow| [&flow.key.trace.enforced, &flow.key.trace.pending]);
     let mut tiers = order(traces().map(|hits| hits.iter().map(tier).collect()));
-    // Profiles are asked when no tier decided.
+    // Profiles decide after all tiers.
     tiers.sort_by_key(|name| name.is_empty());
     let tiers = tiers.into_iter().map(|name| {
         let here = traces().map(|hits| {

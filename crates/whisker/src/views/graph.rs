@@ -1,5 +1,5 @@
-//! The service graph: workloads in their namespaces, and what goes between them. Bounded: where there are more workloads than
-//! a picture holds, namespaces stand for theirs.
+//! The service graph: workloads in their namespaces, and the traffic between them. Bounded: when there are more
+//! workloads than the graph may show, each namespace is shown as one node.
 
 use super::traffic::{Fates, traffic};
 use crate::source::Flow;
@@ -8,38 +8,38 @@ use flows::{EndpointType, Peer};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many ports of an edge are named.
+/// The maximum number of ports named per edge.
 const MOST_PORTS: usize = 8;
 
-/// What stands for itself in the picture.
+/// What a node of the graph stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Workloads, while there are few enough.
+    /// Workloads if they are few enough, otherwise namespaces.
     #[default]
     Auto,
     /// Workloads.
     Workload,
-    /// Namespaces, except those that are opened.
+    /// Namespaces, except open ones.
     Namespace,
 }
 
-/// Which picture is wanted.
+/// A request for a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GraphQuery {
-    /// What stands for itself.
+    /// What a node stands for.
     pub(crate) level: Level,
-    /// Namespaces whose workloads are shown in any case.
+    /// Namespaces whose workloads are always shown.
     pub(crate) open: BTreeSet<String>,
-    /// How many nodes there may be. What has the least traffic is left out, and counted.
+    /// The maximum number of nodes. Those with the least traffic are left out, and counted.
     pub(crate) most: usize,
 }
 
-/// The picture.
+/// The graph, for the page.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// Whether namespaces stand for their workloads.
+    /// Whether namespaces are shown instead of their workloads.
     collapsed: bool,
     /// How many nodes did not fit.
     left_out: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Graph {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Node {
     namespace: String,
-    /// Empty for a namespace that stands for its workloads.
+    /// Empty for a namespace shown as one node.
     name: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -56,7 +56,7 @@ struct Node {
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Edge {
-    /// Places in the list of nodes.
+    /// Indexes in the list of nodes.
     from: usize,
     to: usize,
     #[serde(flatten)]
@@ -64,10 +64,10 @@ struct Edge {
     ports: Vec<String>,
 }
 
-/// Ports in their order, as texts.
+/// Ports in order, as text.
 type Ports = BTreeSet<(i64, String)>;
 
-/// Draws flows.
+/// Builds the graph of some flows.
 #[must_use]
 pub(crate) fn graph(flows: &[Flow], query: &GraphQuery) -> Graph {
     let traffic = traffic(flows);
@@ -85,7 +85,7 @@ pub(crate) fn graph(flows: &[Flow], query: &GraphQuery) -> Graph {
     for one in &traffic {
         let [from, to] = [&one.source, &one.dest].map(|peer| node(peer, collapsed, &query.open));
         for end in [&from, &to] {
-            // What is denied matters as much as what is large.
+            // A denied packet weighs as much as a mebibyte of allowed traffic.
             let weight = one.fates.allow.bytes.saturating_add(one.fates.deny.packets.saturating_mul(1 << 20));
             weights.entry(end.clone()).and_modify(|sum| *sum = sum.saturating_add(weight));
         }
@@ -110,7 +110,7 @@ pub(crate) fn graph(flows: &[Flow], query: &GraphQuery) -> Graph {
 
 fn node(peer: &Peer, is_collapsed: bool, open: &BTreeSet<String>) -> Node {
     let namespace = wire::namespace(&peer.namespace);
-    // What has no namespace is few: networks, hosts, global sets.
+    // Peers without a namespace are few: networks, hosts, global sets.
     let stays = !is_collapsed || namespace == wire::GLOBAL || open.contains(namespace);
     Node {
         namespace: namespace.to_owned(),

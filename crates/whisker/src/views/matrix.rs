@@ -1,5 +1,5 @@
-//! Everybody to everybody: what policies say, beside what was seen. Bounded: with more workloads than a page holds, only the
-//! namespaces are named, and one of them has to be chosen.
+//! The matrix of all workloads: what policies decide, beside what was seen. Bounded: with more workloads than a page
+//! holds, only the namespaces are listed, and the user has to choose one.
 
 use super::traffic::traffic;
 use crate::source::Flow;
@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 /// The matrix, for the page.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Matrix {
-    /// How many workloads each namespace has.
+    /// The number of workloads in each namespace.
     namespaces: BTreeMap<String, usize>,
     /// Whether there are too many workloads for all of them.
     too_many: bool,
     senders: Vec<String>,
     receivers: Vec<String>,
-    /// Row by row.
+    /// Cells by row.
     cells: Vec<Vec<Cell>>,
-    /// What decided where something is refused.
+    /// The decisions behind refused cells.
     reasons: Vec<String>,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct Matrix {
 struct Cell {
     #[serde(rename = "v")]
     verdict: &'static str,
-    /// The place of the reason.
+    /// The index of the reason.
     #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
     reason: Option<usize>,
-    /// Packets that were seen, and passed.
+    /// Seen packets that passed.
     #[serde(rename = "a", skip_serializing_if = "is_zero")]
     allowed: u64,
-    /// Packets that were seen, and were dropped.
+    /// Seen packets that were dropped.
     #[serde(rename = "d", skip_serializing_if = "is_zero")]
     denied: u64,
 }
@@ -44,16 +44,16 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A workload as columns and rows name it.
+/// The name of a workload in columns and rows.
 pub(crate) fn cell_names(resource: &Resource) -> Option<String> {
     let Resource::WorkloadEndpoint(endpoint) = resource else { return None };
     Some(format!("{}/{}", resource.namespace(), endpoint.spec.pod))
 }
 
-/// Makes the matrix.
+/// Builds the matrix.
 ///
 /// # Errors
-/// When the question names what is not there.
+/// When the query names something that does not exist.
 pub(crate) fn matrix(
     cluster: &Cluster,
     options: &MatrixOptions,
@@ -102,7 +102,7 @@ pub(crate) fn matrix(
     Ok(made)
 }
 
-/// What decided, without the receiver's name, which the column has already.
+/// The reason without the receiver's name, which is the column's heading already.
 fn without_place(reason: &str) -> String {
     for direction in ["ingress", "egress"] {
         let rest = reason.strip_prefix(direction).and_then(|rest| rest.strip_prefix(" of "));
@@ -137,7 +137,7 @@ fn add_seen(matrix: &mut Matrix, flows: &[Flow]) {
     }
 }
 
-/// Whether a flow's end, which may stand for several pods, stands for this workload.
+/// Whether a flow's end, which may stand for several pods, includes this workload.
 fn stands_for(peer: &Peer, workload: &str) -> bool {
     let Some((namespace, name)) = workload.split_once('/') else { return false };
     *peer.namespace == *namespace

@@ -1,8 +1,8 @@
-//! An order that goes with sequences that were seen: what always came first is first.
+//! Reconstructs an order from observed sequences: what always came first is first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Orders everything that the sequences have. Where they contradict each other, or say nothing, names decide.
+/// Orders all elements of the sequences. Where sequences contradict each other, or leave the order open, names decide.
 pub(super) fn order<'a>(sequences: impl Iterator<Item = Vec<&'a str>>) -> Vec<&'a str> {
     let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sequence in sequences {
@@ -13,7 +13,7 @@ pub(super) fn order<'a>(sequences: impl Iterator<Item = Vec<&'a str>>) -> Vec<&'
     }
     let mut ordered = Vec::with_capacity(before.len());
     while !before.is_empty() {
-        // In a circle the one with the fewest before it comes next.
+        // In a cycle, the element with the fewest predecessors is next.
         let next = before.iter().min_by_key(|(name, earlier)| (earlier.len(), **name)).map(|(name, _)| *name);
         let Some(next) = next else { break };
         before.remove(next);

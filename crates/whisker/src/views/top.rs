@@ -1,4 +1,4 @@
-//! Who talks most.
+//! Top talkers.
 
 use super::traffic::{Fates, Sum, Traffic, traffic};
 use crate::source::Flow;
@@ -7,21 +7,21 @@ use flows::Peer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is compared.
+/// What to compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// Who connects to whom.
+    /// Pairs of client and server.
     #[default]
     Pair,
-    /// Who connects.
+    /// Clients.
     Source,
-    /// Whom they connect to.
+    /// Servers.
     Dest,
     /// Ports.
     Port,
 }
 
-/// By what it is compared.
+/// The quantity to compare by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
     /// Bytes that passed.
@@ -29,13 +29,13 @@ pub(crate) enum By {
     Bytes,
     /// Packets that passed.
     Packets,
-    /// Connections that began and passed.
+    /// Connections that began and were allowed.
     Connections,
     /// Packets that were dropped.
     Denied,
 }
 
-/// A list, the most first.
+/// A list in descending order.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Top {
     items: Vec<Item>,
@@ -59,7 +59,7 @@ struct Names {
     port: Option<String>,
 }
 
-/// Compares.
+/// Builds the list.
 #[must_use]
 pub(crate) fn top(flows: &[Flow], of: Of, by: By, most: usize) -> Top {
     let mut sums: BTreeMap<Names, Fates> = BTreeMap::new();

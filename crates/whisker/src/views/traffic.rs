@@ -1,11 +1,11 @@
-//! Who talked to whom, with both ends' reports brought together: a connection on which both ends report counts once.
+//! Traffic between peers, merged from both ends' reports: a connection that both ends report counts once.
 
 use crate::source::Flow;
 use flows::{Action, Counters, Peer, Reporter, Text};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What was counted.
+/// Summed counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Sum {
     /// Bytes, both ways.
@@ -34,18 +34,18 @@ impl Sum {
     }
 }
 
-/// What became of packets.
+/// Traffic by what happened to its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Fates {
-    /// They passed.
+    /// Packets that passed.
     pub(crate) allow: Sum,
-    /// They were dropped.
+    /// Packets that were dropped.
     #[serde(skip_serializing_if = "Sum::is_empty")]
     pub(crate) deny: Sum,
-    /// They passed, and staged policies would drop them.
+    /// Packets that passed, but that staged policies would drop.
     #[serde(skip_serializing_if = "Sum::is_empty")]
     pub(crate) would_deny: Sum,
-    /// They were dropped, and would pass with staged policies.
+    /// Packets that were dropped, but that staged policies would let pass.
     #[serde(skip_serializing_if = "Sum::is_empty")]
     pub(crate) would_allow: Sum,
 }
@@ -74,19 +74,19 @@ impl Fates {
 /// Traffic from one peer to a port of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    /// Who connected.
+    /// The client.
     pub(crate) source: Peer,
-    /// To whom.
+    /// The server.
     pub(crate) dest: Peer,
-    /// By which protocol.
+    /// The protocol.
     pub(crate) protocol: Text,
-    /// To which port.
+    /// The server's port.
     pub(crate) port: i64,
-    /// What became of it.
+    /// What happened to its packets.
     pub(crate) fates: Fates,
 }
 
-/// Brings flows together.
+/// Merges flows.
 #[must_use]
 pub(crate) fn traffic(flows: &[Flow]) -> Vec<Traffic> {
     let mut ends: BTreeMap<(&Peer, &Peer, &Text, i64), [Option<Fates>; 2]> = BTreeMap::new();
@@ -109,8 +109,8 @@ pub(crate) fn traffic(flows: &[Flow]) -> Vec<Traffic> {
     ends.into_iter().map(merged).collect()
 }
 
-/// What the source's end let go is what the destination's end reports on: its word counts for that. What the source's end
-/// dropped never got there.
+/// The destination's end reports on everything that the source's end let pass, so its report counts for that. Packets
+/// that the source's end dropped never arrived there.
 fn merge(reports: [Option<Fates>; 2]) -> Fates {
     match reports {
         [Some(source), Some(dest)] => {

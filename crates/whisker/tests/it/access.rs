@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Access control.
 
 use crate::world::{World, bytes};
 use axum::body::Body;
@@ -28,7 +28,7 @@ async fn nothing_can_be_changed() {
 }
 
 #[tokio::test]
-async fn data_is_shown_for_the_token_only() {
+async fn data_requires_the_token() {
     let world = World::with_access(Access::new(Some("secret"), false));
     for (path, header, expected) in [
         ("/flows", None, 401),
@@ -39,7 +39,7 @@ async fn data_is_shown_for_the_token_only() {
         ("/whisker-backend/flows", None, 401),
         ("/api/v1/live", None, 401),
         ("/config/config.json", None, 401),
-        // The page has no data: it asks for the token.
+        // The page contains no data: it asks for the token.
         ("/", None, 200),
         ("/whisker.js", None, 200),
         ("/liveness", None, 200),
@@ -55,7 +55,7 @@ async fn data_is_shown_for_the_token_only() {
 }
 
 #[tokio::test]
-async fn a_name_of_a_stranger_is_not_answered_to() {
+async fn requests_for_foreign_names_are_refused() {
     let world = World::with_access(Access::new(None, true));
     for (host, expected) in
         [("localhost:8080", 200), ("127.0.0.1:8080", 200), ("[::1]:8080", 200), ("evil.example:8080", 421)]
@@ -66,7 +66,7 @@ async fn a_name_of_a_stranger_is_not_answered_to() {
 }
 
 #[tokio::test]
-async fn readiness_says_whether_flows_can_be_shown() {
+async fn readiness_reports_whether_flows_can_be_shown() {
     assert_eq!(World::empty().get("/readiness").await.status(), StatusCode::OK);
     assert_eq!(World::empty().get("/liveness").await.status(), StatusCode::OK);
 }
@@ -128,7 +128,7 @@ impl Server {
 }
 
 #[tokio::test]
-async fn over_tls_with_certificates_of_clients_where_wanted() {
+async fn tls_with_client_certificates_if_required() {
     let open = server(ClientAuth::None).await;
     assert!(open.ask(None).await.unwrap().contains("\"dest_port\":5432"));
     let closed = server(ClientAuth::RequireAndVerify).await;
@@ -167,11 +167,11 @@ async fn status_with(world: &World, path: &str, token: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn kubernetes_says_who_may_see_flows() {
+async fn kubernetes_decides_who_may_see_flows() {
     let etcd = testkit::Etcd::start().unwrap();
     let server = testkit::ApiServer::start(&etcd.endpoint()).unwrap();
     let world = reviewing(&server.kubeconfig(), Some("of-the-file")).await;
-    // Whose token it is, and what they may do.
+    // The token's owner, and what they may do.
     for (token, expected) in
         [("admin-token", 200), ("nobody-token", 403), ("made-up", 401), ("of-the-file", 200)]
     {
@@ -181,14 +181,14 @@ async fn kubernetes_says_who_may_see_flows() {
     }
     assert_eq!(world.get("/flows").await.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(world.get("/").await.status(), StatusCode::OK, "the page has no data");
-    // A right that is given is noticed.
+    // A new grant takes effect.
     server.kubectl_with_input(&["apply", "-f", "-"], READERS).unwrap();
     testkit::eventually_async("the reader is let in", async || {
         status_with(&world, "/flows", "nobody-token").await == 200
     })
     .await
     .unwrap();
-    // Who may not ask Kubernetes lets nobody in, but for the token of the file.
+    // Without the right to ask Kubernetes, only the token of the file is accepted.
     let blind = reviewing(&server.kubeconfig_without_rights(), Some("of-the-file")).await;
     assert_eq!(status_with(&blind, "/flows", "admin-token").await, 503);
     assert_eq!(status_with(&blind, "/flows", "of-the-file").await, 200);

@@ -1,4 +1,4 @@
-//! Calico's paths: the same questions, the same answers.
+//! Calico's paths, with the same requests and answers.
 
 use crate::world::{NOW, World, key};
 use flows::Reporter;
@@ -75,7 +75,7 @@ async fn filters_and_orders() {
 }
 
 #[tokio::test]
-async fn hints_are_shown_as_pages_show_them() {
+async fn hints_have_the_form_that_pages_show() {
     let world = World::shop();
     for (query, pages, expected) in [
         ("type=SourceNamespace", 1, vec!["Global", "ops", "shop"]),
@@ -96,7 +96,7 @@ async fn hints_are_shown_as_pages_show_them() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn errors_state_the_reason() {
     let world = World::shop();
     for (path, status, reason) in [
         ("/flows?startTimeGte=x", 400, "startTimeGte"),
@@ -105,7 +105,7 @@ async fn what_is_wrong_is_said() {
         ("/flows?watch=perhaps", 400, "watch"),
         ("/flows-filter-hints", 400, "type is required"),
         ("/flows-filter-hints?type=Reporter", 400, "unknown filter type value Reporter"),
-        // What Goldmane itself refuses is an internal error for Calico's backend.
+        // Calico's backend reports an internal error for what Goldmane itself refuses.
         ("/flows?sortBy=SourceType", 500, "Internal Server Error"),
         ("/flows?startTimeGte=20&startTimeLt=10", 500, "Internal Server Error"),
     ] {

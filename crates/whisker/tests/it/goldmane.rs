@@ -1,4 +1,4 @@
-//! A Goldmane over gRPC as the source: a server that answers from a list.
+//! A Goldmane over gRPC as the source: a fake server that answers from a list.
 
 use flows::query::{Filter, HintType, Page};
 use flows::{FlowKey, Reporter};
@@ -46,7 +46,7 @@ impl Flows for Fake {
         &self,
         _request: Request<proto::FlowStreamRequest>,
     ) -> Result<Response<Self::StreamStream>, Status> {
-        // As a server in Go: nothing is said before the first flow.
+        // Like a server in Go: no headers before the first flow.
         while self.flows.lock().unwrap().is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
@@ -115,7 +115,7 @@ async fn lists_hints_and_streams_are_passed_on() {
 }
 
 #[tokio::test]
-async fn flows_of_a_bucket_that_fills_are_seen_as_they_come() {
+async fn flows_of_the_current_bucket_are_seen_as_they_arrive() {
     let (fake, source) = start().await;
     let bucket = || {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
@@ -134,7 +134,7 @@ async fn flows_of_a_bucket_that_fills_are_seen_as_they_come() {
     let next = batches.next().await.unwrap().unwrap();
     assert_eq!((next.flows.len(), next.flows[0].counters.packets_in), (1, 9));
     assert!(first.is_fresh && !next.is_fresh);
-    // A reader that comes back goes on, while the connection to the server is the same.
+    // A reader that reconnects resumes as long as the connection to the server is the same.
     for (place, is_fresh, flows) in [(next.place.clone(), false, 1), (format!("1{}", next.place), true, 2)] {
         let query = StreamQuery { gte: -600, resume: Some(place), filter: Filter::default() };
         let again = source.live(query).await.unwrap().next().await.unwrap().unwrap();
@@ -150,13 +150,13 @@ async fn a_stream_begins_before_its_first_flow() {
     fake.flows.lock().unwrap().push(result(1, &shop_key(), 1_800_000_000, 4));
     assert_eq!(batches.next().await.unwrap().unwrap().flows[0].counters.packets_in, 4);
     assert!(batches.next().await.unwrap().is_err(), "and breaks off with it");
-    // Calico's servers keep no account of losses.
+    // Calico's servers keep no record of losses.
     let state = source.state().await;
     assert_eq!((state.losses, state.nodes), (vec![], None));
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_a_problem_that_is_shown() {
+async fn an_unreachable_server_is_shown_as_a_problem() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
@@ -202,7 +202,7 @@ async fn our_own_goldmane_is_a_source() {
     assert_eq!((&*seen.flows[0].key, seen.flows[0].counters.packets_in), (&shop_key(), 3));
     let listed = source.list(ListQuery { gte: -60, ..ListQuery::default() }).await.unwrap();
     assert_eq!((listed.items.len(), listed.items[0].id), (1, seen.flows[0].id));
-    // What the node lost is on the page.
+    // The node's losses are on the page.
     let state = testkit::eventually_async("the node's losses", async || {
         Some(source.state().await).filter(|state| !state.losses.is_empty())
     })

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn flows_with_everything_that_is_known() {
+async fn flows_have_all_known_fields() {
     let (status, answer) = World::shop().json("/api/v1/flows?sortBy=SourceName").await;
     assert_eq!(status, StatusCode::OK);
     let first = &answer["items"][0];
@@ -34,7 +34,7 @@ async fn the_graph_counts_a_connection_once() {
         edges.iter().find(|edge| edge["from"] == from && edge["to"] == to).unwrap().clone()
     };
     let denied = edge(3, 2);
-    // The source's end let it go, the destination's did not: it was denied, and nothing of it passed.
+    // The source's end let it pass, the destination's did not: it was denied, and none of it passed.
     assert_eq!((&denied["deny"]["packets"], &denied["allow"]["packets"]), (&json!(21), &json!(0)));
     assert_eq!(denied["ports"], json!(["tcp/5432"]));
     assert_eq!(edge(1, 3)["would_deny"]["packets"], json!(3));
@@ -43,7 +43,7 @@ async fn the_graph_counts_a_connection_once() {
 }
 
 #[tokio::test]
-async fn a_graph_that_is_too_large_shows_namespaces_and_says_what_it_leaves_out() {
+async fn a_large_graph_shows_namespaces_and_counts_what_it_leaves_out() {
     let world = World::empty();
     for number in 0..40 {
         let from = format!("team{}/pod{number}", number % 4);
@@ -63,7 +63,7 @@ async fn a_graph_that_is_too_large_shows_namespaces_and_says_what_it_leaves_out(
 }
 
 #[tokio::test]
-async fn the_board_has_tiers_in_their_order_and_staged_policies_beside_others() {
+async fn the_board_has_tiers_in_order_and_staged_policies_beside_others() {
     let (_, board) = World::shop().json("/api/v1/board").await;
     let tiers: Vec<&str> =
         board["tiers"].as_array().unwrap().iter().map(|tier| tier["name"].as_str().unwrap()).collect();
@@ -90,7 +90,7 @@ async fn the_board_has_tiers_in_their_order_and_staged_policies_beside_others() 
 }
 
 #[tokio::test]
-async fn who_talks_most() {
+async fn top_talkers() {
     let world = World::shop();
     let (_, top) = world.json("/api/v1/top?of=source&by=packets").await;
     let first = &top["items"][0];

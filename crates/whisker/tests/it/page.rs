@@ -1,11 +1,11 @@
-//! The page, and what every answer says to browsers.
+//! The page, and the headers of every answer.
 
 use crate::world::{World, bytes};
 use axum::body::Body;
 use http::{Request, StatusCode};
 
 #[tokio::test]
-async fn every_answer_forbids_what_a_page_of_ours_never_does() {
+async fn every_answer_forbids_what_our_page_does_not_need() {
     let world = World::shop();
     for path in [
         "/",
@@ -53,7 +53,7 @@ async fn hostile_names_are_data_and_never_a_document() {
 }
 
 #[tokio::test]
-async fn files_come_compressed_and_only_when_they_changed() {
+async fn files_are_compressed_and_sent_only_when_changed() {
     let world = World::empty();
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
@@ -88,7 +88,7 @@ async fn files_come_compressed_and_only_when_they_changed() {
 }
 
 #[tokio::test]
-async fn the_page_is_small_and_asks_nobody_else() {
+async fn the_page_is_small_and_contacts_no_other_server() {
     let world = World::empty();
     let mut size = 0;
     for path in ["/", "/whisker.js", "/whisker.css", "/icon.svg"] {
@@ -97,12 +97,12 @@ async fn the_page_is_small_and_asks_nobody_else() {
     }
     assert!(size < 60_000, "{size} bytes");
     let page = String::from_utf8(bytes(world.get("/").await).await).unwrap();
-    // Without scripts or styles in the text, the strict policy breaks nothing.
+    // Without inline scripts and styles, the strict policy breaks nothing.
     assert!(!page.contains("<style") && !page.contains("://") && !page.contains("<script>"), "{page}");
     let script = String::from_utf8(bytes(world.get("/whisker.js").await).await).unwrap();
     let hosts: Vec<&str> = script.split("https://").skip(1).collect();
     assert!(hosts.is_empty(), "{hosts:?}");
-    // The names of namespaces of elements are not addresses.
+    // XML namespaces are not addresses.
     let plain = script.split("http://").skip(1).filter(|rest| !rest.starts_with("www.w3.org/"));
     assert_eq!(plain.count(), 0);
 }

@@ -1,4 +1,4 @@
-//! What policies say: rules, explanations, the matrix, previews, recommendations.
+//! Policies: rules, explanations, the matrix, previews, recommendations.
 
 use crate::world::{NOW, World, bytes, key};
 use axum::body::Body;
@@ -14,7 +14,7 @@ async fn impact(world: &World, kind: &str, policy: &str) -> (StatusCode, Value) 
 }
 
 #[tokio::test]
-async fn a_rule_in_its_own_words() {
+async fn a_policy_as_it_was_written() {
     let world = World::shop();
     let (status, policy) =
         world.json("/api/v1/policy?kind=CalicoNetworkPolicy&namespace=shop&name=db&tier=default").await;
@@ -26,7 +26,7 @@ async fn a_rule_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn why_one_may_not_talk_to_another() {
+async fn why_a_connection_is_denied() {
     let world = World::shop();
     let (status, explanation) =
         world.json("/api/v1/explain?from=shop%2Fweb-*&to=shop%2Fdb&port=5432&protocol=tcp").await;
@@ -41,7 +41,7 @@ async fn why_one_may_not_talk_to_another() {
 }
 
 #[tokio::test]
-async fn everybody_to_everybody_with_what_was_seen() {
+async fn the_matrix_with_what_was_seen() {
     let world = World::shop();
     let (status, matrix) = world.json("/api/v1/matrix?startTimeGte=-3600").await;
     assert_eq!(status, StatusCode::OK);
@@ -59,7 +59,7 @@ async fn everybody_to_everybody_with_what_was_seen() {
 }
 
 #[tokio::test]
-async fn what_a_pasted_policy_would_change() {
+async fn the_effect_of_a_pasted_policy() {
     let world = World::empty();
     let denied = key("shop/web-*", "shop/db", 5432, Reporter::Dst, &["0|default|np:shop/db|deny|-1"], &[]);
     world.add(&denied, NOW - 30, 7);
@@ -73,7 +73,7 @@ async fn what_a_pasted_policy_would_change() {
     let (status, mistake) = impact(&world, "application/yaml", "kind: NetworkPolicy\nspec: {}\n").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(mistake["error"].as_str().unwrap().contains("apiVersion"));
-    // What a form of a stranger's page could send.
+    // What a form on a stranger's page could send.
     let (status, _) = impact(&world, "text/plain", policy).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     let elsewhere = Request::post("/api/v1/explain").body(Body::empty()).unwrap();
@@ -85,7 +85,7 @@ async fn what_a_pasted_policy_would_change() {
 }
 
 #[tokio::test]
-async fn policies_that_flows_suggest() {
+async fn policies_suggested_by_flows() {
     let world = World::empty();
     let allowed =
         key("shop/web-*", "shop/db", 5432, Reporter::Dst, &["0|__PROFILE__|pro:kns.shop|allow|0"], &[]);
@@ -100,7 +100,7 @@ async fn policies_that_flows_suggest() {
 }
 
 #[tokio::test]
-async fn without_a_datastore_the_reason_is_said() {
+async fn without_a_datastore_the_reason_is_given() {
     let world = World::without_policies();
     for path in ["policy?kind=GlobalNetworkPolicy&name=a", "explain?from=a&to=b", "matrix"] {
         let (status, answer) = world.json(&format!("/api/v1/{path}")).await;

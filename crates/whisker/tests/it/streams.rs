@@ -1,4 +1,4 @@
-//! Streams of events: nothing is lost, and a broken connection goes on where it was.
+//! Streams of events: nothing is lost, and after a broken connection they resume.
 
 use crate::world::{NOW, World, key, shop};
 use axum::body::{Body, BodyDataStream};
@@ -19,7 +19,7 @@ struct Event {
 struct Reader {
     body: BodyDataStream,
     text: String,
-    /// Comments that came.
+    /// The number of comments received.
     comments: usize,
 }
 
@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    /// The next event that is about flows.
+    /// The next event other than a status.
     async fn not_status(&mut self) -> Event {
         loop {
             let event = self.next().await;
@@ -65,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// The next event of this name.
+    /// The next event with this name.
     async fn named(&mut self, name: &str) -> Event {
         loop {
             let event = self.next().await;
@@ -77,7 +77,7 @@ impl Reader {
 }
 
 #[tokio::test]
-async fn calicos_stream_sends_a_bucket_when_it_is_over() {
+async fn calicos_stream_sends_a_bucket_when_it_has_ended() {
     let world = World::shop();
     let mut reader = Reader::open(&world, "/flows?watch=true&startTimeGte=-60", "").await;
     let mut ids = Vec::new();
@@ -92,26 +92,26 @@ async fn calicos_stream_sends_a_bucket_when_it_is_over() {
     }
     let (bucket, next) = ((NOW - 30).to_string(), (NOW - 15).to_string());
     assert_eq!(ids, [&*bucket, &*bucket, &*bucket, &*next], "all of a bucket, or all of it again");
-    // What fills is not sent; when it is over, it is.
+    // The bucket that fills is sent only once it has ended.
     world.add(&shop()[0].0, NOW + 1, 5);
     world.advance(45);
     let event = reader.next().await;
     assert_eq!((&event.data["packets_in"], event.id), (&Value::from(5), (NOW + 15).to_string()));
-    assert!(reader.comments > 0, "a silent stream says that it lives");
-    // A connection that broke goes on there.
+    assert!(reader.comments > 0, "a silent stream sends heartbeats");
+    // A broken connection resumes there.
     let mut again =
         Reader::open(&world, "/flows?watch=true&startTimeGte=-600", &(NOW - 15).to_string()).await;
     assert_eq!(again.next().await.data["packets_in"], 5);
 }
 
 #[tokio::test]
-async fn live_flows_come_at_once_and_go_on_after_a_break() {
+async fn live_flows_arrive_at_once_and_resume_after_a_break() {
     let world = World::shop();
     let mut reader = Reader::open(&world, "/api/v1/live?startTimeGte=-60", "").await;
     let first = reader.named("flows").await;
     assert_eq!(first.data.as_array().unwrap().len(), 4);
     assert!(reader.named("status").await.data["source"] == "a test");
-    // The bucket that fills is sent as it fills, with all of its figures.
+    // Changes of the bucket that fills are sent at once, with all of its counters.
     let key = &shop()[0].0;
     world.add(key, NOW + 1, 5);
     let one = reader.named("flows").await;
@@ -126,14 +126,14 @@ async fn live_flows_come_at_once_and_go_on_after_a_break() {
     assert_eq!((next.name.as_str(), next.data.as_array().unwrap().len()), ("flows", 0), "nothing twice");
     let three = again.named("flows").await;
     assert_eq!((&three.data[0]["packets_in"], three.data.as_array().unwrap().len()), (&Value::from(17), 1));
-    // A place of another process is none: everything comes again.
+    // A place of another process is ignored: everything is sent again.
     let mut other = Reader::open(&world, "/api/v1/live?startTimeGte=-60", "1.2").await;
     assert_eq!(other.not_status().await.name, "reset", "numbers may mean other flows");
     assert_eq!(other.named("flows").await.data.as_array().unwrap().len(), 5);
 }
 
 #[tokio::test]
-async fn filters_hold_for_streams() {
+async fn filters_apply_to_streams() {
     let world = World::shop();
     let filters = "filters=%7B%22actions%22%3A%5B%22Deny%22%5D%7D";
     let mut reader = Reader::open(&world, &format!("/api/v1/live?startTimeGte=-60&{filters}"), "").await;

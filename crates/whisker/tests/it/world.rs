@@ -51,7 +51,7 @@ impl World {
         Self { ring, service, time }
     }
 
-    /// With the flows of a small shop.
+    /// A world with the flows of a small shop.
     pub(crate) fn shop() -> Self {
         let world = Self::empty();
         for (key, packets) in shop() {
@@ -78,7 +78,7 @@ impl World {
         self.service.clone().oneshot(request).await.unwrap()
     }
 
-    /// The answer's status and JSON.
+    /// Requests a path; returns the status and the JSON.
     pub(crate) async fn json(&self, path: &str) -> (StatusCode, Value) {
         let response = self.get(path).await;
         let status = response.status();
@@ -131,7 +131,7 @@ pub(crate) fn key(
     }
 }
 
-/// Flows of a shop, each with its packets.
+/// The flows of a small shop, each with its packets.
 pub(crate) fn shop() -> Vec<(FlowKey, u64)> {
     const PROFILE: &[&str] = &["0|__PROFILE__|pro:kns.shop|allow|0"];
     vec![
@@ -149,12 +149,12 @@ pub(crate) fn shop() -> Vec<(FlowKey, u64)> {
         // Both ends report, and the destination's end denies.
         (key("shop/web-*", "shop/db", 5432, Reporter::Src, PROFILE, &[]), 7),
         (key("shop/web-*", "shop/db", 5432, Reporter::Dst, &["0|default|np:shop/db|deny|-1"], &[]), 7),
-        // Allowed; a staged policy would deny it.
+        // Allowed, but a staged policy would deny it.
         (key("ops/probe", "shop/web-*", 80, Reporter::Dst, PROFILE, &["0|default|snp:shop/tried|deny|2"]), 1),
     ]
 }
 
-/// Two pods, what is enforced and what is staged; the names of the flows of [`shop`].
+/// Two pods with enforced and staged policies; the names match the flows of [`shop`].
 pub(crate) fn cluster() -> explain::Cluster {
     let pod = |name: &str, namespace: &str, app: &str, address: &str| {
         json!({

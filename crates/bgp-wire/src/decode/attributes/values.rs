@@ -1,4 +1,4 @@
-//! The value of each attribute.
+//! Decodes the value of each attribute.
 
 use super::{OPTIONAL, PARTIAL, Prefixes, Raw, Read, Refusal, TRANSITIVE, discard, withdraw};
 use crate::decode::reader::Reader;
@@ -9,7 +9,7 @@ use crate::{
 };
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a chain of two-byte speakers passed on beside AS_PATH and AGGREGATOR.
+/// The four-byte attributes that two-byte speakers passed on beside AS_PATH and AGGREGATOR.
 #[derive(Debug, Default)]
 pub(super) struct FourBytes {
     path: Option<AsPath>,
@@ -17,13 +17,13 @@ pub(super) struct FourBytes {
 }
 
 impl FourBytes {
-    /// Puts the numbers back that two-byte speakers could not read (RFC 6793, 4.2.3).
+    /// Restores the numbers that two-byte speakers could not represent (RFC 6793, 4.2.3).
     pub(super) fn merge(self, attributes: &mut Attributes, options: &SessionOptions) {
         if options.four_byte_as {
             return;
         }
         if let Some(old) = attributes.aggregator {
-            // A two-byte speaker made this aggregate; what came before it does not count any more.
+            // A two-byte speaker formed this aggregate; AS4_PATH from before it no longer applies.
             if old.system != Asn(u32::from(crate::AS_TRANS)) {
                 return;
             }
@@ -37,7 +37,7 @@ impl FourBytes {
     }
 }
 
-/// Reads an attribute other than those that carry prefixes.
+/// Decodes an attribute other than those that carry prefixes.
 pub(super) fn take(
     raw: Raw<'_>,
     options: &SessionOptions,
@@ -129,7 +129,7 @@ fn fixed<const N: usize>(value: &[u8]) -> Option<[u8; N]> {
     value.try_into().ok()
 }
 
-/// A list of items of equal length, of which there is at least one.
+/// A non-empty list of items of equal length.
 fn list<T, const N: usize>(value: &[u8], item: impl Fn([u8; N]) -> T) -> Option<Box<[T]>> {
     let (items, rest) = value.as_chunks::<N>();
     (rest.is_empty() && !items.is_empty()).then(|| items.iter().copied().map(item).collect())
@@ -151,7 +151,7 @@ fn aggregator(value: &[u8], four_byte_as: bool) -> Option<Aggregator> {
     reader.is_empty().then_some(Aggregator { system: Asn(system), id })
 }
 
-/// The metric of the first AIGP entry; later ones are to be ignored (RFC 7311).
+/// The metric of the first AIGP entry; later ones must be ignored (RFC 7311).
 fn aigp(value: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(value);
     while !reader.is_empty() {
@@ -185,7 +185,7 @@ fn as_path(value: &[u8], four_byte_as: bool, external: bool) -> Option<AsPath> {
     Some(AsPath::from_segments(segments))
 }
 
-/// Whether packets can be sent to an address.
+/// Whether an address can be that of a host.
 fn is_host(address: Ipv4Addr) -> bool {
     let first = address.octets()[0];
     first != 0 && first != 127 && first < 224
@@ -195,7 +195,7 @@ fn is_host_v6(address: Ipv6Addr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
 
-/// MP_REACH_NLRI. `None` if its family is not exchanged: it is to be ignored then.
+/// Decodes MP_REACH_NLRI. `None` if its family is not exchanged: it must be ignored then.
 pub(super) fn reach<'a>(value: &'a [u8], options: &SessionOptions) -> Result<Option<Prefixes<'a>>, Refusal> {
     let cut = || Refusal::Reset(UpdateFault::OptionalAttribute);
     let mut reader = Reader::new(value);
@@ -225,7 +225,7 @@ pub(super) fn reach<'a>(value: &'a [u8], options: &SessionOptions) -> Result<Opt
     Ok(Some(Prefixes { family, with_path, next_hop, nlri: reader.rest() }))
 }
 
-/// An unnumbered peer may send nothing, or the same address again, as its global address.
+/// An unnumbered peer may send zeros, or the link-local address again, as its global address.
 fn next_hop_v6(address: Ipv6Addr, second: Option<Ipv6Addr>) -> Option<NextHop> {
     let link_local = second.filter(Ipv6Addr::is_unicast_link_local);
     if address.is_unspecified() || address.is_unicast_link_local() {
@@ -235,7 +235,7 @@ fn next_hop_v6(address: Ipv6Addr, second: Option<Ipv6Addr>) -> Option<NextHop> {
     is_host_v6(address).then_some(NextHop::Ipv6 { address, link_local })
 }
 
-/// MP_UNREACH_NLRI. `None` if its family is not exchanged: it is to be ignored then.
+/// Decodes MP_UNREACH_NLRI. `None` if its family is not exchanged: it must be ignored then.
 pub(super) fn unreach<'a>(
     value: &'a [u8],
     options: &SessionOptions,

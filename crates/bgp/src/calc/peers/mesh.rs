@@ -6,7 +6,7 @@ use crate::intent::Problem;
 use crate::intent::session::{NextHop, Origin, Remote, Session, SessionKind, SessionName};
 use model::IpVersion;
 
-/// Every node with every other, unless one of the two is a route reflector.
+/// Connects every node with every other, unless one of the two is a route reflector.
 pub(super) fn add(facts: &Facts, own: &NodeFacts, sessions: &mut Sessions) {
     let default = facts.default.as_deref();
     let enabled = default.and_then(|spec| spec.node_to_node_mesh_enabled).unwrap_or(true);
@@ -51,7 +51,7 @@ pub(super) fn add(facts: &Facts, own: &NodeFacts, sessions: &mut Sessions) {
                 import: Vec::new(),
                 export: Vec::new(),
             };
-            // Two nodes with one address are a mistake in the cluster; the first by name is the peer.
+            // Two nodes with one address are a mistake in the cluster; the first by name is used.
             sessions.family(version).entry(session.name.clone()).or_insert(session);
         }
     }

@@ -1,4 +1,4 @@
-//! The other direction of peerings between nodes: what a BGPPeer of another node means for this one.
+//! The reverse direction of peerings between nodes: the effect of another node's BGPPeer on this one.
 
 use super::{Common, Peerings, node_as_peer, nodes_at, selector, version_of};
 use crate::facts::{Facts, NodeFacts};
@@ -20,7 +20,7 @@ pub(super) fn emit(facts: &Facts, own_name: &NodeName, own: &NodeFacts, peerings
         if versions.is_empty() {
             continue;
         }
-        // That the selector cannot be read was reported with the peer itself.
+        // An unreadable selector was reported with the peer itself.
         let Ok(others) = Others::of(spec) else { continue };
         let origin = Origin::ReverseOf(name.clone());
         let common = Common::of(facts, name, spec, &mut peerings.problems);
@@ -37,7 +37,7 @@ pub(super) fn emit(facts: &Facts, own_name: &NodeName, own: &NodeFacts, peerings
     }
 }
 
-/// The nodes that a BGPPeer is about.
+/// The nodes that a BGPPeer applies to.
 enum Others<'a> {
     All,
     Named(&'a str),
@@ -61,7 +61,8 @@ impl<'a> Others<'a> {
     }
 }
 
-/// The families in which this node is the other end: both if it was selected, that of the address if it was named by one.
+/// The families in which this node is the other end: both if it was selected, that of the address if it was named by
+/// one.
 fn concerned(facts: &Facts, own_name: &NodeName, own: &NodeFacts, spec: &BGPPeerSpec) -> Vec<IpVersion> {
     if !spec.peer_selector.is_empty() {
         let selected = selector(&spec.peer_selector).is_ok_and(|selector| selector.evaluate(&own.labels));

@@ -1,21 +1,21 @@
-//! `bpfp_v4_direct`, `bpfp_v6_direct`: TCP connections between two workloads of this node that Linux does not track, by the keys
-//! of their entries. These maps are ours; `bpf/direct.h` says what they are for.
+//! `bpfp_v4_direct`, `bpfp_v6_direct`: TCP connections between two workloads of this node that Linux does not track, by
+//! the keys of their entries. These maps are ours; `bpf/direct.h` explains their purpose.
 
 use super::super::{From, To};
 use crate::table::Layout;
 
-/// What is kept of one.
+/// What is kept of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Direct {
-    /// When the SYN was seen, in nanoseconds of the clock that only goes forward.
+    /// When the SYN was seen, in nanoseconds of the monotonic clock.
     pub time: u64,
-    /// The policy of the end A allowed it.
+    /// The policy of end A allowed it.
     pub a_approved: bool,
-    /// That of the end B did.
+    /// The policy of end B allowed it.
     pub b_approved: bool,
-    /// The end B opened it.
+    /// End B opened it.
     pub opened_by_b: bool,
-    /// Both sides have greeted each other.
+    /// The handshake is complete.
     pub established: bool,
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_those_of_the_programs() {
+    fn bits_match_the_programs() {
         let kept = Direct { time: 5, b_approved: true, established: true, ..Direct::default() };
         assert_eq!(kept.bytes(), [5, 0, 0, 0, 0, 0, 0, 0, 0b1010, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Direct::read(&kept.bytes()), kept);

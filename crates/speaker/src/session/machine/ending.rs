@@ -1,4 +1,4 @@
-//! How connections and sessions end, and what follows: a NOTIFICATION, a pause, routes that are kept.
+//! How connections and sessions end, and the consequences: a NOTIFICATION, a pause, kept routes.
 
 use super::{Outgoing, Session, State};
 use crate::session::event::{Action, Direction, Moment, Reason};
@@ -7,7 +7,7 @@ use bgp_wire::{Cause, CeaseReason, Family, Message, Notification};
 use std::time::Duration;
 
 impl Session {
-    /// The pause after an error, longer if the last one was a short while ago.
+    /// Starts the pause after an error, which is longer if the last error was recent.
     pub(super) fn pause(&mut self, now: Moment) {
         let (first, longest) = self.settings.error_wait;
         let wait = match self.penalty {
@@ -58,7 +58,7 @@ impl Session {
         }
     }
 
-    /// Takes a connection out of the state. Answers whether another one is left.
+    /// Removes a connection from the state. Returns whether another one is left.
     pub(super) fn forget(&mut self, direction: Direction) -> bool {
         let State::Trying { outgoing, incoming, .. } = &mut self.state else { return false };
         match direction {
@@ -68,7 +68,7 @@ impl Session {
         matches!(outgoing, Outgoing::Open(_)) || incoming.is_some()
     }
 
-    /// A connection has ended by itself.
+    /// Handles a connection that has ended by itself.
     pub(super) fn closed(
         &mut self,
         direction: Direction,
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// A connection ends because of a NOTIFICATION, sent or received.
+    /// Ends a connection because of a NOTIFICATION, sent or received.
     pub(super) fn failed(
         &mut self,
         direction: Direction,
@@ -132,7 +132,7 @@ impl Session {
         }
     }
 
-    /// Sends a NOTIFICATION on the session's connection and ends it.
+    /// Ends the session with a NOTIFICATION on its connection.
     pub(super) fn end_with(
         &mut self,
         notification: Notification,
@@ -146,7 +146,7 @@ impl Session {
         self.failed(direction, Reason::Sent(notification), now, random, out);
     }
 
-    /// The session has ended. Its connection is closed already, or not worth a word any more.
+    /// Ends the session. Its connection is already closed, or no more messages are sent on it.
     pub(super) fn end_session(
         &mut self,
         reason: Reason,
@@ -157,7 +157,7 @@ impl Session {
         let state = std::mem::replace(&mut self.state, State::Idle { until: None });
         let State::Established(established) = state else { return };
         let (keep, seconds) = match (&reason, established.agreed.restart) {
-            // A NOTIFICATION says that it was no restart (RFC 4724, 4.2).
+            // A NOTIFICATION means that it was not a restart (RFC 4724, 4.2).
             (Reason::Sent(_) | Reason::Received(_), _) | (_, None) => ([false; 2], 0),
             (_, Some((families, seconds))) => (families, seconds),
         };
@@ -202,7 +202,7 @@ impl Session {
                 "{count} prefixes are more than the limit of {limit}: the session ends"
             )));
             self.end_with(Cause::Cease(CeaseReason::MaximumPrefixes).into(), now, random, out);
-            // The peer would announce them again at once.
+            // The peer would announce them again immediately.
             self.state = State::Idle { until: Some(now + self.settings.error_forget) };
         } else if !self.warned_of_limit && count > limit - limit / 4 {
             self.warned_of_limit = true;
@@ -213,7 +213,7 @@ impl Session {
     }
 }
 
-/// Whether the peer only chose another connection, or is not ready yet: no reason for a pause.
+/// Whether the peer only preferred another connection, or is not ready yet, which needs no pause.
 fn is_harmless(reason: &Reason) -> bool {
     let harmless = [CeaseReason::CollisionResolution, CeaseReason::ConnectionRejected].map(Cause::Cease);
     matches!(reason, Reason::Received(notification) if harmless.contains(&notification.cause))

@@ -1,4 +1,4 @@
-//! From a connection to a session: OPENs are exchanged, one of two connections is chosen (RFC 4271, 6.8).
+//! From a connection to a session: exchanges OPENs and resolves collisions (RFC 4271, 6.8).
 
 use super::{Outgoing, Session, State};
 use crate::session::established::Established;
@@ -28,7 +28,7 @@ impl Session {
         }
     }
 
-    /// The peer's OPEN suits us. If there is another connection, one of the two has to go (RFC 4271, 6.8).
+    /// Accepts the peer's OPEN. If there is another connection, one of the two is closed (RFC 4271, 6.8).
     pub(super) fn confirm(
         &mut self,
         direction: Direction,
@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    /// The other connection has ended: one that waited for it goes on.
+    /// Continues with a connection that waited for the other one, which has ended.
     pub(super) fn go_on(
         &mut self,
         direction: Direction,
@@ -103,7 +103,7 @@ impl Session {
         }
     }
 
-    /// Says that the peer's OPEN suits us.
+    /// Confirms the peer's OPEN with a keepalive.
     pub(super) fn consent(
         &mut self,
         direction: Direction,
@@ -113,7 +113,7 @@ impl Session {
         out: &mut Vec<Action>,
     ) {
         let State::Trying { outgoing, .. } = &mut self.state else { return };
-        // The peer is there: our own attempt is not needed any more.
+        // The peer is connected: our own attempt is no longer needed.
         if direction == Direction::Incoming && *outgoing == Outgoing::Connecting {
             *outgoing = Outgoing::None;
             out.push(Action::Close(Direction::Outgoing));
@@ -125,8 +125,8 @@ impl Session {
         self.put(direction, Handshake::OpenConfirm { agreed, hold, keepalive });
     }
 
-    /// Which of two connections stays: the one that the speaker with the greater identifier made; of equal ones the greater
-    /// system decides (RFC 6286).
+    /// Returns which of two connections is kept: the one opened by the speaker with the greater identifier; if equal,
+    /// the greater system decides (RFC 6286).
     pub(super) fn kept_direction(&self, theirs: RouterId) -> Direction {
         let ours = (self.settings.router_id, self.settings.local_as);
         if ours > (theirs, self.settings.peer_as) { Direction::Outgoing } else { Direction::Incoming }
@@ -173,7 +173,7 @@ impl Session {
                 continue;
             }
             if agreed.options.exchanges(family) && forwarding(family) {
-                // Bounded, so that a peer that never says that it is done does not keep dead routes alive.
+                // Bounded, so that a peer that never sends its end marker does not keep dead routes alive.
                 let longest = self.settings.graceful_restart.unwrap_or(Settings::RESTART_TIME);
                 *stale = Some(now + Duration::from_secs(u64::from(longest)));
             } else {

@@ -1,4 +1,4 @@
-//! Deadlines of all states, and what happens when they have passed.
+//! The deadlines of all states, and what happens when they have passed.
 
 use super::{Outgoing, Session, State};
 use crate::session::event::{Action, Direction, Moment};
@@ -55,7 +55,7 @@ impl Session {
             if *outgoing == Outgoing::Connecting {
                 out.push(Action::Close(Direction::Outgoing));
             }
-            // While the peer's own connection is being agreed on, ours would only collide with it.
+            // While the peer's own connection is being negotiated, ours would only collide with it.
             if incoming.is_none() {
                 *outgoing = Outgoing::Connecting;
                 out.push(Action::Connect);

@@ -1,5 +1,5 @@
-//! Whatever happens, in whatever order: sessions begin and end in turn, ticks never spin, and nothing is sent on a connection
-//! that was closed.
+//! In any order of events: sessions begin and end alternately, ticks never spin, and nothing is sent on a closed
+//! connection.
 
 use super::{LOWER, end_of, notification, open, restarting_open, settings, update};
 use crate::session::{Action, Admission, Direction, Event, Random, Session, Settings};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const WAYS: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
-/// Something that may happen, as a number, on one of the two connections.
+/// An event by its number, on one of the two connections.
 fn event(kind: u8, way: Direction) -> Option<Event> {
     let hear = |message| Event::Received(way, Ok(message));
     let refresh = |phase| Message::RouteRefresh(RouteRefresh { family: Family::Ipv4, phase });
@@ -38,7 +38,7 @@ fn event(kind: u8, way: Direction) -> Option<Event> {
 
 proptest! {
     #[test]
-    fn sessions_begin_and_end_in_turn(
+    fn sessions_begin_and_end_alternately(
         history in vec((0..26_u8, 0..2_usize, 0..100_u64), 1..200),
         passive in any::<bool>(),
         seed in any::<u64>(),
@@ -51,7 +51,7 @@ proptest! {
         for (kind, way, seconds) in history {
             let direction = WAYS[way];
             match event(kind, direction) {
-                // What a shell would not say: a connection that it was not asked for.
+                // A shell would not report a connection that was not requested.
                 Some(Event::Connected) if passive => {}
                 Some(event) => session.handle(event, now, &mut random, &mut actions),
                 None if kind < 23 => {

@@ -7,7 +7,7 @@ use bgp_wire::{Cause, CeaseReason, Family, Message};
 const OUT: Direction = Direction::Outgoing;
 const IN: Direction = Direction::Incoming;
 
-/// A session with a peer that can restart, whose connection has just broken.
+/// A session with a peer with graceful restart, whose connection has just broken.
 fn broken() -> Bench {
     let mut bench = Bench::new(settings());
     bench.establish(restarting_open(false, false));
@@ -51,7 +51,7 @@ fn a_peer_that_did_not_forward_loses_its_routes_when_it_is_back() {
 }
 
 #[test]
-fn a_peer_that_never_says_that_it_is_done_does_not_keep_dead_routes_alive() {
+fn a_peer_without_end_marker_does_not_keep_dead_routes_alive() {
     let mut bench = broken();
     back(&mut bench, restarting_open(true, true));
     bench.later(80);
@@ -94,7 +94,7 @@ fn a_notification_is_not_a_restart() {
 }
 
 #[test]
-fn a_session_that_is_removed_keeps_nothing() {
+fn a_removed_session_keeps_no_routes() {
     let mut bench = broken();
     let words = bench.tell(Event::Stop(notification(Cause::Cease(CeaseReason::PeerDeconfigured))));
     assert_eq!(words, ["sweep IPv4", "sweep IPv6"]);

@@ -1,4 +1,4 @@
-//! Collisions, pauses, limits, refreshes, and what is agreed on.
+//! Collisions, pauses, limits, refreshes, and negotiated parameters.
 
 use super::{Bench, HIGHER, LOWER, notification, open, restarting_open, settings, update};
 use crate::session::{Action, Admission, Direction, Event, Random, Session, StateName};
@@ -10,7 +10,7 @@ use std::time::Duration;
 const OUT: Direction = Direction::Outgoing;
 const IN: Direction = Direction::Incoming;
 
-/// Both connections stand, and nobody has said who it is.
+/// Both connections are established, and neither end has identified itself.
 fn two_connections() -> Bench {
     let mut bench = Bench::new(settings());
     bench.connect();
@@ -25,10 +25,10 @@ fn the_speaker_with_the_greater_identifier_keeps_its_connection() {
     const GONE_IN: [&str; 3] = ["in: Connection collision resolution", "close in", "out: KEEPALIVE"];
     const GONE_OUT: [&str; 2] = ["out: Connection collision resolution", "close out"];
     for (id, first, second, words) in [
-        // We are greater: ours stays, whichever OPEN comes first.
+        // We are greater: our connection is kept, whichever OPEN arrives first.
         (LOWER, IN, OUT, &GONE_IN[..]),
         (LOWER, OUT, IN, &["in: Connection collision resolution", "close in"]),
-        // The peer is greater: its own stays.
+        // The peer is greater: its connection is kept.
         (HIGHER, IN, OUT, &GONE_OUT),
         (HIGHER, OUT, IN, &["out: Connection collision resolution", "close out", "in: KEEPALIVE"]),
     ] {
@@ -44,14 +44,14 @@ fn the_speaker_with_the_greater_identifier_keeps_its_connection() {
 
 #[test]
 fn a_connection_that_is_not_preferred_waits_for_the_other() {
-    // We are greater: the peer's own connection waits, even if the peer consents.
+    // We are greater: the peer's own connection waits, even if the peer has confirmed it.
     let mut bench = two_connections();
     assert_eq!(bench.hear(IN, Message::Open(open(LOWER))), Vec::<String>::new());
     assert_eq!(bench.hear(IN, Message::Keepalive), Vec::<String>::new());
     assert_eq!(bench.session.state(), StateName::OpenSent);
-    // Ours breaks: the peer's goes on where it stood.
+    // Ours breaks: the peer's continues where it was.
     assert_eq!(bench.tell(Event::Closed(OUT, None)), ["in: KEEPALIVE", "up in"]);
-    // Ours is refused: the same, and the peer has not consented yet.
+    // Ours is refused: the peer's continues, too, although the peer has not confirmed it yet.
     let mut bench = two_connections();
     bench.hear(IN, Message::Open(open(LOWER)));
     let busy = notification(Cause::Cease(CeaseReason::OutOfResources));
@@ -65,7 +65,7 @@ fn a_session_ends_the_other_connection() {
     bench.hear(OUT, Message::Open(open(LOWER)));
     let words = bench.hear(OUT, Message::Keepalive);
     assert_eq!(words, ["in: Connection collision resolution", "close in", "up out"]);
-    // What still comes on it does not matter.
+    // Further messages on it do not matter.
     assert_eq!(bench.hear(IN, Message::Open(open(LOWER))), Vec::<String>::new());
     assert_eq!(bench.tell(Event::Closed(IN, None)), Vec::<String>::new());
     assert_eq!(bench.session.state(), StateName::Established);
@@ -141,7 +141,7 @@ fn jitter_is_between_three_quarters_and_all() {
 }
 
 #[test]
-fn limits_of_prefixes_warn_first() {
+fn prefix_limits_warn_first() {
     let mut bench = Bench::new(super::Settings { prefix_limit: Some(100), ..settings() });
     bench.establish(open(LOWER));
     assert_eq!(bench.tell(Event::Prefixes(75)), Vec::<String>::new());
@@ -152,7 +152,7 @@ fn limits_of_prefixes_warn_first() {
     assert_eq!(bench.tell(Event::Prefixes(100)), Vec::<String>::new());
     let words = bench.tell(Event::Prefixes(101));
     assert_eq!(words[1..], ["out: Maximum number of prefixes reached", "close out", "down"]);
-    // It would only happen again.
+    // The same would happen again.
     assert_eq!(bench.later(60), Vec::<String>::new());
     assert_eq!(bench.later(300), ["connect"]);
 }
@@ -195,7 +195,7 @@ fn capabilities_are_agreed_on() {
     );
     assert_eq!(options.add_path_receive, [true, false]);
     assert_eq!(options.add_path_send, [false, false]);
-    // A speaker of long ago: IPv4 alone, two bytes.
+    // An ancient speaker: IPv4 only, two-byte AS numbers.
     let mut bench = Bench::new(settings());
     bench.establish(Open { capabilities: Vec::new(), ..open(LOWER) });
     let options = bench.session.options(OUT);
@@ -242,7 +242,7 @@ fn another_system_may_have_our_identifier() {
 }
 
 #[test]
-fn refreshes_with_and_without_marks() {
+fn refreshes_with_and_without_markers() {
     let refresh = |phase| Message::RouteRefresh(RouteRefresh { family: Family::Ipv4, phase });
     let mut bench = Bench::new(settings());
     bench.establish(open(LOWER));
@@ -251,14 +251,14 @@ fn refreshes_with_and_without_marks() {
     assert_eq!(bench.hear(OUT, update()), ["routes"]);
     assert_eq!(bench.hear(OUT, refresh(RefreshPhase::End)), ["sweep IPv4"]);
     assert_eq!(bench.hear(OUT, refresh(RefreshPhase::End)), Vec::<String>::new());
-    // An answer that never ends does not keep what it has not mentioned.
+    // A refresh that never ends does not keep routes that it has not mentioned.
     bench.hear(OUT, refresh(RefreshPhase::Begin));
     for _ in 0..4 {
         bench.later(80);
         bench.hear(OUT, Message::Keepalive);
     }
     assert!(!bench.session.keeps_stale(Family::Ipv4));
-    // A peer without marks.
+    // A peer without markers.
     let mut bench = Bench::new(settings());
     let mut theirs = open(LOWER);
     theirs.capabilities.retain(|capability| *capability != Capability::EnhancedRouteRefresh);
@@ -276,7 +276,7 @@ fn bfd_ends_a_session() {
 }
 
 #[test]
-fn changes_say_why() {
+fn changes_state_the_reason() {
     let mut session = Session::new(settings(), false);
     let (mut actions, mut random) = (Vec::new(), Random::new(1));
     session.handle(Event::Start, Duration::ZERO, &mut random, &mut actions);
@@ -296,10 +296,10 @@ fn changes_say_why() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_is_given_up() {
+fn a_peer_that_accepts_no_data_is_given_up() {
     let mut bench = Bench::new(settings());
     bench.establish(open(LOWER));
-    // It is alive, and takes something now and then.
+    // It is alive, and accepts data occasionally.
     let alive = |bench: &mut Bench, minutes: u64| {
         let mut ended = Vec::new();
         for _ in 0..minutes {
@@ -312,12 +312,12 @@ fn a_peer_that_takes_nothing_is_given_up() {
     assert_eq!(alive(&mut bench, 7), Vec::<String>::new());
     bench.session.progressed();
     assert_eq!(alive(&mut bench, 9), Vec::<String>::new());
-    // Nothing at all, however often it is found out: eight minutes from the first time (RFC 9687).
+    // It accepts nothing: eight minutes from the first time, however often it is reported (RFC 9687).
     bench.session.blocked(bench.now);
     assert_eq!(alive(&mut bench, 4), Vec::<String>::new());
     bench.session.blocked(bench.now);
     assert_eq!(alive(&mut bench, 4), ["out: Send hold timer expired", "close out", "down"]);
-    // Without a hold time there is none for sending either.
+    // Without a hold time there is no send hold time either.
     let mut bench = Bench::new(super::Settings { hold_time: 0, ..settings() });
     bench.establish(open(LOWER));
     bench.session.blocked(bench.now);

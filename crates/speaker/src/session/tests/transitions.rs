@@ -1,4 +1,4 @@
-//! RFC 4271, 8.2.2: what each event does in each state.
+//! RFC 4271, 8.2.2: the effect of each event in each state.
 
 use super::{Bench, LOWER, notification, open, settings, update};
 use crate::session::StateName::{self, Active, Connect, Established, Idle, OpenConfirm, OpenSent};
@@ -107,7 +107,7 @@ fn every_event_in_every_state() {
     const OPEN_SENT: &str = "out: Unexpected message in OpenSent state";
     const OPEN_CONFIRM: &str = "out: Unexpected message in OpenConfirm state";
     let rows: &[(StateName, Do, &[&str], StateName)] = &[
-        // Idle: nothing happens but a start; connections of the peer are refused.
+        // Idle: only a start has an effect; connections of the peer are refused.
         (Idle, Do::Start, &[], Active),
         (Idle, Do::Stop, &[], Idle),
         (Idle, Do::Accept, &["drop"], Idle),
@@ -117,7 +117,7 @@ fn every_event_in_every_state() {
         (Idle, Do::Update, &[], Idle),
         (Idle, Do::Notification, &[], Idle),
         (Idle, Do::Connected, &["close out"], Idle),
-        // Connect: our connection is under way.
+        // Connect: our connection is in progress.
         (Connect, Do::Start, &[], Connect),
         (Connect, Do::Stop, &["close out"], Idle),
         (Connect, Do::Connected, &["out: OPEN"], OpenSent),
@@ -145,7 +145,7 @@ fn every_event_in_every_state() {
         (OpenSent, Do::Notification, &["close out"], Idle),
         (OpenSent, Do::Garbage, &["out: Connection not synchronized", "close out"], Idle),
         (OpenSent, Do::Accept, &["in: OPEN"], OpenSent),
-        // OpenConfirm: only consent is expected.
+        // OpenConfirm: only a keepalive is expected.
         (OpenConfirm, Do::Stop, &["out: Administrative shutdown", "close out"], Idle),
         (OpenConfirm, Do::Wait, &["out: KEEPALIVE"], OpenConfirm),
         (OpenConfirm, Do::Closed, &[], Active),

@@ -1,4 +1,4 @@
-//! Questions as Goldmane's messages.
+//! Converts queries to Goldmane's messages.
 
 use crate::source::SortBy;
 use flows::query::{Filter, HintType, PolicyMatch, StringMatch};
@@ -32,7 +32,7 @@ pub(super) fn hint_number(of: HintType) -> i32 {
     of.into()
 }
 
-/// A filter as a message.
+/// The message for a filter.
 pub(super) fn filter(filter: &Filter) -> proto::Filter {
     let texts = |texts: &[StringMatch]| texts.iter().map(string_match).collect();
     let actions = |actions: &[flows::Action]| actions.iter().map(|action| action.number()).collect();
@@ -73,7 +73,7 @@ mod tests {
     use flows::{Action, PolicyKind, Reporter};
 
     #[test]
-    fn a_filter_goes_there_and_back() {
+    fn a_filter_survives_a_round_trip() {
         let text = |value: &str, is_fuzzy| StringMatch { value: value.to_owned(), is_fuzzy };
         let wanted = Filter {
             source_names: vec![text("a", false)],
