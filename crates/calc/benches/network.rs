@@ -127,7 +127,10 @@ fn node(index: u32, generation: u32) -> FeedEntry {
     let address = Ipv4Addr::from_bits(0xac10_0000 + index + generation * NODES);
     node.spec.bgp =
         Some(NodeBGPSpec { ipv4_address: format!("{address}/24").into(), ..NodeBGPSpec::default() });
-    FeedEntry::Node(format!("node-{index}"), Some(Box::new(convert::node::node(node, &mut Faults::new()))))
+    FeedEntry::Node(
+        format!("node-{index}").into(),
+        Some(Box::new(convert::node::node(node, &mut Faults::new()))),
+    )
 }
 
 /// A block whose owner is gone: every address has a route of its own, the last to another node in each generation.

@@ -10,7 +10,8 @@ use crate::service_index::ServiceIndex;
 use crate::set_matcher::{Output, SetMatcher};
 use crate::stats::{HostCounts, Stats};
 use messages::{
-    HostEndpointName, IpSetMember, NodeName, Policy, PolicyId, Text, ToDataplane, WorkloadEndpointId,
+    HostEndpointName, IpSetMember, NodeName, Policy, PolicyId, ProfileName, Text, ToDataplane,
+    WorkloadEndpointId,
 };
 use model::feed::{FeedEntry, HostEndpoint, NetworkSet, Status, TextMap, WorkloadEndpoint};
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
@@ -67,8 +68,8 @@ impl CalcGraph {
             registry.acquire(SetSpec::Fixed { id: ISTIO_SET, selector: istio_selector() });
         }
         Self {
-            active: ActiveRules::new(ComputedSources::new(&config.host, config.istio_ambient)),
-            network: Network::new(config.host.text().clone(), config.network),
+            active: ActiveRules::new(ComputedSources::new(config.host.clone(), config.istio_ambient)),
+            network: Network::new(config.host.clone(), config.network),
             config,
             population: Population::default(),
             registry,
@@ -115,7 +116,7 @@ impl CalcGraph {
             FeedEntry::HostConfig(key, text) => self.hosts.set_entry(&key.host, &key.name, text.is_some()),
             FeedEntry::Node(name, node) => {
                 self.hosts.set_entry(&name, "", node.is_some());
-                if *name == *self.config.host {
+                if name == self.config.host {
                     let labels = node.map(|node| node.object.metadata.labels).unwrap_or_default();
                     self.active.computed.set_node_labels(labels);
                 }
@@ -261,7 +262,7 @@ impl CalcGraph {
         let item = ItemKey::from(key);
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        if key.host == *self.config.host {
+        if key.host == self.config.host {
             let id = WorkloadEndpointId {
                 orchestrator: Text::from(key.orchestrator.as_str()),
                 workload: Text::from(key.workload.as_str()),
@@ -278,7 +279,7 @@ impl CalcGraph {
         let item = ItemKey::from(key);
         let put = self.population.put(&item, &endpoint.labels, &endpoint.profile_ids, &packed);
         self.scratch = packed;
-        if key.host == *self.config.host {
+        if key.host == self.config.host {
             self.put_local(
                 &put,
                 LocalEndpoint::Host(HostEndpointName::from(key.endpoint.as_str()), endpoint),
@@ -315,14 +316,14 @@ impl CalcGraph {
     fn remove_item(&mut self, key: &ItemKey<'_>) {
         let Some((id, item)) = self.population.remove(key) else { return };
         self.hosts.count(key, false);
-        if key.host() == Some(self.config.host.as_str()) {
+        if key.host() == Some(&self.config.host) {
             self.active.remove_local(id, &mut self.sequencer);
         }
         let mut output = Output { members: &mut self.members, told: &mut self.sequencer.ip_sets };
         self.matcher.removed(id, &item, &mut self.population, &mut output);
     }
 
-    fn set_profile_labels(&mut self, name: &str, labels: &TextMap) {
+    fn set_profile_labels(&mut self, name: &ProfileName, labels: &TextMap) {
         if labels.is_empty() && self.population.find_parent(name).is_none() {
             return;
         }

@@ -20,7 +20,7 @@ use crate::sequencer::Sequencer;
 use api::RouteOrigin;
 use encapsulation::EncapsulationReport;
 use hosts::Hosts;
-use messages::Text;
+use messages::NodeName;
 use model::feed::{FeedEntry, Status};
 use passthrough::Passthrough;
 use routes::Routes;
@@ -51,7 +51,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// A network about which nothing is known yet, as seen from this host.
-    pub(crate) fn new(host: Text, settings: NetworkSettings) -> Self {
+    pub(crate) fn new(host: NodeName, settings: NetworkSettings) -> Self {
         Self {
             routes: (!settings.without_routes)
                 .then(|| Routes::new(host, settings.route_source.unwrap_or(RouteOrigin::CalicoIPAM))),

@@ -19,7 +19,7 @@ use crate::rules::{SetRegistry, fill_in_rule_ids};
 use crate::sequencer::{Sequencer, SetIndex};
 use computed::Computed;
 use endpoints::Tiers;
-use messages::{Policy, PolicyId};
+use messages::{Policy, PolicyId, ProfileName, TierName};
 use model::feed::{self, Tier};
 use model::v1::PolicyKey;
 use order::{PolicyOrder, tier_name};
@@ -150,7 +150,7 @@ impl ActiveRules {
     }
 
     /// A tier is now this, or gone.
-    pub(crate) fn set_tier(&mut self, name: &str, tier: Option<Tier>) {
+    pub(crate) fn set_tier(&mut self, name: &TierName, tier: Option<Tier>) {
         if self.order.set_tier(name, tier) {
             let locals = self.locals.keys().copied();
             self.stale_endpoints.extend(locals.filter(|item| !self.selectors.of_endpoint(*item).is_empty()));
@@ -160,7 +160,7 @@ impl ActiveRules {
     /// A profile has these rules, or is gone.
     pub(crate) fn set_profile_rules(
         &mut self,
-        name: &str,
+        name: &ProfileName,
         rules: Option<&feed::ProfileRules>,
         population: &mut Population,
     ) {
@@ -294,7 +294,7 @@ impl ActiveRules {
         let (namespace, unpacked) = row.unpack(id, selector, &registry.names(&active.sets));
         let mut message = Policy {
             namespace,
-            tier: tier_name(&self.table, row.tier).into(),
+            tier: tier_name(&self.table, row.tier),
             inbound_rules: unpacked.inbound,
             outbound_rules: unpacked.outbound,
             untracked: row.flags.has(Flags::DO_NOT_TRACK),

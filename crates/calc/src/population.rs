@@ -18,6 +18,7 @@ use crate::sequencer::SetIndex;
 use crate::slab::{Slab, row_id};
 use crate::symbols::{Symbol, Symbols};
 use hashbrown::{DefaultHashBuilder, HashTable};
+use messages::ProfileName;
 use model::feed::{self, TextMap};
 use std::hash::BuildHasher;
 
@@ -61,7 +62,7 @@ impl Item {
 #[derive(Debug)]
 pub(crate) struct Parent {
     /// The profile's name.
-    pub(crate) name: Box<str>,
+    pub(crate) name: ProfileName,
     /// The labels that it gives.
     pub(crate) labels: LabelSetId,
     /// Who has the profile.
@@ -143,7 +144,7 @@ impl Population {
         &mut self,
         key: &ItemKey<'_>,
         labels: &feed::Labels,
-        profiles: &[String],
+        profiles: &[ProfileName],
         contribution: &[u8],
     ) -> Put {
         let mut packed = std::mem::take(&mut self.scratch);
@@ -277,17 +278,17 @@ impl Population {
     }
 
     /// The row of a profile, made if there is none. The caller pins it or makes an item its member.
-    pub(crate) fn get_or_add_parent(&mut self, name: &str) -> ParentId {
+    pub(crate) fn get_or_add_parent(&mut self, name: &ProfileName) -> ParentId {
         if let Some(id) = self.find_parent(name) {
             return id;
         }
         let id = self.parents.insert(Parent {
-            name: name.into(),
+            name: name.clone(),
             labels: LabelSetId::EMPTY,
             items: IdList::default(),
             pins: 0,
         });
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hasher.hash_one(name.as_str());
         let (parents, hasher) = (&self.parents, &self.hasher);
         self.parent_by_name.insert_unique(hash, id, |id| {
             hasher.hash_one(parents.get(*id).map_or("", |parent| &*parent.name))
@@ -295,10 +296,10 @@ impl Population {
         id
     }
 
-    pub(crate) fn find_parent(&self, name: &str) -> Option<ParentId> {
-        let hash = self.hasher.hash_one(name);
+    pub(crate) fn find_parent(&self, name: &ProfileName) -> Option<ParentId> {
+        let hash = self.hasher.hash_one(name.as_str());
         self.parent_by_name
-            .find(hash, |id| self.parents.get(*id).is_some_and(|parent| *parent.name == *name))
+            .find(hash, |id| self.parents.get(*id).is_some_and(|parent| parent.name == *name))
             .copied()
     }
 

@@ -1,6 +1,7 @@
 //! Figures about the graph, for metrics.
 
 use crate::population::ItemKey;
+use messages::NodeName;
 use std::collections::{HashMap, HashSet};
 
 /// How much there is, and how much was done. The names are those of Felix's metrics without `felix_`.
@@ -48,9 +49,9 @@ pub struct Stats {
 #[derive(Debug, Default)]
 pub(crate) struct HostCounts {
     /// Per host, how many entries there are about it.
-    entries: HashMap<Box<str>, usize>,
+    entries: HashMap<NodeName, usize>,
     /// Nodes (with an empty name) and settings of hosts that are there.
-    settings: HashSet<(Box<str>, Box<str>)>,
+    settings: HashSet<(NodeName, Box<str>)>,
     pub(crate) workload_endpoints: usize,
     pub(crate) host_endpoints: usize,
 }
@@ -72,24 +73,26 @@ impl HostCounts {
         } else {
             *counter -= 1;
         }
-        self.count_entry(key.host().unwrap_or_default(), came);
+        if let Some(host) = key.host() {
+            self.count_entry(host, came);
+        }
     }
 
     /// A setting of a host, or its node (with an empty name), is there or not.
-    pub(crate) fn set_entry(&mut self, host: &str, name: &str, there: bool) {
-        let entry = (host.into(), name.into());
+    pub(crate) fn set_entry(&mut self, host: &NodeName, name: &str, there: bool) {
+        let entry = (host.clone(), name.into());
         let changed = if there { self.settings.insert(entry) } else { self.settings.remove(&entry) };
         if changed {
             self.count_entry(host, there);
         }
     }
 
-    fn count_entry(&mut self, host: &str, came: bool) {
+    fn count_entry(&mut self, host: &NodeName, came: bool) {
         if came {
             if let Some(entries) = self.entries.get_mut(host) {
                 *entries += 1;
             } else {
-                self.entries.insert(host.into(), 1);
+                self.entries.insert(host.clone(), 1);
             }
         } else if let Some(entries) = self.entries.get_mut(host) {
             *entries -= 1;

@@ -16,22 +16,33 @@ impl Symbol {
     }
 }
 
-#[derive(Debug, Default)]
-struct Entry {
-    text: Box<str>,
+#[derive(Debug)]
+struct Entry<T> {
+    text: T,
     references: u32,
 }
 
 /// A table of texts with reference counts.
-#[derive(Debug, Default)]
-pub(crate) struct Symbols {
-    entries: Vec<Entry>,
+#[derive(Debug)]
+pub(crate) struct Symbols<T = Box<str>> {
+    entries: Vec<Entry<T>>,
     free: Vec<Symbol>,
     by_text: HashTable<Symbol>,
     hasher: DefaultHashBuilder,
 }
 
-impl Symbols {
+impl<T> Default for Symbols<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_text: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+}
+
+impl<T: AsRef<str> + Default + for<'a> From<&'a str>> Symbols<T> {
     /// The symbol of `text`, with one more reference.
     pub(crate) fn acquire(&mut self, text: &str) -> Symbol {
         let hash = self.hasher.hash_one(text);
@@ -48,7 +59,8 @@ impl Symbols {
             Symbol(u32::try_from(self.entries.len() - 1).expect("fewer than four billion names"))
         };
         let (entries, hasher) = (&self.entries, &self.hasher);
-        self.by_text.insert_unique(hash, symbol, |symbol| hasher.hash_one(&*entries[symbol.place()].text));
+        self.by_text
+            .insert_unique(hash, symbol, |symbol| hasher.hash_one(entries[symbol.place()].text.as_ref()));
         symbol
     }
 
@@ -65,7 +77,7 @@ impl Symbols {
         entry.references -= 1;
         if entry.references == 0 {
             let text = std::mem::take(&mut entry.text);
-            let hash = self.hasher.hash_one(&*text);
+            let hash = self.hasher.hash_one(text.as_ref());
             if let Ok(found) = self.by_text.find_entry(hash, |other| *other == symbol) {
                 found.remove();
             }
@@ -81,7 +93,12 @@ impl Symbols {
 
     /// The text of a symbol.
     pub(crate) fn text(&self, symbol: Symbol) -> &str {
-        self.entries.get(symbol.place()).map_or("", |entry| &entry.text)
+        self.get(symbol).map_or("", AsRef::as_ref)
+    }
+
+    /// The text of a symbol, as it is kept.
+    pub(crate) fn get(&self, symbol: Symbol) -> Option<&T> {
+        self.entries.get(symbol.place()).map(|entry| &entry.text)
     }
 
     /// How many texts are in use.
@@ -97,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_text_has_one_symbol_while_it_is_used() {
-        let mut symbols = Symbols::default();
+        let mut symbols = Symbols::<Box<str>>::default();
         let a = symbols.acquire("a");
         let b = symbols.acquire("b");
         assert_eq!(symbols.acquire("a"), a);

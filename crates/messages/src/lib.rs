@@ -14,8 +14,8 @@ pub use endpoint::{
     HostEndpoint, LiveMigrationRole, Nat, QosPolicy, TierInfo, WorkloadEndpoint, WorkloadEndpointId,
 };
 pub use ip_set::{IpSetMember, IpSetType};
-pub use model::{NodeName, name_types};
-pub use names::{HostEndpointName, InterfaceName, IpSetId, ProfileName, TierName};
+pub use model::{NodeName, ProfileName, TierName, name_types};
+pub use names::{HostEndpointName, InterfaceName, IpSetId};
 pub use network::{
     Encapsulation, GlobalBgpConfig, HostMetadata, IpPoolType, IpamPool, Route, RouteTypes, Service,
     TunnelType, VxlanTunnelEndpoint, WireguardEndpoint, WireguardEndpointV6,

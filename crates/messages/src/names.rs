@@ -5,10 +5,6 @@ use model::name_types;
 name_types! {
     /// The name of a network interface of this host.
     InterfaceName;
-    /// The name of a profile.
-    ProfileName;
-    /// The name of a tier.
-    TierName;
     /// The name of a host endpoint.
     HostEndpointName;
     /// The identity of a set: `s:…` (selector), `n:…` (named port), `svc:…`, `svcnoport:…`, or a fixed name.

@@ -381,6 +381,11 @@ fn escape(text: &str) -> String {
     text.replace('%', "%25").replace('/', "%2f")
 }
 
+/// The name in a part that is escaped. Hardly any name has escapes, and then nothing is copied in between.
+fn name<T: for<'a> From<&'a str>>(text: &str) -> T {
+    if text.contains('%') { T::from(&unescape(text)) } else { T::from(text) }
+}
+
 /// The inverse of [`escape`].
 fn unescape(text: &str) -> String {
     // Names of workloads have a slash, and there are as many of them as pods: one pass, one allocation.

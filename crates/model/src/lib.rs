@@ -23,7 +23,7 @@ pub use key::{
     AffinityType, BlockAffinityKey, IpVersion, Key, KeyError, ListOptions, ResourceKey, V1Key, region_string,
     v1,
 };
-pub use name_types::{HandleId, NodeName};
+pub use name_types::{HandleId, NodeName, ProfileName, TierName};
 pub use value::{
     AllocationBlock, BlockAffinity, EndpointStatus, IpamConfig, IpamHandle, KvPair, StatusReport, Value,
     ValueError, decode, encode,

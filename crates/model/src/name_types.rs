@@ -1,5 +1,10 @@
 //! Names that are more than a text: a handle of address management cannot be taken for the name of a node.
 
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::marker::PhantomData;
+
 /// Declares types for names: each holds a shared text, is cheap to clone, and is read as a text. Another kind of name does
 /// not become one by itself.
 #[macro_export]
@@ -69,4 +74,41 @@ name_types! {
     NodeName;
     /// A handle of address management, as it is stored: whose addresses are counted together.
     HandleId;
+    /// The name of a profile.
+    ProfileName;
+    /// The name of a tier.
+    TierName;
+}
+
+/// Names that are read from and written as JSON, each with one allocation.
+macro_rules! names_in_json {
+    ($($name:ident),+) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Reader(PhantomData))
+            }
+        }
+    )+};
+}
+
+names_in_json!(ProfileName, TierName);
+
+struct Reader<T>(PhantomData<T>);
+
+impl<T: for<'a> From<&'a str>> Visitor<'_> for Reader<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
+        Ok(T::from(name))
+    }
 }

@@ -47,7 +47,7 @@ pub fn workload_endpoint_key(key: &ResourceKey) -> Option<WorkloadEndpointKey> {
     let parts = api::split_workload_endpoint_name(&key.name)?;
     let [host, orchestrator, workload, endpoint] = <[String; 4]>::try_from(parts).ok()?;
     Some(WorkloadEndpointKey {
-        host,
+        host: host.into(),
         orchestrator,
         workload: format!("{}/{workload}", key.namespace),
         endpoint,

@@ -197,7 +197,7 @@ fn endpoint(host: &str, number: usize, serial: usize) -> FeedEntry {
     let value = feed::WorkloadEndpoint {
         labels: labels.into(),
         ipv4_nets: vec![address(serial)],
-        profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES)],
+        profile_ids: vec![format!("kns.namespace-{}", number % NAMESPACES).into()],
         ..feed::WorkloadEndpoint::default()
     };
     workload(host, &format!("wep-{number}"), value)
@@ -299,7 +299,7 @@ fn customer_pod(host: &str, number: usize) -> FeedEntry {
     let value = feed::WorkloadEndpoint {
         labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ipv4_nets: vec![address(number)],
-        profile_ids: vec![format!("kns.{namespace}")],
+        profile_ids: vec![format!("kns.{namespace}").into()],
         ..feed::WorkloadEndpoint::default()
     };
     workload(host, &format!("{namespace}/{pod}"), value)
@@ -327,7 +327,7 @@ pub(crate) fn many_selectors_and_parents() -> impl Iterator<Item = FeedEntry> {
         let host = if number == 100_000 { LOCAL } else { REMOTE };
         let value = feed::WorkloadEndpoint {
             ipv4_nets: vec![address(number)],
-            profile_ids: vec![format!("p{}", number % 100_000)],
+            profile_ids: vec![format!("p{}", number % 100_000).into()],
             ..feed::WorkloadEndpoint::default()
         };
         workload(host, &format!("w{number}"), value)

@@ -281,13 +281,13 @@ mod tests {
         let mut population = Population::default();
         let mut index = ItemIndex::new(ValueHasher::default());
         for (name, labels, profiles) in [
-            ("0", map(&[("app", "web")]), vec!["p".to_owned()]),
-            ("1", map(&[("app", "db")]), vec!["p".to_owned()]),
+            ("0", map(&[("app", "web")]), vec!["p".into()]),
+            ("1", map(&[("app", "db")]), vec!["p".into()]),
             ("2", map(&[("ns", "n")]), vec![]),
         ] {
             population.put(&ItemKey::NetworkSet { name }, &labels.into(), &profiles, &[]);
         }
-        let parent = population.get_or_add_parent("p");
+        let parent = population.get_or_add_parent(&"p".into());
         population.set_parent_labels(parent, &map(&[("ns", "n")]));
         let mut find =
             |selector: &str| candidates(&mut index, &mut population, selector).map(|(_, found)| found);

@@ -20,18 +20,17 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// A node is now this, or gone.
-    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>, out: &mut Sequencer) {
+    pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>, out: &mut Sequencer) {
         match node.and_then(metadata) {
             Some(metadata) => {
-                let name = NodeName::from(name);
                 let digest = digest(&metadata);
                 if self.sent.insert(name.clone(), digest) != Some(digest) {
-                    out.host_metadata_update(name, metadata);
+                    out.host_metadata_update(name.clone(), metadata);
                 }
             }
             None => {
-                if let Some((name, _)) = self.sent.remove_entry(name) {
-                    out.host_metadata_remove(&name);
+                if self.sent.remove(name).is_some() {
+                    out.host_metadata_remove(name);
                 }
             }
         }
@@ -107,7 +106,7 @@ mod tests {
         let (mut hosts, mut out) = (Hosts::default(), Sequencer::default());
         let mut node = NodeText { ipv4: "10.0.0.1/24", ..NodeText::default() }.node();
         node.object.metadata.labels.insert("zone".into(), "a".into());
-        hosts.on_node("n", Some(&node), &mut out);
+        hosts.on_node(&"n".into(), Some(&node), &mut out);
         let told = |zone: &str| {
             let metadata = HostMetadata {
                 ipv4_addr: "10.0.0.1/24".into(),
@@ -117,14 +116,14 @@ mod tests {
             [ToDataplane::HostMetadataUpdate("n".into(), metadata)]
         };
         assert_eq!(flushed(&mut out), told("a"));
-        hosts.on_node("n", Some(&node), &mut out);
+        hosts.on_node(&"n".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
         node.object.metadata.labels.insert("zone".into(), "b".into());
-        hosts.on_node("n", Some(&node), &mut out);
+        hosts.on_node(&"n".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), told("b"));
-        hosts.on_node("n", None, &mut out);
+        hosts.on_node(&"n".into(), None, &mut out);
         assert_eq!(flushed(&mut out), [ToDataplane::HostMetadataRemove("n".into())]);
-        hosts.on_node("n", None, &mut out);
+        hosts.on_node(&"n".into(), None, &mut out);
         assert_eq!(flushed(&mut out), []);
     }
 }

@@ -48,8 +48,7 @@ impl Passthrough {
 }
 
 /// A node's WireGuard devices are now these, or gone. A device without a key counts as absent.
-pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequencer) {
-    let node = NodeName::from(node);
+pub(crate) fn on_wireguard(node: &NodeName, value: Option<&Wireguard>, out: &mut Sequencer) {
     match value.filter(|value| !value.public_key.is_empty()) {
         Some(value) => {
             let interface_ipv4 = value.interface_ipv4.and_then(|address| match address {
@@ -59,7 +58,7 @@ pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequ
             let endpoint = WireguardEndpoint { public_key: value.public_key.clone(), interface_ipv4 };
             out.wireguard_update(node.clone(), endpoint);
         }
-        None => out.wireguard_remove(&node),
+        None => out.wireguard_remove(node),
     }
     match value.filter(|value| !value.public_key_v6.is_empty()) {
         Some(value) => {
@@ -68,9 +67,9 @@ pub(crate) fn on_wireguard(node: &str, value: Option<&Wireguard>, out: &mut Sequ
                 IpAddr::V4(_) => None,
             });
             let endpoint = WireguardEndpointV6 { public_key: value.public_key_v6.clone(), interface_ipv6 };
-            out.wireguard_v6_update(node, endpoint);
+            out.wireguard_v6_update(node.clone(), endpoint);
         }
-        None => out.wireguard_v6_remove(&node),
+        None => out.wireguard_v6_remove(node),
     }
 }
 
@@ -206,7 +205,7 @@ mod tests {
             public_key: "key4".into(),
             public_key_v6: String::new(),
         };
-        on_wireguard("n", Some(&value), &mut out);
+        on_wireguard(&"n".into(), Some(&value), &mut out);
         let v4 = WireguardEndpoint {
             public_key: "key4".into(),
             interface_ipv4: Some(Ipv4Addr::new(10, 65, 0, 9)),
@@ -214,13 +213,13 @@ mod tests {
         assert_eq!(flushed(&mut out), [ToDataplane::WireguardUpdate("n".into(), v4)]);
         value.public_key.clear();
         value.public_key_v6 = "key6".into();
-        on_wireguard("n", Some(&value), &mut out);
+        on_wireguard(&"n".into(), Some(&value), &mut out);
         let v6 = WireguardEndpointV6 { public_key: "key6".into(), interface_ipv6: Some(Ipv6Addr::LOCALHOST) };
         assert_eq!(
             flushed(&mut out),
             [ToDataplane::WireguardRemove("n".into()), ToDataplane::WireguardV6Update("n".into(), v6)]
         );
-        on_wireguard("n", None, &mut out);
+        on_wireguard(&"n".into(), None, &mut out);
         assert_eq!(flushed(&mut out), [ToDataplane::WireguardV6Remove("n".into())]);
     }
 

@@ -7,10 +7,11 @@ use api::words::{
     NAMESPACE_LABEL_PREFIX, NAMESPACE_PROFILE_PREFIX, SERVICE_ACCOUNT_LABEL_PREFIX,
     SERVICE_ACCOUNT_PROFILE_PREFIX,
 };
+use messages::ProfileName;
 use std::collections::BTreeMap;
 
 /// A profile is now this, or gone.
-pub(crate) fn on_profile(name: &str, profile: Option<&Profile>, out: &mut Sequencer) {
+pub(crate) fn on_profile(name: &ProfileName, profile: Option<&Profile>, out: &mut Sequencer) {
     if let Some((namespace, account)) =
         name.strip_prefix(SERVICE_ACCOUNT_PROFILE_PREFIX).and_then(|rest| rest.split_once('.'))
     {
@@ -55,7 +56,7 @@ mod tests {
         };
         let mut out = Sequencer::default();
         for name in ["kns.shop", "ksa.shop.robot.v2", "ksa.shop", "other", "projectcalico-default-allow"] {
-            on_profile(name, Some(&profile), &mut out);
+            on_profile(&name.into(), Some(&profile), &mut out);
         }
         let account = labels([("pcns.team", "a"), ("role", "b"), ("plain", "c")]);
         let namespace = labels([("team", "a"), ("pcsa.role", "b"), ("plain", "c")]);
@@ -67,7 +68,7 @@ mod tests {
             ]
         );
         for name in ["kns.shop", "ksa.shop.robot.v2", "ksa.shop", "kns.never-seen"] {
-            on_profile(name, None, &mut out);
+            on_profile(&name.into(), None, &mut out);
         }
         assert_eq!(
             flushed(&mut out),

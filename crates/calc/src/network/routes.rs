@@ -22,7 +22,7 @@ use api::scalars::Network;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
 use block_routes::block_routes;
 use ipnet::IpNet;
-use messages::{IpPoolType, Route, Text};
+use messages::{IpPoolType, NodeName, Route};
 use model::feed::{IpPool, Node, WorkloadEndpoint};
 use model::v1::WorkloadEndpointKey;
 use model::{AllocationBlock, IpVersion};
@@ -46,7 +46,7 @@ type BlockRoute = (IpNet, NodeId);
 /// The places of all ranges of addresses.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    me: Text,
+    me: NodeName,
     source: RouteOrigin,
     nodes: NodeTable,
     table: PrefixTable,
@@ -59,7 +59,7 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Routes as this host sees them.
-    pub(crate) fn new(me: Text, source: RouteOrigin) -> Self {
+    pub(crate) fn new(me: NodeName, source: RouteOrigin) -> Self {
         Self {
             me,
             source,
@@ -111,7 +111,7 @@ impl Routes {
     /// A workload endpoint is now this, or gone.
     pub(crate) fn on_workload(&mut self, key: &WorkloadEndpointKey, value: Option<&WorkloadEndpoint>) {
         let WorkloadEndpointKey { host, orchestrator, workload, endpoint } = key;
-        if self.source == RouteOrigin::CalicoIPAM && **host != *self.me {
+        if self.source == RouteOrigin::CalicoIPAM && *host != self.me {
             return;
         }
         let now: SmallVec<[IpNet; 1]> = value
@@ -140,7 +140,7 @@ impl Routes {
     }
 
     /// A node is now this, or gone.
-    pub(crate) fn on_node(&mut self, name: &str, node: Option<&Node>) {
+    pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>) {
         let now = node.and_then(|node| RoutedAddresses::of(&node.addresses)).map(Box::new);
         let known = self.nodes.find(name).and_then(|id| self.nodes.addresses(id));
         if known == now.as_deref() {
@@ -159,7 +159,7 @@ impl Routes {
             place.insert(VERSIONS.map(|version| before.as_ref()?.address(version)));
             self.nodes.hold_again(id);
         }
-        if name == &*self.me {
+        if *name == self.me {
             self.mark_changed_subnets(before.as_deref(), id);
         }
         if let Some(before) = before {
@@ -212,7 +212,7 @@ impl Routes {
             dst,
             types: route.types,
             ip_pool_type: route.pool_type,
-            dst_node_name: route.node.and_then(|node| self.nodes.text(node)).map(Into::into),
+            dst_node_name: route.node.and_then(|node| self.nodes.shared_name(node)),
             dst_node_ip: addresses.and_then(|addresses| addresses.address(version)),
             same_subnet: route.same_subnet,
             nat_outgoing: route.nat_outgoing,

@@ -6,7 +6,7 @@
 use crate::matching::Labelled as _;
 use crate::population::{Inherited, Item, Population};
 use api::words::{KUBERNETES, LABEL_ORCHESTRATOR, NAMESPACE_LABEL_PREFIX};
-use messages::{LiveMigrationRole, WorkloadEndpointId};
+use messages::{LiveMigrationRole, NodeName, WorkloadEndpointId};
 use model::feed::{BgpPeer, LiveMigration, NamespacedName};
 use selector::{Labels, Selector};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub(crate) struct Computed {
 
 #[derive(Debug)]
 struct Peer {
-    node: String,
+    node: NodeName,
     nodes: Option<Selector>,
     local_workloads: Option<Selector>,
 }
@@ -47,7 +47,7 @@ struct Peer {
 /// A workload (without endpoint) or one endpoint of it.
 #[derive(Debug, PartialEq)]
 struct Owner {
-    host: String,
+    host: NodeName,
     orchestrator: String,
     workload: String,
     endpoint: Option<String>,
@@ -56,17 +56,17 @@ struct Owner {
 impl Owner {
     /// In Kubernetes a pod's name is unique, and the host is not looked at.
     fn new(host: &str, orchestrator: &str, workload: &str, endpoint: Option<&str>) -> Self {
-        let host = if orchestrator == KUBERNETES { "" } else { host };
+        let host = if orchestrator == KUBERNETES { NodeName::default() } else { host.into() };
         Self {
-            host: host.to_owned(),
+            host,
             orchestrator: orchestrator.to_owned(),
             workload: workload.to_owned(),
             endpoint: endpoint.filter(|endpoint| !endpoint.is_empty()).map(str::to_owned),
         }
     }
 
-    fn is(&self, host: &str, id: &WorkloadEndpointId) -> bool {
-        (self.orchestrator == KUBERNETES || self.host == host)
+    fn is(&self, host: &NodeName, id: &WorkloadEndpointId) -> bool {
+        (self.orchestrator == KUBERNETES || self.host == *host)
             && self.orchestrator == *id.orchestrator
             && self.workload == *id.workload
             && self.endpoint.as_ref().is_none_or(|endpoint| **endpoint == *id.endpoint)
@@ -84,7 +84,7 @@ struct Migration {
 /// The resources that endpoints' messages depend on.
 #[derive(Debug, Default)]
 pub(crate) struct ComputedSources {
-    host: String,
+    host: NodeName,
     node_labels: BTreeMap<String, String>,
     peers: BTreeMap<String, Peer>,
     migrations: BTreeMap<NamespacedName, Migration>,
@@ -94,9 +94,9 @@ pub(crate) struct ComputedSources {
 }
 
 impl ComputedSources {
-    pub(crate) fn new(host: &str, istio_ambient: bool) -> Self {
+    pub(crate) fn new(host: NodeName, istio_ambient: bool) -> Self {
         let istio = istio_ambient.then(istio_selector);
-        Self { host: host.to_owned(), istio, ..Self::default() }
+        Self { host, istio, ..Self::default() }
     }
 
     /// Whether anything changed since this was asked last.
@@ -120,7 +120,7 @@ impl ComputedSources {
             return;
         };
         let BgpPeer { object, nodes, local_workloads } = peer;
-        self.peers.insert(name.to_owned(), Peer { node: object.spec.node, nodes, local_workloads });
+        self.peers.insert(name.to_owned(), Peer { node: object.spec.node.into(), nodes, local_workloads });
     }
 
     /// A LiveMigration is now this, or gone.

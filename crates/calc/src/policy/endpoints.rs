@@ -18,7 +18,7 @@ pub(crate) enum LocalEndpoint {
 }
 
 impl LocalEndpoint {
-    pub(crate) fn profiles(&self) -> &[String] {
+    pub(crate) fn profiles(&self) -> &[ProfileName] {
         match self {
             Self::Workload(_, endpoint) => &endpoint.profile_ids,
             Self::Host(_, endpoint) => &endpoint.profile_ids,
@@ -46,11 +46,8 @@ impl Tiers {
             if of_this.is_empty() {
                 continue;
             }
-            let info = |default_action| TierInfo {
-                name: tier.name.as_str().into(),
-                default_action,
-                ..TierInfo::default()
-            };
+            let info =
+                |default_action| TierInfo { name: tier.name.clone(), default_action, ..TierInfo::default() };
             // Policies before connection tracking or NAT do not end the matter: ordinary policy comes after them.
             let (mut untracked, mut pre_dnat) = (info(RuleAction::Pass), info(RuleAction::Pass));
             let (mut forward, mut normal) = (info(tier.default_action), info(tier.default_action));
@@ -103,7 +100,7 @@ pub(crate) fn workload(
         state: endpoint.state.clone(),
         name: endpoint.name.as_str().into(),
         mac: endpoint.mac.clone(),
-        profile_ids: profiles(&endpoint.profile_ids),
+        profile_ids: endpoint.profile_ids.clone(),
         ipv4_nets: endpoint.ipv4_nets.clone(),
         ipv6_nets: endpoint.ipv6_nets.clone(),
         tiers: tiers.normal,
@@ -125,7 +122,7 @@ pub(crate) fn workload(
 pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpoint> {
     Box::new(HostEndpoint {
         name: endpoint.name.clone(),
-        profile_ids: profiles(&endpoint.profile_ids),
+        profile_ids: endpoint.profile_ids.clone(),
         tiers: tiers.normal,
         untracked_tiers: tiers.untracked,
         pre_dnat_tiers: tiers.pre_dnat,
@@ -134,10 +131,6 @@ pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpo
         expected_ipv6_addrs: endpoint.expected_ipv6_addrs.clone(),
         qos_policies: marks(endpoint.qos_controls.as_deref()),
     })
-}
-
-fn profiles(names: &[String]) -> Vec<ProfileName> {
-    names.iter().map(|name| ProfileName::from(name.as_str())).collect()
 }
 
 fn nat(addresses: &[feed::Nat]) -> Vec<Nat> {

@@ -55,7 +55,7 @@ impl Profiles {
     /// A profile has these rules, or is gone.
     pub(crate) fn set_rules(
         &mut self,
-        name: &str,
+        name: &ProfileName,
         rules: Option<&ProfileRules>,
         population: &mut Population,
     ) {
@@ -83,7 +83,7 @@ impl Profiles {
                 old.is_some()
             }),
         };
-        if changed && let Some((name, _)) = self.used.get_key_value(name) {
+        if changed && self.used.contains_key(name) {
             self.stale.insert(name.clone());
         }
     }
@@ -112,25 +112,24 @@ impl Profiles {
     }
 
     /// A local endpoint has these profiles.
-    pub(crate) fn used_by_endpoint(&mut self, names: &[String]) {
+    pub(crate) fn used_by_endpoint(&mut self, names: &[ProfileName]) {
         for name in names {
-            if let Some(used) = self.used.get_mut(name.as_str()) {
+            if let Some(used) = self.used.get_mut(name) {
                 used.endpoints += 1;
             } else {
-                let name = ProfileName::from(name.as_str());
                 self.stale.insert(name.clone());
-                self.used.insert(name, UsedProfile { endpoints: 1, sets: None });
+                self.used.insert(name.clone(), UsedProfile { endpoints: 1, sets: None });
             }
         }
     }
 
     /// A local endpoint does not have these profiles any more.
-    pub(crate) fn unused_by_endpoint(&mut self, names: &[String]) {
+    pub(crate) fn unused_by_endpoint(&mut self, names: &[ProfileName]) {
         for name in names {
-            if let Some(used) = self.used.get_mut(name.as_str()) {
+            if let Some(used) = self.used.get_mut(name) {
                 used.endpoints -= 1;
                 if used.endpoints == 0 {
-                    self.stale.insert(ProfileName::from(name.as_str()));
+                    self.stale.insert(name.clone());
                 }
             }
         }
@@ -164,14 +163,14 @@ impl Profiles {
     /// The message about a profile, and the sets that it names.
     fn message(
         &self,
-        name: &str,
+        name: &ProfileName,
         population: &Population,
         registry: &mut SetRegistry,
     ) -> (Profile, Box<[SetIndex]>) {
         let shared = population.find_parent(name).and_then(|parent| self.by_profile.get(&parent));
         let Some(SharedRules { packed, .. }) = shared.and_then(|id| self.rules.get(*id)) else {
             tracing::warn!(
-                profile = name,
+                profile = name.as_str(),
                 "local endpoints name a profile that does not exist; their traffic is denied"
             );
             let deny = || vec![Rule { action: RuleAction::Deny, ..Rule::default() }];
@@ -184,7 +183,7 @@ impl Profiles {
 }
 
 /// A profile with these rules, which get their ids.
-fn identified(name: &str, inbound_rules: Vec<Rule>, outbound_rules: Vec<Rule>) -> Profile {
+fn identified(name: &ProfileName, inbound_rules: Vec<Rule>, outbound_rules: Vec<Rule>) -> Profile {
     let mut profile = Profile { inbound_rules, outbound_rules };
     fill_in_rule_ids(&mut profile.inbound_rules, &format!("prof-in-{name}"));
     fill_in_rule_ids(&mut profile.outbound_rules, &format!("prof-out-{name}"));

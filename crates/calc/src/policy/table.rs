@@ -10,7 +10,7 @@ use crate::symbols::{Symbol, Symbols};
 use api::words::DEFAULT_TIER;
 use api::{Kind, PolicyPerformanceHint};
 use hashbrown::{DefaultHashBuilder, HashTable};
-use messages::{IpSetId, PolicyId};
+use messages::{IpSetId, PolicyId, TierName};
 use model::feed::{self, PolicyType};
 use model::v1::PolicyKey;
 use std::hash::BuildHasher;
@@ -137,7 +137,7 @@ pub(crate) struct PolicyTable {
     rows: Slab<PolicyRow, PolicyRef>,
     by_key: HashTable<PolicyRef>,
     /// The names of tiers.
-    pub(crate) tiers: Symbols,
+    pub(crate) tiers: Symbols<TierName>,
     hasher: DefaultHashBuilder,
 }
 

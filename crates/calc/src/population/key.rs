@@ -3,13 +3,14 @@
 
 use crate::bytes::put_number;
 use crate::symbols::{Symbol, Symbols};
+use messages::NodeName;
 use model::v1::{HostEndpointKey, WorkloadEndpointKey};
 
 /// The key of somebody who can be in a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ItemKey<'a> {
-    Workload { host: &'a str, orchestrator: &'a str, workload: &'a str, endpoint: &'a str },
-    Host { host: &'a str, endpoint: &'a str },
+    Workload { host: &'a NodeName, orchestrator: &'a str, workload: &'a str, endpoint: &'a str },
+    Host { host: &'a NodeName, endpoint: &'a str },
     NetworkSet { name: &'a str },
 }
 
@@ -28,7 +29,7 @@ impl<'a> From<&'a HostEndpointKey> for ItemKey<'a> {
 
 impl<'a> ItemKey<'a> {
     /// The host that it is on, for endpoints.
-    pub(crate) fn host(&self) -> Option<&'a str> {
+    pub(crate) fn host(&self) -> Option<&'a NodeName> {
         match *self {
             Self::Workload { host, .. } | Self::Host { host, .. } => Some(host),
             Self::NetworkSet { .. } => None,

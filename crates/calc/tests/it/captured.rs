@@ -40,7 +40,7 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
     vec![match resource.clone() {
         Resource::WorkloadEndpoint(it) => {
             let key = WorkloadEndpointKey {
-                host: it.spec.node.clone(),
+                host: it.spec.node.as_str().into(),
                 orchestrator: it.spec.orchestrator.clone(),
                 workload: format!("{}/{}", metadata.namespace, it.spec.pod),
                 endpoint: it.spec.endpoint.clone(),
@@ -48,7 +48,7 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
             FeedEntry::WorkloadEndpoint(key, endpoint::workload(*it, faults).map(Box::new))
         }
         Resource::HostEndpoint(it) => {
-            let key = HostEndpointKey { host: it.spec.node.clone(), endpoint: name };
+            let key = HostEndpointKey { host: it.spec.node.as_str().into(), endpoint: name };
             FeedEntry::HostEndpoint(key, Some(Box::new(endpoint::host(*it, faults))))
         }
         Resource::GlobalNetworkSet(it) => {
@@ -62,15 +62,15 @@ fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
             let value = policy::global(it.spec, faults);
             FeedEntry::Policy(policy_key(Kind::GlobalNetworkPolicy), Some(Box::new(value)))
         }
-        Resource::Tier(it) => FeedEntry::Tier(name, Some(set::tier(&it.spec))),
+        Resource::Tier(it) => FeedEntry::Tier(name.into(), Some(set::tier(&it.spec))),
         Resource::Profile(it) => {
             let rules = policy::profile_rules(it.spec.clone(), faults);
             return vec![
-                FeedEntry::ProfileRules(name.clone(), Some(Box::new(rules))),
-                FeedEntry::Profile(name, Some(it)),
+                FeedEntry::ProfileRules(name.as_str().into(), Some(Box::new(rules))),
+                FeedEntry::Profile(name.into(), Some(it)),
             ];
         }
-        Resource::Node(it) => FeedEntry::Node(name, Some(Box::new(node::node(*it, faults)))),
+        Resource::Node(it) => FeedEntry::Node(name.into(), Some(Box::new(node::node(*it, faults)))),
         _ => return Vec::new(),
     }]
 }

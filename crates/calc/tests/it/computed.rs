@@ -39,13 +39,13 @@ impl Graph {
     fn peer(&mut self, peer: BGPPeer, there: bool) {
         let name = peer.metadata.name.clone();
         self.entry(FeedEntry::BgpPeer(
-            name,
+            name.into(),
             there.then(|| Box::new(object::bgp_peer(peer, &mut Faults::new()))),
         ));
     }
 
     fn node(&mut self, node: Node, there: bool) {
-        let name = node.metadata.name.clone();
+        let name = node.metadata.name.as_str().into();
         self.entry(FeedEntry::Node(
             name,
             there.then(|| Box::new(convert::node::node(node, &mut Faults::new()))),

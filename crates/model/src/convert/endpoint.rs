@@ -1,6 +1,7 @@
 //! Workload and host endpoints.
 
 use super::Faults;
+use crate::ProfileName;
 use crate::feed::{EndpointPort, HostEndpoint, Nat, Protocol, WorkloadEndpoint};
 use crate::kubernetes::qos::egress_mark;
 use api::QoSControls;
@@ -31,7 +32,7 @@ pub fn workload(endpoint: api::WorkloadEndpoint, faults: &mut Faults) -> Option<
         state: ACTIVE.to_owned(),
         name: spec.interface_name,
         mac: mac(&spec.mac, faults),
-        profile_ids: spec.profiles,
+        profile_ids: spec.profiles.into_iter().map(ProfileName::from).collect(),
         ipv4_nets,
         ipv6_nets,
         labels: metadata.labels.into(),
@@ -70,7 +71,7 @@ pub fn host(endpoint: api::HostEndpoint, faults: &mut Faults) -> HostEndpoint {
     let mut converted = HostEndpoint {
         name: spec.interface_name,
         labels: metadata.labels.into(),
-        profile_ids: spec.profiles,
+        profile_ids: spec.profiles.into_iter().map(ProfileName::from).collect(),
         ..HostEndpoint::default()
     };
     for (index, text) in spec.expected_ips.iter().enumerate() {

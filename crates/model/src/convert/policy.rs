@@ -10,6 +10,7 @@ use super::selectors::{
     all_means_any_namespace, all_means_any_service_account, and, in_namespace, over_namespace,
     over_service_account, read,
 };
+use crate::TierName;
 use crate::feed::{Policy, PolicyType, ProfileRules, Rule};
 use crate::kubernetes::network_policy::kubernetes_network_policy;
 use api::codec::Extra;
@@ -35,7 +36,7 @@ pub fn namespaced(namespace: &str, spec: NetworkPolicySpec, faults: &mut Faults)
     let selector = selection.finish(faults);
     Policy {
         namespace: namespace.to_owned(),
-        tier: tier(spec.tier, &spec.extra, faults),
+        tier: tier(&spec.tier, &spec.extra, faults),
         order: spec.order.map(|order| order.0),
         inbound_rules: rule_list("ingress", spec.ingress, namespace, &spec.extra, faults),
         outbound_rules: rule_list("egress", spec.egress, namespace, &spec.extra, faults),
@@ -63,7 +64,7 @@ pub fn global(spec: GlobalNetworkPolicySpec, faults: &mut Faults) -> Policy {
     }
     Policy {
         namespace: String::new(),
-        tier: tier(spec.tier, &spec.extra, faults),
+        tier: tier(&spec.tier, &spec.extra, faults),
         order: spec.order.map(|order| order.0),
         inbound_rules: rule_list("ingress", spec.ingress, "", &spec.extra, faults),
         outbound_rules: rule_list("egress", spec.egress, "", &spec.extra, faults),
@@ -171,13 +172,13 @@ fn rule_list(
     rules(list, namespace, &format!("spec.{field}"), faults)
 }
 
-fn tier(tier: String, unread: &Extra, faults: &mut Faults) -> String {
+fn tier(tier: &str, unread: &Extra, faults: &mut Faults) -> TierName {
     for (field, instead) in [("tier", "taken as the default tier"), ("order", "taken as the last")] {
         if unread.contains_key(field) {
             faults.add(format!("spec.{field}"), format!("cannot be read; {instead}"));
         }
     }
-    if tier.is_empty() { DEFAULT_TIER.to_owned() } else { tier }
+    TierName::from(if tier.is_empty() { DEFAULT_TIER } else { tier })
 }
 
 fn types(types: &[api::PolicyType], unread: &Extra, faults: &mut Faults) -> Vec<PolicyType> {

@@ -1,6 +1,7 @@
 //! Network sets, address pools and tiers.
 
 use super::Faults;
+use crate::ProfileName;
 use crate::feed::{IpPool, NetworkSet, RuleAction, Tier};
 use api::scalars::IpOrCidr;
 use api::words::{LABEL_NAMESPACE, NAMESPACE_PROFILE_PREFIX};
@@ -15,7 +16,7 @@ const IPIP_DEVICE: &str = "tunl0";
 pub fn namespaced_set(set: api::NetworkSet, faults: &mut Faults) -> NetworkSet {
     let namespace = set.metadata.namespace;
     let mut labels = set.metadata.labels;
-    let profile_ids = vec![format!("{NAMESPACE_PROFILE_PREFIX}{namespace}")];
+    let profile_ids = vec![ProfileName::from(format!("{NAMESPACE_PROFILE_PREFIX}{namespace}"))];
     labels.insert(LABEL_NAMESPACE.to_owned(), namespace);
     NetworkSet { nets: nets(&set.spec.nets, faults), labels: labels.into(), profile_ids }
 }

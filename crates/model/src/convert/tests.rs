@@ -99,7 +99,7 @@ fn the_other_fields_of_a_policy() {
     assert_eq!(policy.types, [PolicyType::Ingress, PolicyType::Egress]);
     assert!(policy.pre_dnat && policy.apply_on_forward && !policy.do_not_track);
     assert_eq!(policy.performance_hints, ["AssumeNeededOnEveryNode"]);
-    assert_eq!(namespaced(json!({})).0.tier, "default");
+    assert_eq!(namespaced(json!({})).0.tier.as_str(), "default");
 }
 
 /// One rule of a policy in `shop`, and the paths of what cannot be read.
@@ -399,7 +399,7 @@ fn host_endpoints_sets_pools_and_tiers() {
     assert_eq!(set.nets.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "1.1.1.1/32"]);
     assert_eq!(
         (set.profile_ids, set.labels.get("projectcalico.org/namespace").unwrap()),
-        (vec!["kns.shop".to_owned()], "shop")
+        (vec!["kns.shop".into()], "shop")
     );
 
     for (spec, ipip, interface, vxlan, automatic) in [

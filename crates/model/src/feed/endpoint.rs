@@ -1,6 +1,7 @@
 //! Endpoints, network sets, pools and WireGuard keys as they are calculated with.
 
 use super::{Labels, Protocol, TextMap};
+use crate::ProfileName;
 use api::{IPIPMode, IPPoolAllowedUse, QoSControls, VXLANMode};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -17,7 +18,7 @@ pub struct WorkloadEndpoint {
     /// The hardware address of the workload's side, as text; empty when it is not known.
     pub mac: String,
     /// The profiles, the first first.
-    pub profile_ids: Vec<String>,
+    pub profile_ids: Vec<ProfileName>,
     /// The IPv4 addresses.
     pub ipv4_nets: Vec<IpNet>,
     /// The IPv6 addresses.
@@ -72,7 +73,7 @@ pub struct HostEndpoint {
     /// The labels.
     pub labels: Labels,
     /// The profiles, the first first.
-    pub profile_ids: Vec<String>,
+    pub profile_ids: Vec<ProfileName>,
     /// The named ports.
     pub ports: Vec<EndpointPort>,
     /// The mark for packets that leave the cluster, from the annotation that endpoints of hosts take.
@@ -87,7 +88,7 @@ pub struct NetworkSet {
     /// The labels.
     pub labels: Labels,
     /// The profiles whose labels it inherits.
-    pub profile_ids: Vec<String>,
+    pub profile_ids: Vec<ProfileName>,
 }
 
 /// An address pool.

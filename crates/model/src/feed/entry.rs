@@ -7,6 +7,7 @@ use super::{
 use crate::key::v1::{HostConfigKey, HostEndpointKey, PolicyKey, WorkloadEndpointKey};
 use crate::key::{BlockAffinityKey, Key, ResourceKey, V1Key};
 use crate::value::{AllocationBlock, BlockAffinity};
+use crate::{NodeName, ProfileName, TierName};
 use api::{Kind, Resource};
 use ipnet::IpNet;
 use std::fmt;
@@ -102,11 +103,11 @@ entries! {
     /// A policy of any kind.
     Policy(PolicyKey => Box<Policy>),
     /// A tier, by name.
-    Tier(String => Tier),
+    Tier(TierName => Tier),
     /// A profile, by name: its labels are inherited. Its rules are an entry of their own.
-    Profile(String => Box<api::Profile>),
+    Profile(ProfileName => Box<api::Profile>),
     /// The rules of a profile, by the profile's name.
-    ProfileRules(String => Box<ProfileRules>),
+    ProfileRules(ProfileName => Box<ProfileRules>),
     /// A workload endpoint.
     WorkloadEndpoint(WorkloadEndpointKey => Box<WorkloadEndpoint>),
     /// A host endpoint.
@@ -116,13 +117,13 @@ entries! {
     /// An address pool, by its range.
     IpPool(IpNet => Box<IpPool>),
     /// A node's WireGuard keys and addresses, by the node's name.
-    Wireguard(String => Box<Wireguard>),
+    Wireguard(NodeName => Box<Wireguard>),
     /// A block of addresses, by its range.
     Block(IpNet => Box<AllocationBlock>),
     /// A claim on a block.
     BlockAffinity(BlockAffinityKey => BlockAffinity),
     /// A node, by name.
-    Node(String => Box<Node>),
+    Node(NodeName => Box<Node>),
     /// Settings of BGP: `default`, or `node.` and a name.
     BgpConfiguration(String => Box<api::BGPConfiguration>),
     /// A BGP peer, by name.

@@ -2,6 +2,7 @@
 //! the one selector of each rule end.
 
 use super::TextMap;
+use crate::TierName;
 use crate::key::IpVersion;
 use api::{HTTPMatch, StagedAction};
 use ipnet::IpNet;
@@ -14,7 +15,7 @@ pub struct Policy {
     /// The namespace; empty for global kinds.
     pub namespace: String,
     /// The tier.
-    pub tier: String,
+    pub tier: TierName,
     /// The place in the tier; none sorts last.
     pub order: Option<f64>,
     /// The rules for packets to the endpoint.

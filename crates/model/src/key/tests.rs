@@ -447,21 +447,30 @@ fn any_v1_key() -> impl Strategy<Value = V1Key> {
     let ip = || any_net().prop_map(|net| net.addr().to_canonical());
     prop_oneof![
         part().prop_map(|name| V1Key::GlobalConfig { name }),
-        (part(), part()).prop_map(|(host, name)| V1Key::HostConfig(HostConfigKey { host, name })),
+        (part(), part())
+            .prop_map(|(host, name)| V1Key::HostConfig(HostConfigKey { host: host.into(), name })),
         part().prop_map(|host| V1Key::HostMetadata { host }),
-        part().prop_map(|node| V1Key::Wireguard { node }),
+        part().prop_map(|node| V1Key::Wireguard { node: node.into() }),
         (part(), part(), part(), part()).prop_map(|(host, orchestrator, workload, endpoint)| {
-            V1Key::WorkloadEndpoint(WorkloadEndpointKey { host, orchestrator, workload, endpoint })
+            V1Key::WorkloadEndpoint(WorkloadEndpointKey {
+                host: host.into(),
+                orchestrator,
+                workload,
+                endpoint,
+            })
         }),
-        (part(), part()).prop_map(|(host, endpoint)| V1Key::HostEndpoint(HostEndpointKey { host, endpoint })),
+        (part(), part()).prop_map(|(host, endpoint)| V1Key::HostEndpoint(HostEndpointKey {
+            host: host.into(),
+            endpoint
+        })),
         part().prop_map(|name| V1Key::NetworkSet { name }),
         (proptest::sample::select(Kind::ALL), part(), part()).prop_map(|(kind, namespace, name)| {
             let namespace = if kind.is_namespaced() { namespace } else { String::new() };
             V1Key::Policy(PolicyKey { kind, namespace, name })
         }),
-        part().prop_map(|name| V1Key::Tier { name }),
-        part().prop_map(|name| V1Key::ProfileRules { name }),
-        part().prop_map(|name| V1Key::ProfileLabels { name }),
+        part().prop_map(|name| V1Key::Tier { name: name.into() }),
+        part().prop_map(|name| V1Key::ProfileRules { name: name.into() }),
+        part().prop_map(|name| V1Key::ProfileLabels { name: name.into() }),
         any_net().prop_map(|cidr| V1Key::IpPool { cidr }),
         part().prop_map(|name| V1Key::GlobalBgpConfig { name }),
         (part(), part()).prop_map(|(node, name)| V1Key::NodeBgpConfig { node, name }),

@@ -2,7 +2,8 @@
 //! them, and so they must parse and print exactly as they always did.
 
 use super::parse::undashed;
-use super::{IpVersion, KeyError, dashed, escaped, plain, raw, unescape};
+use super::{IpVersion, KeyError, dashed, escaped, name, plain, raw, unescape};
+use crate::{NodeName, ProfileName, TierName};
 use api::Kind;
 use ipnet::IpNet;
 use std::fmt;
@@ -31,7 +32,7 @@ pub enum V1Key {
     /// A node's WireGuard keys and addresses.
     Wireguard {
         /// The node.
-        node: String,
+        node: NodeName,
     },
     /// What orchestrators call a host.
     OrchRefs {
@@ -52,17 +53,17 @@ pub enum V1Key {
     /// A tier.
     Tier {
         /// The name.
-        name: String,
+        name: TierName,
     },
     /// The rules of a profile.
     ProfileRules {
         /// The profile.
-        name: String,
+        name: ProfileName,
     },
     /// The labels that a profile gives to its endpoints.
     ProfileLabels {
         /// The profile.
-        name: String,
+        name: ProfileName,
     },
     /// An address pool.
     IpPool {
@@ -108,7 +109,7 @@ pub enum V1Key {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostConfigKey {
     /// The host.
-    pub host: String,
+    pub host: NodeName,
     /// The setting.
     pub name: String,
 }
@@ -117,7 +118,7 @@ pub struct HostConfigKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadEndpointKey {
     /// The host.
-    pub host: String,
+    pub host: NodeName,
     /// The orchestrator.
     pub orchestrator: String,
     /// The workload: namespace and name with a slash between.
@@ -130,7 +131,7 @@ pub struct WorkloadEndpointKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostEndpointKey {
     /// The host.
-    pub host: String,
+    pub host: NodeName,
     /// The endpoint's name.
     pub endpoint: String,
 }
@@ -150,7 +151,7 @@ pub struct PolicyKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegacyPolicyKey {
     /// The tier, which now belongs into the value.
-    pub tier: String,
+    pub tier: TierName,
     /// The key that is used today.
     pub key: PolicyKey,
 }
@@ -239,13 +240,13 @@ pub fn parse_legacy_policy(path: &str) -> Option<LegacyPolicyKey> {
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     match parts.as_slice() {
         ["calico", "v1", "policy", "tier", tier, "policy", name] if !tier.is_empty() && !name.is_empty() => {
-            Some(legacy_policy(unescape(tier), &unescape(name)))
+            Some(legacy_policy(self::name(tier), &unescape(name)))
         }
         _ => None,
     }
 }
 
-fn legacy_policy(tier: String, full_name: &str) -> LegacyPolicyKey {
+fn legacy_policy(tier: TierName, full_name: &str) -> LegacyPolicyKey {
     let (namespace, prefixes, plain_kind) = match full_name.split_once('/') {
         Some((namespace, _)) => (
             namespace,
@@ -279,17 +280,15 @@ pub(super) fn parse(parts: &[&str]) -> Option<V1Key> {
         ["config", name @ ..] => Some(V1Key::GlobalConfig { name: joined(name)? }),
         ["host", host, rest @ ..] if !host.is_empty() => parse_host(host, rest),
         ["netset", name] if !name.is_empty() => Some(V1Key::NetworkSet { name: unescape(name) }),
-        ["policy", "tier", name, "metadata"] if !name.is_empty() => {
-            Some(V1Key::Tier { name: unescape(name) })
+        ["policy", "tier", tier, "metadata"] if !tier.is_empty() => Some(V1Key::Tier { name: name(tier) }),
+        ["policy", "tier", tier, "policy", policy] if !tier.is_empty() && !policy.is_empty() => {
+            Some(V1Key::Policy(legacy_policy(name(tier), &unescape(policy)).key))
         }
-        ["policy", "tier", tier, "policy", name] if !tier.is_empty() && !name.is_empty() => {
-            Some(V1Key::Policy(legacy_policy(unescape(tier), &unescape(name)).key))
+        ["policy", "profile", profile, "rules"] if !profile.is_empty() => {
+            Some(V1Key::ProfileRules { name: name(profile) })
         }
-        ["policy", "profile", name, "rules"] if !name.is_empty() => {
-            Some(V1Key::ProfileRules { name: unescape(name) })
-        }
-        ["policy", "profile", name, "labels"] if !name.is_empty() => {
-            Some(V1Key::ProfileLabels { name: unescape(name) })
+        ["policy", "profile", profile, "labels"] if !profile.is_empty() => {
+            Some(V1Key::ProfileLabels { name: name(profile) })
         }
         ["policy", kind, namespace, name] => parse_policy(kind, namespace, name).map(V1Key::Policy),
         ["ipam", "v4" | "v6", "pool", cidr] => Some(V1Key::IpPool { cidr: undashed(cidr)? }),
@@ -312,20 +311,20 @@ fn parse_host(host: &str, parts: &[&str]) -> Option<V1Key> {
             if ![orchestrator, workload, endpoint].iter().any(|part| part.is_empty()) =>
         {
             Some(V1Key::WorkloadEndpoint(WorkloadEndpointKey {
-                host: unescape(host),
+                host: name(host),
                 orchestrator: unescape(orchestrator),
                 workload: unescape(workload),
                 endpoint: unescape(endpoint),
             }))
         }
         ["endpoint", endpoint] if !endpoint.is_empty() => {
-            Some(V1Key::HostEndpoint(HostEndpointKey { host: unescape(host), endpoint: unescape(endpoint) }))
+            Some(V1Key::HostEndpoint(HostEndpointKey { host: name(host), endpoint: unescape(endpoint) }))
         }
-        ["config", name @ ..] => {
-            Some(V1Key::HostConfig(HostConfigKey { host: unescape(host), name: joined(name)? }))
+        ["config", setting @ ..] => {
+            Some(V1Key::HostConfig(HostConfigKey { host: name(host), name: joined(setting)? }))
         }
         ["metadata"] => Some(V1Key::HostMetadata { host: host.to_owned() }),
-        ["wireguard"] => Some(V1Key::Wireguard { node: unescape(host) }),
+        ["wireguard"] => Some(V1Key::Wireguard { node: name(host) }),
         ["orchestrator_refs"] => Some(V1Key::OrchRefs { host: host.to_owned() }),
         _ => None,
     }

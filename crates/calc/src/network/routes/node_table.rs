@@ -4,7 +4,7 @@
 use super::super::node_addresses::RoutedAddresses;
 use super::numbered::{Number, Numbered};
 use super::prefix_table::EntryId;
-use messages::Text;
+use messages::NodeName;
 use std::collections::BTreeMap;
 
 /// What the numbers of nodes are numbers of.
@@ -16,7 +16,7 @@ pub(super) type NodeId = Number<OfNode>;
 
 #[derive(Debug)]
 struct Slot {
-    name: Text,
+    name: NodeName,
     holds: u32,
     addresses: Option<Box<RoutedAddresses>>,
     first_route: Option<EntryId>,
@@ -25,7 +25,7 @@ struct Slot {
 /// All nodes that something refers to.
 #[derive(Debug, Default)]
 pub(super) struct NodeTable {
-    by_name: BTreeMap<Text, NodeId>,
+    by_name: BTreeMap<NodeName, NodeId>,
     slots: Numbered<OfNode, Slot>,
 }
 
@@ -36,7 +36,7 @@ impl NodeTable {
             self.hold_again(id);
             return id;
         }
-        let name = Text::from(name);
+        let name = NodeName::from(name);
         let slot = Slot { name: name.clone(), holds: 1, addresses: None, first_route: None };
         let id = self.slots.insert(slot);
         self.by_name.insert(name, id);
@@ -72,7 +72,7 @@ impl NodeTable {
     }
 
     /// The name, shared.
-    pub(super) fn text(&self, id: NodeId) -> Option<Text> {
+    pub(super) fn shared_name(&self, id: NodeId) -> Option<NodeName> {
         self.slots.get(id).map(|slot| slot.name.clone())
     }
 

@@ -339,15 +339,15 @@ fn one_change_costs_what_it_affects() {
     assert_eq!(seen.take(&mut out), 2);
     // The other node leaves our subnet: its routes, and its new and old address.
     let moved = NodeText { ipv4: "198.51.100.2/24", ..NodeText::default() }.node();
-    routes.on_node("other", Some(&moved));
+    routes.on_node(&"other".into(), Some(&moved));
     routes.flush(&mut out);
     assert_eq!(seen.take(&mut out), 90 + 3);
     // A repetition costs nothing.
-    routes.on_node("other", Some(&moved));
+    routes.on_node(&"other".into(), Some(&moved));
     assert!(routes.dirty.is_empty());
     // Our subnet grows around it: only routes that a pool lets go directly.
     let wide = NodeText { ipv4: "192.0.2.1/0", ipv6: "2001:db8::1/64", ..NodeText::default() }.node();
-    routes.on_node(ME, Some(&wide));
+    routes.on_node(&ME.into(), Some(&wide));
     routes.flush(&mut out);
     seen.take(&mut out);
     assert!(seen.0[&net("10.0.50.0/29")].same_subnet);

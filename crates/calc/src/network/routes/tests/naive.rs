@@ -5,7 +5,7 @@ use super::ME;
 use crate::network::fixtures::NodeText;
 use api::{IPIPMode, IPPoolAllowedUse, VXLANMode};
 use ipnet::IpNet;
-use messages::{IpPoolType, Route, RouteTypes, TunnelType};
+use messages::{IpPoolType, NodeName, Route, RouteTypes, TunnelType};
 use model::AllocationBlock;
 use model::feed::{IpPool, WorkloadEndpoint};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl State {
             routes.on_workload(&super::workload_key(host, name), Some(endpoint));
         }
         for (name, node) in &self.nodes {
-            routes.on_node(name, Some(&node.node()));
+            routes.on_node(&NodeName::from(*name), Some(&node.node()));
         }
         routes
     }

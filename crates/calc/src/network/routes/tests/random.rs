@@ -7,6 +7,7 @@ use crate::network::fixtures::{NodeText, net, pool};
 use crate::network::routes::Routes;
 use crate::sequencer::Sequencer;
 use api::IPPoolAllowedUse;
+use messages::NodeName;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -136,7 +137,7 @@ impl Step {
                 routes.on_workload(&super::workload_key(host, name), state.workloads.get(&(*host, *name)));
             }
             Self::Node(name, _) => {
-                routes.on_node(name, state.nodes.get(name).map(NodeText::node).as_ref());
+                routes.on_node(&NodeName::from(*name), state.nodes.get(name).map(NodeText::node).as_ref());
             }
             Self::Flush => {}
         }
