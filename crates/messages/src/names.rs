@@ -1,4 +1,4 @@
-//! Names that are more than a text: the name of an interface cannot be taken for that of a profile.
+//! Names as types, so that the name of an interface cannot be mistaken for that of a profile.
 
 use model::name_types;
 
