@@ -11,7 +11,8 @@ use ipnet::IpNet;
 /// The device of pools that use IP in IP.
 const IPIP_DEVICE: &str = "tunl0";
 
-/// A network set of a namespace. It carries the namespace's label, and inherits the labels of its profile.
+/// Converts a network set of a namespace. It gets the namespace's label, and inherits the labels of the namespace's
+/// profile.
 #[must_use]
 pub fn namespaced_set(set: api::NetworkSet, faults: &mut Faults) -> NetworkSet {
     let namespace = set.metadata.namespace;
@@ -21,7 +22,7 @@ pub fn namespaced_set(set: api::NetworkSet, faults: &mut Faults) -> NetworkSet {
     NetworkSet { nets: nets(&set.spec.nets, faults), labels: labels.into(), profile_ids }
 }
 
-/// A network set of no namespace.
+/// Converts a global network set.
 #[must_use]
 pub fn global_set(set: GlobalNetworkSet, faults: &mut Faults) -> NetworkSet {
     NetworkSet {
@@ -42,7 +43,7 @@ fn nets(texts: &[IpOrCidr], faults: &mut Faults) -> Vec<IpNet> {
     nets
 }
 
-/// A pool; none when its range cannot be read.
+/// Converts a pool; `None` when its range cannot be read.
 #[must_use]
 pub fn pool(spec: IPPoolSpec, faults: &mut Faults) -> Option<IpPool> {
     let cidr = match spec.cidr.parse() {
@@ -74,7 +75,7 @@ pub fn pool(spec: IPPoolSpec, faults: &mut Faults) -> Option<IpPool> {
     })
 }
 
-/// A tier. Whatever is not `Pass` denies.
+/// Converts a tier. Every default action other than `Pass` denies.
 #[must_use]
 pub fn tier(spec: &TierSpec) -> Tier {
     Tier {

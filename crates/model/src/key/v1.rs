@@ -1,5 +1,5 @@
-//! Keys of Calico's first data model. Nothing is stored under them any more, but Typha and Felix still name things by
-//! them, and so they must parse and print exactly as they always did.
+//! Keys of Calico's first data model. Nothing is stored under them any more, but Typha and Felix still use them as
+//! names, so they must parse and print exactly as they always did.
 
 use super::parse::undashed;
 use super::{IpVersion, KeyError, dashed, escaped, name, plain, raw, unescape};
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The port of a BGP peer that names none.
+/// The default port of a BGP peer.
 pub const BGP_PORT: u16 = 179;
 
 /// A key of the first data model.
@@ -17,14 +17,14 @@ pub const BGP_PORT: u16 = 179;
 pub enum V1Key {
     /// Whether the datastore may be used.
     ReadyFlag,
-    /// One Felix setting for all hosts.
+    /// One of Felix's settings for all hosts.
     GlobalConfig {
         /// The setting.
         name: String,
     },
-    /// One Felix setting for one host.
+    /// One of Felix's settings for one host.
     HostConfig(HostConfigKey),
-    /// A host exists.
+    /// The mark that a host exists.
     HostMetadata {
         /// The host.
         host: String,
@@ -34,7 +34,7 @@ pub enum V1Key {
         /// The node.
         node: NodeName,
     },
-    /// What orchestrators call a host.
+    /// The names that orchestrators use for a host.
     OrchRefs {
         /// The host.
         host: String,
@@ -43,7 +43,7 @@ pub enum V1Key {
     WorkloadEndpoint(WorkloadEndpointKey),
     /// A host endpoint.
     HostEndpoint(HostEndpointKey),
-    /// A network set, global (`name`) or of a namespace (`namespace/name`).
+    /// A network set, global (`name`) or in a namespace (`namespace/name`).
     NetworkSet {
         /// The name.
         name: String,
@@ -98,14 +98,14 @@ pub enum V1Key {
         /// Its port; [`BGP_PORT`] (or 0) is left out of the path.
         port: u16,
     },
-    /// A node takes part in BGP.
+    /// The mark that a node takes part in BGP.
     BgpNode {
         /// The node.
         host: String,
     },
 }
 
-/// The identity of one Felix setting for one host.
+/// The identity of one of Felix's settings for one host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostConfigKey {
     /// The host.
@@ -147,20 +147,20 @@ pub struct PolicyKey {
     pub name: String,
 }
 
-/// A policy's key as releases before 3.32 wrote it: the tier was in the key, and the kind in the name.
+/// A policy's key in the form of releases before 3.32: the key contained the tier, and the name contained the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegacyPolicyKey {
-    /// The tier, which now belongs into the value.
+    /// The tier, which belongs to the value today.
     pub tier: TierName,
     /// The key that is used today.
     pub key: PolicyKey,
 }
 
 impl V1Key {
-    /// The path.
+    /// Returns the path.
     ///
     /// # Errors
-    /// When a part is missing, or cannot be in a path.
+    /// When a part is missing, or cannot be part of a path.
     pub fn path(&self) -> Result<String, KeyError> {
         Ok(match self {
             Self::ReadyFlag => "/calico/v1/Ready".to_owned(),
@@ -219,7 +219,7 @@ impl PolicyKey {
     }
 }
 
-/// Whether the kind is a policy, of Calico or of Kubernetes, in force or staged.
+/// Whether the kind is a policy: Calico's or Kubernetes', enforced or staged.
 #[must_use]
 pub fn is_policy(kind: Kind) -> bool {
     matches!(
@@ -234,7 +234,7 @@ pub fn is_policy(kind: Kind) -> bool {
     )
 }
 
-/// The key of a path that releases before 3.32 wrote for a policy. Its tier must be put into the value.
+/// Parses the path of a policy in the form of releases before 3.32. Its tier must be copied into the value.
 #[must_use]
 pub fn parse_legacy_policy(path: &str) -> Option<LegacyPolicyKey> {
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
@@ -273,7 +273,7 @@ fn legacy_policy(tier: TierName, full_name: &str) -> LegacyPolicyKey {
     LegacyPolicyKey { tier, key: PolicyKey { kind, namespace: namespace.to_owned(), name: name.to_owned() } }
 }
 
-/// The key of what follows `/calico/v1/`.
+/// Parses the part of a path after `/calico/v1/`.
 pub(super) fn parse(parts: &[&str]) -> Option<V1Key> {
     match parts {
         ["Ready"] => Some(V1Key::ReadyFlag),
@@ -330,7 +330,7 @@ fn parse_host(host: &str, parts: &[&str]) -> Option<V1Key> {
     }
 }
 
-/// The key of what follows `/calico/bgp/v1/`.
+/// Parses the part of a path after `/calico/bgp/v1/`.
 pub(super) fn parse_bgp(parts: &[&str]) -> Option<V1Key> {
     match parts {
         ["global", "peer_v4" | "peer_v6", peer] => {
@@ -350,7 +350,7 @@ pub(super) fn parse_bgp(parts: &[&str]) -> Option<V1Key> {
     }
 }
 
-/// The last part of a path, which may have slashes of its own.
+/// The last part of a path, which may itself contain slashes.
 fn joined(parts: &[&str]) -> Option<String> {
     Some(parts.join("/")).filter(|name| !name.is_empty())
 }
@@ -359,7 +359,7 @@ fn filled<'a>(part: &'static str, value: &'a str) -> Result<&'a str, KeyError> {
     if value.is_empty() { Err(KeyError::Missing(part)) } else { Ok(value) }
 }
 
-/// A BGP setting's name, which must not look like a peer.
+/// The name of a BGP setting, which must not look like a peer.
 fn setting(name: &str) -> Result<&str, KeyError> {
     let name = filled("name", name)?;
     if name.starts_with("peer_v4/") || name.starts_with("peer_v6/") {
@@ -391,7 +391,7 @@ impl fmt::Display for PolicyKey {
     }
 }
 
-/// As Calico prints keys in logs and errors.
+/// The form in which Calico prints keys in logs and errors.
 impl fmt::Display for V1Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
