@@ -4,7 +4,7 @@ use crate::population::ItemKey;
 use messages::NodeName;
 use std::collections::{HashMap, HashSet};
 
-/// How much there is, and how much was done. The names are those of Felix's metrics without `felix_`.
+/// The figures. The names are those of Felix's metrics, without `felix_`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// `active_local_endpoints`
@@ -39,18 +39,18 @@ pub struct Stats {
     pub label_index_lookups_by_value: u64,
     /// `label_index_strategy_evals`: candidates found by the presence of a label.
     pub label_index_lookups_by_name: u64,
-    /// `label_index_strategy_evals`: nothing can match.
+    /// `label_index_strategy_evals`: selectors that cannot match anything.
     pub label_index_lookups_of_nobody: u64,
-    /// `label_index_strategy_evals`: everybody was looked at.
+    /// `label_index_strategy_evals`: all items were tried.
     pub label_index_full_scans: u64,
 }
 
-/// Counts what belongs to hosts.
+/// Counts hosts and their endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct HostCounts {
-    /// Per host, how many entries there are about it.
+    /// The number of entries about each host.
     entries: HashMap<NodeName, usize>,
-    /// Nodes (with an empty name) and settings of hosts that are there.
+    /// The nodes (with an empty name) and settings of hosts that exist.
     settings: HashSet<(NodeName, Box<str>)>,
     pub(crate) workload_endpoints: usize,
     pub(crate) host_endpoints: usize,
@@ -61,7 +61,7 @@ impl HostCounts {
         self.entries.len()
     }
 
-    /// An endpoint came (true) or went.
+    /// Counts an endpoint that was added (`came`) or removed.
     pub(crate) fn count(&mut self, key: &ItemKey<'_>, came: bool) {
         let counter = match key {
             ItemKey::Workload { .. } => &mut self.workload_endpoints,
@@ -78,7 +78,7 @@ impl HostCounts {
         }
     }
 
-    /// A setting of a host, or its node (with an empty name), is there or not.
+    /// Notes whether a setting of a host, or its node (with an empty name), exists.
     pub(crate) fn set_entry(&mut self, host: &NodeName, name: &str, there: bool) {
         let entry = (host.clone(), name.into());
         let changed = if there { self.settings.insert(entry) } else { self.settings.remove(&entry) };

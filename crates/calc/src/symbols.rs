@@ -1,7 +1,8 @@
-//! Texts that occur again and again, each kept once and known by a number: names of labels, hosts, orchestrators.
+//! Texts that occur again and again, each kept once and known by a number: names of labels, hosts, orchestrators,
+//! tiers.
 //!
-//! Every user of a symbol holds a reference; a text that nobody uses any more is forgotten and its number given away
-//! again. So a cluster that lives for years and names its labels after the time of day does not fill the memory.
+//! Every user of a symbol holds a reference. A text without references is dropped and its number reused, so that a
+//! cluster that runs for years and names its labels after the time of day does not fill the memory.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
@@ -43,7 +44,7 @@ impl<T> Default for Symbols<T> {
 }
 
 impl<T: AsRef<str> + Default + for<'a> From<&'a str>> Symbols<T> {
-    /// The symbol of `text`, with one more reference.
+    /// Returns the symbol of `text`, with one more reference.
     pub(crate) fn acquire(&mut self, text: &str) -> Symbol {
         let hash = self.hasher.hash_one(text);
         if let Some(&symbol) = self.by_text.find(hash, |symbol| self.text(*symbol) == text) {
@@ -64,14 +65,14 @@ impl<T: AsRef<str> + Default + for<'a> From<&'a str>> Symbols<T> {
         symbol
     }
 
-    /// One more reference to a symbol that has one.
+    /// Adds a reference to a symbol that has one.
     pub(crate) fn retain(&mut self, symbol: Symbol) {
         if let Some(entry) = self.entries.get_mut(symbol.place()) {
             entry.references += 1;
         }
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     pub(crate) fn release(&mut self, symbol: Symbol) {
         let Some(entry) = self.entries.get_mut(symbol.place()) else { return };
         entry.references -= 1;
@@ -85,23 +86,23 @@ impl<T: AsRef<str> + Default + for<'a> From<&'a str>> Symbols<T> {
         }
     }
 
-    /// The symbol of `text`, if anybody uses it.
+    /// Returns the symbol of `text`, if it is in use.
     pub(crate) fn find(&self, text: &str) -> Option<Symbol> {
         let hash = self.hasher.hash_one(text);
         self.by_text.find(hash, |symbol| self.text(*symbol) == text).copied()
     }
 
-    /// The text of a symbol.
+    /// Returns the text of a symbol.
     pub(crate) fn text(&self, symbol: Symbol) -> &str {
         self.get(symbol).map_or("", AsRef::as_ref)
     }
 
-    /// The text of a symbol, as it is kept.
+    /// Returns the text of a symbol in the form in which the table keeps it.
     pub(crate) fn get(&self, symbol: Symbol) -> Option<&T> {
         self.entries.get(symbol.place()).map(|entry| &entry.text)
     }
 
-    /// How many texts are in use.
+    /// The number of texts in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_text.len()

@@ -1,7 +1,7 @@
-//! What the dataplane learns about hosts: addresses, AS number and labels of each node.
+//! The dataplane's information about hosts: addresses, AS number and labels of each node.
 //!
-//! Kubelets rewrite their nodes every few minutes without news. To tell news from repetition a digest per node is kept,
-//! not the labels of five thousand nodes.
+//! Kubelets rewrite their nodes every few minutes without news. To recognise repetitions, a digest of each node is kept
+//! instead of the labels of five thousand nodes.
 
 use super::node_addresses::{bgp, listed};
 use crate::sequencer::Sequencer;
@@ -19,7 +19,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// A node is now this, or gone.
+    /// Adds, changes or removes a node.
     pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>, out: &mut Sequencer) {
         match node.and_then(metadata) {
             Some(metadata) => {
@@ -37,7 +37,7 @@ impl Hosts {
     }
 }
 
-/// What is sent about a node. A BGP part that is there but empty stands for a node that is gone.
+/// Returns what is sent about a node. An empty BGP part stands for a node that is gone.
 fn metadata(node: &Node) -> Option<HostMetadata> {
     let Node { object, addresses } = node;
     let spec = object.spec.bgp.as_ref();
@@ -45,7 +45,7 @@ fn metadata(node: &Node) -> Option<HostMetadata> {
         return None;
     }
     let address = |version: IpVersion| {
-        // Without a length, the subnet of an address is not known.
+        // Without a prefix length, the subnet of an address is unknown.
         let from_bgp = bgp(addresses, version).filter(|address| address.has_length);
         let network = from_bgp.map(|address| address.network).or_else(|| listed(addresses, version));
         network.map(|network| network.as_written().to_string()).unwrap_or_default()
@@ -86,7 +86,7 @@ mod tests {
         for (text, expected) in [
             (NodeText { ipv4: "10.0.0.1/24", ..none }, pair("10.0.0.1/24", "")),
             (NodeText { ipv4: "10.0.0.1/24", ipv6: "fd00::1/64", ..none }, pair("10.0.0.1/24", "fd00::1/64")),
-            // A lone address in the BGP part is not used, one in the list is.
+            // An address without a prefix length is not used from the BGP part, but from the list.
             (NodeText { ipv4: "10.0.0.1", internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
             (NodeText { internal: "10.9.9.9", ..none }, pair("10.9.9.9/32", "")),
             (
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_told() {
+    fn only_changes_are_sent() {
         let (mut hosts, mut out) = (Hosts::default(), Sequencer::default());
         let mut node = NodeText { ipv4: "10.0.0.1/24", ..NodeText::default() }.node();
         node.object.metadata.labels.insert("zone".into(), "a".into());

@@ -1,4 +1,4 @@
-//! What goes through almost as it is stored: pools, WireGuard peers, services, and the BGP settings that rules need.
+//! What is passed on almost as it is stored: pools, WireGuard peers, services, and the BGP settings that rules need.
 
 use crate::sequencer::Sequencer;
 use api::{BGPConfiguration, KubernetesService};
@@ -8,7 +8,7 @@ use model::feed::{IpPool, Wireguard};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// What was sent already, where that is small enough to be remembered.
+/// What was sent already, if it is small enough to be kept.
 #[derive(Debug, Default)]
 pub(crate) struct Passthrough {
     pools: BTreeMap<IpNet, IpamPool>,
@@ -16,7 +16,7 @@ pub(crate) struct Passthrough {
 }
 
 impl Passthrough {
-    /// A pool is now this, or gone.
+    /// Adds, changes or removes a pool.
     pub(crate) fn on_pool(&mut self, cidr: IpNet, pool: Option<&IpPool>, out: &mut Sequencer) {
         let Some(pool) = pool else {
             if self.pools.remove(&cidr).is_some() {
@@ -37,7 +37,7 @@ impl Passthrough {
         }
     }
 
-    /// The global BGP settings are now these, or gone.
+    /// Changes or removes the global BGP settings.
     pub(crate) fn on_bgp_configuration(&mut self, config: Option<&BGPConfiguration>, out: &mut Sequencer) {
         let message = config.map(bgp_message).unwrap_or_default();
         if self.bgp.as_ref() != Some(&message) {
@@ -47,7 +47,7 @@ impl Passthrough {
     }
 }
 
-/// A node's WireGuard devices are now these, or gone. A device without a key counts as absent.
+/// Adds, changes or removes a node's WireGuard devices. A device without a key counts as absent.
 pub(crate) fn on_wireguard(node: &NodeName, value: Option<&Wireguard>, out: &mut Sequencer) {
     match value.filter(|value| !value.public_key.is_empty()) {
         Some(value) => {
@@ -73,7 +73,7 @@ pub(crate) fn on_wireguard(node: &NodeName, value: Option<&Wireguard>, out: &mut
     }
 }
 
-/// A service is now this, or gone.
+/// Adds, changes or removes a service.
 pub(crate) fn on_service(
     namespace: &str,
     name: &str,
@@ -104,7 +104,7 @@ fn service_message(namespace: &str, name: &str, service: &KubernetesService) -> 
             .ports
             .iter()
             .map(|port| {
-                // Anything that is not named is TCP, as Kubernetes itself has it.
+                // As in Kubernetes itself, TCP is the default.
                 let protocol = match port.protocol.as_str() {
                     named @ ("UDP" | "SCTP") => named,
                     _ => "TCP",

@@ -1,5 +1,5 @@
 //! Namespaces and service accounts, which arrive as profiles: `kns.NAMESPACE` and `ksa.NAMESPACE.NAME`. Other profiles
-//! are not looked at.
+//! are ignored.
 
 use crate::sequencer::Sequencer;
 use api::Profile;
@@ -10,7 +10,7 @@ use api::words::{
 use messages::ProfileName;
 use std::collections::BTreeMap;
 
-/// A profile is now this, or gone.
+/// Adds, changes or removes the owner of a profile.
 pub(crate) fn on_profile(name: &ProfileName, profile: Option<&Profile>, out: &mut Sequencer) {
     if let Some((namespace, account)) =
         name.strip_prefix(SERVICE_ACCOUNT_PROFILE_PREFIX).and_then(|rest| rest.split_once('.'))
@@ -32,7 +32,7 @@ pub(crate) fn on_profile(name: &ProfileName, profile: Option<&Profile>, out: &mu
     }
 }
 
-/// The labels as the namespace or account itself has them.
+/// The labels as they are on the namespace or service account itself.
 fn own_labels(profile: &Profile, prefix: &str) -> BTreeMap<String, String> {
     let labels = profile.spec.labels_to_apply.iter();
     labels.map(|(key, value)| (key.strip_prefix(prefix).unwrap_or(key).to_owned(), value.clone())).collect()

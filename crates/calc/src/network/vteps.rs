@@ -1,5 +1,5 @@
-//! The VXLAN devices of all nodes. A device is known when both its own address and its node's are; its hardware address
-//! is made from the node's name unless the node chose one.
+//! The VXLAN devices of all nodes. A device is known when both its own address and its node's are known. Its hardware
+//! address is derived from the node's name, unless the node chose one.
 
 use super::node_addresses::bgp;
 use crate::sequencer::Sequencer;
@@ -30,7 +30,7 @@ pub(crate) struct Vteps {
 }
 
 impl Vteps {
-    /// A node is now this, or gone.
+    /// Adds, changes or removes a node.
     pub(crate) fn on_node(&mut self, name: &NodeName, node: Option<&Node>, out: &mut Sequencer) {
         let address = |version| Some(bgp(&node?.addresses, version)?.network.address());
         self.change(name, out, |devices| {
@@ -45,8 +45,8 @@ impl Vteps {
         });
     }
 
-    /// One setting of a host is now this, or gone. Settings that are not about VXLAN devices are ignored. The feed has only
-    /// addresses that can be read.
+    /// Changes or removes one setting of a host. Settings that do not concern VXLAN devices are ignored. The feed only
+    /// has addresses that can be read.
     pub(crate) fn on_host_config(
         &mut self,
         host: &NodeName,
@@ -121,13 +121,13 @@ impl NodeDevices {
     }
 }
 
-/// The hardware address that the node chose, or the one that follows from its name.
+/// The hardware address that the node chose, or the one derived from its name.
 fn chosen_or_made(chosen: &str, name: &str, suffix: &str) -> String {
     if !chosen.is_empty() {
         return chosen.to_owned();
     }
     let digest = Sha1::new().chain_update(name).chain_update(suffix).finalize();
-    // 0x66 has the bit of locally administered addresses set and the one of groups clear.
+    // In 0x66, the bit of locally administered addresses is set and that of groups is clear.
     let mut text = String::from("66");
     for byte in &digest[..5] {
         let _ = write!(text, ":{byte:02x}");
@@ -179,10 +179,10 @@ mod tests {
         assert_eq!(flushed(&mut out), []);
         vteps.on_node(&"node1".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), update(&expected));
-        // The same again is not news.
+        // A repetition is not news.
         vteps.on_node(&"node1".into(), Some(&node), &mut out);
         assert_eq!(flushed(&mut out), []);
-        // A chosen hardware address, the IPv6 device, an address that cannot be read.
+        // A chosen hardware address, the IPv6 device, and an address that cannot be read.
         vteps.on_host_config(&"node1".into(), "VXLANTunnelMACAddr", Some("00:11:22:33:44:55"), &mut out);
         vteps.on_host_config(&"node1".into(), "IPv6VXLANTunnelAddr", Some("fd01::5"), &mut out);
         let both = VxlanTunnelEndpoint {

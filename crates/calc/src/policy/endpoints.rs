@@ -1,4 +1,4 @@
-//! The messages about endpoints: what the feed said about them, with their policies in order.
+//! The messages about endpoints: their entries in the feed, with the policies that apply in order.
 
 use super::computed::Computed;
 use super::order::PolicyOrder;
@@ -26,7 +26,7 @@ impl LocalEndpoint {
     }
 }
 
-/// The tiers of an endpoint by the place in a packet's way where their policies are asked.
+/// The tiers of an endpoint, by the place on a packet's path where their policies apply.
 #[derive(Debug, Default)]
 pub(crate) struct Tiers {
     pub(crate) normal: Vec<TierInfo>,
@@ -36,7 +36,7 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// The tiers for policies with these ranks, which are sorted.
+    /// Returns the tiers for policies with these ranks, which must be sorted.
     pub(crate) fn new(ranks: &[u32], order: &PolicyOrder, table: &PolicyTable) -> Self {
         let mut tiers = Self::default();
         let mut rest = ranks;
@@ -48,7 +48,7 @@ impl Tiers {
             }
             let info =
                 |default_action| TierInfo { name: tier.name.clone(), default_action, ..TierInfo::default() };
-            // Policies before connection tracking or NAT do not end the matter: ordinary policy comes after them.
+            // Policies before connection tracking or NAT are not final: ordinary policy comes after them.
             let (mut untracked, mut pre_dnat) = (info(RuleAction::Pass), info(RuleAction::Pass));
             let (mut forward, mut normal) = (info(tier.default_action), info(tier.default_action));
             for &rank in of_this {
@@ -90,7 +90,7 @@ fn add(tier: &mut TierInfo, id: &PolicyId, flags: Flags, egress_too: bool) {
     }
 }
 
-/// The message about a workload endpoint.
+/// Builds the message about a workload endpoint.
 pub(crate) fn workload(
     endpoint: &feed::WorkloadEndpoint,
     tiers: Tiers,
@@ -118,7 +118,7 @@ pub(crate) fn workload(
     })
 }
 
-/// The message about a host endpoint.
+/// Builds the message about a host endpoint.
 pub(crate) fn host(endpoint: &feed::HostEndpoint, tiers: Tiers) -> Box<HostEndpoint> {
     Box::new(HostEndpoint {
         name: endpoint.name.clone(),
@@ -142,7 +142,8 @@ fn marks(controls: Option<&QoSControls>) -> Vec<QosPolicy> {
     dscp.map(|dscp| QosPolicy { destination: String::new(), dscp }).into_iter().collect()
 }
 
-/// The name of the virtual machine in the workload: from the label that newer KubeVirt sets, or the older one.
+/// The name of the workload's virtual machine: from the label that newer versions of KubeVirt set, or else the older
+/// one.
 fn machine_name(endpoint: &feed::WorkloadEndpoint) -> String {
     let label = |name| endpoint.labels.get(name).map(str::to_owned);
     label("vmi.kubevirt.io/id").or_else(|| label("vm.kubevirt.io/name")).unwrap_or_default()

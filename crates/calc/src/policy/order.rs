@@ -1,7 +1,7 @@
-//! The order in which policies are looked at: tiers by their order, and in each tier the active policies by theirs.
+//! The order in which policies are evaluated: tiers by their order, and in each tier the active policies by theirs.
 //!
-//! Tiers that exist come first, then by order (none is last), then by name. Policies go by order (none is last), then by
-//! name, namespace and kind.
+//! Existing tiers come first, then lower orders (none comes last), then names. Policies are sorted by order (none comes
+//! last), then by name, namespace and kind.
 
 use super::table::{PolicyRef, PolicyTable};
 use crate::symbols::Symbol;
@@ -19,7 +19,7 @@ struct Placed {
 }
 
 impl Placed {
-    /// Name, namespace and kind with slashes between, compared as one text.
+    /// Name, namespace and kind, separated by slashes and compared as one text.
     fn text(&self) -> impl Iterator<Item = u8> {
         let id = &*self.id;
         id.name.bytes().chain(*b"/").chain(id.namespace.bytes()).chain(*b"/").chain(id.kind.as_str().bytes())
@@ -48,17 +48,17 @@ impl Eq for Placed {}
 
 #[derive(Debug, Default)]
 struct TierRow {
-    /// What the feed says; none when the tier is not there.
+    /// The tier in the feed; `None` if it does not exist.
     tier: Option<Tier>,
     policies: BTreeSet<Placed>,
 }
 
-/// A tier as endpoints see it.
+/// A tier that has active policies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RankedTier {
     pub(crate) name: TierName,
     pub(crate) default_action: RuleAction,
-    /// The rank after the last of its policies.
+    /// The rank after that of its last policy.
     pub(crate) end: u32,
 }
 
@@ -73,12 +73,12 @@ pub(crate) struct PolicyOrder {
 }
 
 impl PolicyOrder {
-    /// How many tiers there are.
+    /// The number of tiers that exist.
     pub(crate) fn tier_count(&self) -> usize {
         self.tiers.values().filter(|row| row.tier.is_some()).count()
     }
 
-    /// A tier is now this, or gone. True if that concerns active policies.
+    /// Adds, changes or removes a tier. Returns whether that concerns active policies.
     pub(crate) fn set_tier(&mut self, name: &TierName, tier: Option<Tier>) -> bool {
         if tier.is_none() && !self.tiers.contains_key(name) {
             return false;
@@ -96,14 +96,14 @@ impl PolicyOrder {
         concerns
     }
 
-    /// A policy is active.
+    /// Adds an active policy.
     pub(crate) fn insert(&mut self, tier: &TierName, order: f64, id: &PolicyId, policy: PolicyRef) {
         let row = self.tiers.entry(tier.clone()).or_default();
         row.policies.insert(Placed { order, id: id.clone(), policy });
         self.stale = true;
     }
 
-    /// A policy is not active any more, or not with this order in this tier.
+    /// Removes a policy that is no longer active, or no longer has this order in this tier.
     pub(crate) fn remove(&mut self, tier: &TierName, order: f64, id: &PolicyId, policy: PolicyRef) {
         let Some(row) = self.tiers.get_mut(tier) else { return };
         row.policies.remove(&Placed { order, id: id.clone(), policy });
@@ -113,7 +113,7 @@ impl PolicyOrder {
         self.stale = true;
     }
 
-    /// Counts the policies through, if anything changed.
+    /// Numbers the policies again, if anything changed.
     pub(crate) fn rank(&mut self, table: &mut PolicyTable) {
         if !std::mem::take(&mut self.stale) {
             return;
@@ -132,7 +132,7 @@ impl PolicyOrder {
             }
             self.ranked_tiers.push(RankedTier {
                 name: name.clone(),
-                // A tier that is not there says nothing, and then what no rule matches is denied.
+                // A tier that does not exist has no action; then whatever no rule matches is denied.
                 default_action: row.tier.as_ref().map_or(RuleAction::Deny, |tier| tier.default_action),
                 end: u32::try_from(self.ranked.len()).expect("fewer than four billion policies"),
             });
@@ -144,7 +144,7 @@ impl PolicyOrder {
         &self.ranked_tiers
     }
 
-    /// The policy of a rank.
+    /// The policy with this rank.
     pub(crate) fn policy(&self, rank: u32) -> Option<PolicyRef> {
         self.ranked.get(rank as usize).copied()
     }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_and_policies_stand_in_order() {
+    fn tiers_and_policies_are_ordered() {
         let (mut order, mut table) = (PolicyOrder::default(), PolicyTable::default());
         insert(&mut order, &mut table, "b", None, "last");
         insert(&mut order, &mut table, "b", Some(1.0), "n2");

@@ -1,7 +1,7 @@
 //! Profiles: their rules, and which of them local endpoints have.
 //!
-//! An endpoint may name a profile that is not there. It then gets rules that deny everything, in both directions: what the
-//! profile would have restricted stays restricted.
+//! An endpoint may name a profile that does not exist. It then gets rules that deny everything in both directions, so
+//! that whatever the profile would have restricted stays restricted.
 
 use crate::packed::{pack, sets, unpack};
 use crate::population::{ParentId, Population};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 row_id! {
-    /// The number of rules that profiles share.
+    /// The row of rules that profiles share.
     RulesId
 }
 
@@ -28,7 +28,7 @@ struct SharedRules {
 #[derive(Debug, Default)]
 struct UsedProfile {
     endpoints: usize,
-    /// The sets that its rules name, once it was sent.
+    /// The sets that its rules name, once the profile was sent.
     sets: Option<Box<[SetIndex]>>,
 }
 
@@ -52,7 +52,7 @@ impl Profiles {
         self.used.len()
     }
 
-    /// A profile has these rules, or is gone.
+    /// Adds, changes or removes the rules of a profile.
     pub(crate) fn set_rules(
         &mut self,
         name: &ProfileName,
@@ -111,7 +111,7 @@ impl Profiles {
         }
     }
 
-    /// A local endpoint has these profiles.
+    /// Counts a local endpoint that has these profiles.
     pub(crate) fn used_by_endpoint(&mut self, names: &[ProfileName]) {
         for name in names {
             if let Some(used) = self.used.get_mut(name) {
@@ -123,7 +123,7 @@ impl Profiles {
         }
     }
 
-    /// A local endpoint does not have these profiles any more.
+    /// Reverts [`Self::used_by_endpoint`].
     pub(crate) fn unused_by_endpoint(&mut self, names: &[ProfileName]) {
         for name in names {
             if let Some(used) = self.used.get_mut(name) {
@@ -135,7 +135,7 @@ impl Profiles {
         }
     }
 
-    /// Sends the profiles that are new or changed, and removes those that no endpoint has any more.
+    /// Sends profiles that are new or changed, and removes those that no endpoint has any more.
     pub(crate) fn resolve(
         &mut self,
         population: &Population,
@@ -160,7 +160,7 @@ impl Profiles {
         }
     }
 
-    /// The message about a profile, and the sets that it names.
+    /// Builds the message about a profile, and returns the sets that it names.
     fn message(
         &self,
         name: &ProfileName,
@@ -182,7 +182,7 @@ impl Profiles {
     }
 }
 
-/// A profile with these rules, which get their ids.
+/// Builds a profile of these rules, and gives them ids.
 fn identified(name: &ProfileName, inbound_rules: Vec<Rule>, outbound_rules: Vec<Rule>) -> Profile {
     let mut profile = Profile { inbound_rules, outbound_rules };
     fill_in_rule_ids(&mut profile.inbound_rules, &format!("prof-in-{name}"));

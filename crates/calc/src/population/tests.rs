@@ -1,4 +1,4 @@
-//! Everybody under their keys, and the profiles that come and go with them.
+//! Items under their keys, and the profiles that are added and removed with them.
 
 use super::{ItemId, ItemKey, Population, Put};
 use crate::matching::Labelled as _;

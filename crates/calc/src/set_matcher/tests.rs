@@ -1,4 +1,4 @@
-//! One set, one item at a time; whole worlds are compared with a recomputation in the integration tests.
+//! One set and one item at a time; the integration tests compare whole worlds with a recomputation.
 
 use super::{Output, SetMatcher};
 use crate::members::Members;

@@ -1,4 +1,4 @@
-//! A whole small cluster as Calico stored it, and the sets that Calico's Felix programmed from it on one of its hosts.
+//! A whole small cluster as Calico stored it, and the sets that Calico's Felix programmed for it on one of its hosts.
 
 use crate::dataplane::Dataplane;
 use api::{Kind, Resource};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ETCD: &str = include_str!("../../../testkit/data/felix-etcd.txt");
 const IPSETS: &str = include_str!("../data/captured-ipsets.txt");
 
-/// The longest name that the kernel takes for a set.
+/// The longest name of a set in the kernel.
 const NAME_LENGTH: usize = 31;
 
 fn entries() -> Vec<FeedEntry> {
@@ -31,7 +31,7 @@ fn entries() -> Vec<FeedEntry> {
     entries
 }
 
-/// What the feed makes of a resource, for the kinds that policy is about.
+/// Converts a resource for the feed, if its kind concerns policy.
 fn feed(resource: &Resource, faults: &mut Faults) -> Vec<FeedEntry> {
     let metadata = resource.metadata().clone();
     let name = metadata.name.clone();
@@ -105,7 +105,7 @@ fn sets_have_the_names_and_members_that_calico_gave_them() {
         .map(|(id, (_, members))| {
             let mut name = format!("cali40{id}");
             name.truncate(NAME_LENGTH);
-            // The kernel shows a network of one address as the address.
+            // The kernel shows a network of one address as that address.
             let text = |member: &IpSetMember| member.to_string().trim_end_matches("/32").to_owned();
             (name, members.iter().map(text).collect())
         })

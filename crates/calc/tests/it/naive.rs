@@ -1,5 +1,5 @@
-//! What the dataplane must know in a given world, computed in the most obvious way: everything from scratch, every selector
-//! with everybody. It shares no code with the graph.
+//! Computes what the dataplane must know in a given world in the most obvious way: everything from scratch, every
+//! selector with every item. It shares no code with the graph.
 
 use crate::dataplane::PolicyState;
 use crate::world::World;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 type Labels = BTreeMap<String, String>;
 
-/// Somebody with labels and addresses.
+/// An item with labels and addresses.
 struct Somebody {
     labels: Labels,
     nets: Vec<IpNet>,
@@ -38,7 +38,7 @@ struct Naive<'a> {
     sets: BTreeMap<IpSetId, SetDefinition>,
 }
 
-/// The state for this world on this host.
+/// The expected state for this world on this host.
 pub(crate) fn expected(world: &World, host: &str, suppress_overlaps: bool) -> PolicyState {
     let mut naive = Naive { world, host, sets: BTreeMap::new() };
     let mut state = PolicyState::default();
@@ -160,7 +160,7 @@ impl<'a> Naive<'a> {
         self.somebody(entry).is_some_and(|somebody| policy.selector.evaluate(&somebody.labels))
     }
 
-    /// All policies in the order in which they are looked at.
+    /// All policies in the order in which they are evaluated.
     fn ordered_policies(&self) -> Vec<(&'a PolicyKey, &'a feed::Policy)> {
         let mut policies: Vec<(&PolicyKey, &feed::Policy)> = self
             .world
@@ -413,7 +413,7 @@ impl<'a> Naive<'a> {
     }
 }
 
-/// The protocol under which a port goes into a set that asks for `asked`, if it does.
+/// The protocol under which a port is put into a set that requires `asked`, if it is.
 fn answer(protocol: &Protocol, asked: &str) -> Option<u8> {
     let by_number = matches!(protocol, Protocol::Number(1..));
     let (name, number) = match protocol {

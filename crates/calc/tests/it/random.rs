@@ -1,5 +1,5 @@
-//! Random worlds from a small vocabulary, so that things collide: the same names, labels, addresses and selectors again and
-//! again. After every flush the state must be what a recomputation says.
+//! Random worlds from a small vocabulary, so that the same names, labels, addresses and selectors collide again and
+//! again. After every flush the state must be that of a recomputation.
 
 use crate::run::{HOST, Run, WAYS, go};
 use crate::world::{World, difference, named_port, profile, put, slice, workload_key};
@@ -260,7 +260,7 @@ proptest! {
                 }
             }
         }
-        // And back to nothing, without a trace.
+        // Back to nothing: no trace may remain.
         for update in difference(&run.world, &World::new()) {
             run.update(update);
         }

@@ -1,4 +1,4 @@
-//! Worlds written down, and the dataplane's state as text.
+//! Worlds and the dataplane's state as text.
 //!
 //! ```text
 //! workload h1 default/a ip=10.0.0.1,fd00::1 labels=app=web,tier=front profiles=kns.default ports=http/TCP/8080
@@ -25,7 +25,7 @@ use selector::Selector;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Words separated by spaces; quotes keep spaces together and vanish.
+/// Words separated by spaces; quotes keep spaces together and are removed.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for character in line.chars() {
@@ -99,7 +99,7 @@ impl Fields {
     }
 }
 
-/// Changes a world by what the text says.
+/// Applies the changes in a text to a world.
 pub(crate) fn apply(world: &mut World, text: &str) {
     let mut last: Option<FeedKey> = None;
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')) {
@@ -288,7 +288,7 @@ fn end(fields: &Fields, prefix: &str) -> feed::RuleEnd {
     }
 }
 
-/// The state as text, to be compared with what is written in a scenario.
+/// The state as text, for comparison with a scenario.
 pub(crate) fn render(state: &PolicyState) -> String {
     let mut out = String::new();
     for (id, (kind, members)) in &state.sets {
