@@ -39,7 +39,7 @@ impl Graph {
     fn peer(&mut self, peer: BGPPeer, there: bool) {
         let name = peer.metadata.name.clone();
         self.entry(FeedEntry::BgpPeer(
-            name.into(),
+            name,
             there.then(|| Box::new(object::bgp_peer(peer, &mut Faults::new()))),
         ));
     }

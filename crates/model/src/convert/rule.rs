@@ -6,7 +6,7 @@
 //! - A positive condition (`nets`, `ports`, `selector`, `protocol`, ...) is dropped whole, even if only one of its items
 //!   is unreadable: that item might have been any address or port.
 //! - Of a negative condition (`notNets`, `notPorts`) only the unreadable items are dropped: fewer exceptions match
-//! more.
+//!   more.
 //! - Ports and ICMP types have no meaning without a protocol, so they are dropped with it.
 //! - The condition that keeps a rule within its namespace stays, whatever happens to the selector beside it.
 //!

@@ -4,11 +4,11 @@
 //! programmed. Here they are interpreted literally:
 //!
 //! - `protocol` with `notProtocol`: iptables accepts only one of them. The negation of another protocol adds nothing,
-//! and that of the same one matches nothing.
+//!   and that of the same one matches nothing.
 //! - `icmp` and `notICMP` are about ICMP packets of the rendered version, whether `protocol` says so or not; with any
-//! other protocol they match nothing.
+//!   other protocol they match nothing.
 //! - Sets of addresses with ports and a protocol without ports: no packet is in such a set. (`nft` accepts the rule,
-//! and then fails to list the table.)
+//!   and then fails to list the table.)
 //!
 //! What validation never accepts (a protocol that does not exist, ports of a protocol without ports) cannot be
 //! interpreted. A rule that denies does so without the condition, and any other rule matches nothing.
