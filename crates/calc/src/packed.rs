@@ -154,7 +154,7 @@ impl<'a> Writer<'a> {
                 self.number(if *with_ports { 5 } else { 6 });
                 self.text(service);
             }
-            // Protocol 0 means none, and no rule names it.
+            // No rule names a fixed set.
             SetSpec::Fixed { id, .. } => {
                 self.number(7);
                 self.text(id);

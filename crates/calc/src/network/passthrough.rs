@@ -104,7 +104,7 @@ fn service_message(namespace: &str, name: &str, service: &KubernetesService) -> 
             .ports
             .iter()
             .map(|port| {
-                // As in Kubernetes itself, TCP is the default.
+                // As in Kubernetes itself, everything else is TCP.
                 let protocol = match port.protocol.as_str() {
                     named @ ("UDP" | "SCTP") => named,
                     _ => "TCP",

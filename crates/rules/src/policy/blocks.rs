@@ -50,7 +50,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// The first rule of the first block: it clears both bits.
+    /// Adds the first rule of the first block, which gives both bits this value, whatever they were before.
     fn begin(&mut self, value: u32) {
         if self.rules.is_empty() {
             let mask = self.all | self.this;

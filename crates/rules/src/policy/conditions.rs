@@ -135,7 +135,7 @@ fn icmp_conditions(
     protocol: &mut Option<Protocol>,
 ) -> Option<(Option<IcmpMatch>, Option<IcmpMatch>)> {
     let number = icmp_number(version);
-    // Each name stands for one version; a number may mean either.
+    // Each name stands for one version; a number is taken as it is.
     if let Some(Protocol::Named("icmp" | "icmpv6", named)) = protocol
         && *named != number
     {
