@@ -70,7 +70,7 @@ pub const WIREGUARD_INCOMING_MARK: &str = "cali-wireguard-incoming-mark";
 pub const RPF_SKIP: &str = "cali-rpf-skip";
 /// Packets of workloads whose answers would take another way; only on the short way.
 pub const RPF_FAILED: &str = "cali-rpf-failed";
-/// Packets that need not be tracked, beside eBPF programs: all get the same treatment.
+/// Beside eBPF programs: which of the packets that need not be tracked are tracked all the same.
 pub const UNTRACKED_FLOWS: &str = "cali-untracked-flows";
 
 /// Where compiled policies send allowed packets: it sets their mark.
